@@ -1,0 +1,208 @@
+"""Everything oocdata raises on purpose, as one tree.
+
+::
+
+    OocdataError
+    ├── ArgumentError (ValueError)            a call's argument breaks its rule
+    │   └── EmptyError                        what is asked for would hold no element
+    ├── PositionError (IndexError)            a position or row that does not exist
+    ├── MissingDependencyError (ImportError)  an optional package is needed
+    ├── MapError (ValueError)                 a mapped function does not keep its promise
+    ├── DatasetGoneError (RuntimeError)       a front-end was used after its dataset went away
+    └── SourceError (OSError)                 what storage holds cannot be delivered
+        ├── MissingFileError (FileNotFoundError)
+        ├── MissingKeyError (KeyError)        no such dataset in the file
+        ├── SeveralDatasetsError (ValueError) a key is needed to choose one
+        ├── UnknownFormatError (ValueError)   not a format oocdata opens
+        ├── UnsupportedDtypeError (TypeError) e.g. object arrays
+        ├── CompressedMemberError (ValueError) an ``.npz`` member that is deflated
+        ├── MismatchedPartsError (ValueError) files that do not make one array
+        ├── TruncatedFileError (EOFError)     fewer bytes than the header promises
+        ├── TrailingBytesError (ValueError)   more bytes than the header promises
+        ├── ExternalDataError (PermissionError) the data lies in other files
+        ├── MissingChunkError (LookupError)   a chunk never written, or lost
+        └── DamagedChunkError (ValueError)    bytes that do not decode
+
+Every class is also the builtin in brackets, so that ``except FileNotFoundError`` works as expected.
+A message says what must hold, what came, and one hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "ArgumentError",
+    "CompressedMemberError",
+    "DamagedChunkError",
+    "DatasetGoneError",
+    "EmptyError",
+    "ExternalDataError",
+    "MapError",
+    "MismatchedPartsError",
+    "MissingChunkError",
+    "MissingDependencyError",
+    "MissingFileError",
+    "MissingKeyError",
+    "OocdataError",
+    "PositionError",
+    "SeveralDatasetsError",
+    "SourceError",
+    "TrailingBytesError",
+    "TruncatedFileError",
+    "UnknownFormatError",
+    "UnsupportedDtypeError",
+]
+
+_ROWS_SHOWN = 8
+
+
+class OocdataError(Exception):
+    """The root: catches everything that oocdata raises on purpose."""
+
+
+class ArgumentError(OocdataError, ValueError):
+    """A call's argument breaks its rule; raised at the call, before anything is read."""
+
+
+class EmptyError(ArgumentError):
+    """What is asked for would hold no element at all."""
+
+
+class PositionError(OocdataError, IndexError):
+    """A position within a dataset, or a row in storage, that does not exist."""
+
+
+class MissingDependencyError(OocdataError, ImportError):
+    """An optional package is needed; the message gives the command that installs it."""
+
+
+class MapError(OocdataError, ValueError):
+    """A function given to ``map`` returned something other than its ``spec``."""
+
+
+class DatasetGoneError(OocdataError, RuntimeError):
+    """A TensorFlow iterator outlived the dataset that it reads through."""
+
+
+class SourceError(OocdataError, OSError):
+    """What storage holds can't be delivered.
+
+    Parameters
+    ----------
+    message : str
+        What must hold, what came, and one hint.
+    path : str, optional
+        The file, kept as an attribute and named in the message.
+    key : str, optional
+        The dataset inside the file, kept as an attribute and named in the message.
+    rows : iterable of int, optional
+        The rows concerned, kept as a tuple and named in the message (the first eight of them).
+
+    Examples
+    --------
+    >>> print(TruncatedFileError("the file must hold 80 bytes; got 64.", path="a.npy", rows=[7, 9]))
+    the file must hold 80 bytes; got 64. [file 'a.npy', rows 7, 9]
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        key: str | None = None,
+        rows: Iterable[int] | None = None,
+    ) -> None:
+        self.message = message
+        self.path = path
+        self.key = key
+        self.rows = None if rows is None else tuple(int(row) for row in rows)
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = place(self.path, self.key, self.rows)
+        return f"{self.message} [{where}]" if where else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # OSError's own __reduce__ would lose the keywords when a worker process sends the error home.
+        return (_rebuild, (type(self), self.message, self.path, self.key, self.rows))
+
+
+def _rebuild(
+    kind: type[SourceError],
+    message: str,
+    path: str | None,
+    key: str | None,
+    rows: tuple[int, ...] | None,
+) -> SourceError:
+    return kind(message, path=path, key=key, rows=rows)
+
+
+def place(path: str | None, key: str | None = None, rows: Iterable[int] | None = None) -> str:
+    """File, dataset and rows in the one form that all messages use.
+
+    Examples
+    --------
+    >>> place("a.h5", "/u", range(100))
+    "file 'a.h5', dataset '/u', rows 0, 1, 2, 3, 4, 5, 6, 7, … (100 in all)"
+    """
+    parts = []
+    if path is not None:
+        parts.append(f"file '{path}'")
+    if key is not None:
+        parts.append(f"dataset '{key}'")
+    if rows is not None:
+        numbers = [int(row) for row in rows]
+        shown = ", ".join(str(row) for row in numbers[:_ROWS_SHOWN])
+        more = f", … ({len(numbers)} in all)" if len(numbers) > _ROWS_SHOWN else ""
+        parts.append(f"{'row' if len(numbers) == 1 else 'rows'} {shown}{more}")
+    return ", ".join(parts)
+
+
+class MissingFileError(SourceError, FileNotFoundError):
+    """No file at the path, or no file matches the glob."""
+
+
+class MissingKeyError(SourceError, KeyError):
+    """No dataset of that name in the file; the message lists what is there."""
+
+
+class SeveralDatasetsError(SourceError, ValueError):
+    """The file holds several datasets and no key says which; the message lists them."""
+
+
+class UnknownFormatError(SourceError, ValueError):
+    """Not a format that oocdata opens."""
+
+
+class UnsupportedDtypeError(SourceError, TypeError):
+    """A dtype without a fixed-size numeric form, e.g. object arrays or structured rows."""
+
+
+class CompressedMemberError(SourceError, ValueError):
+    """An ``.npz`` member that is deflated: its rows have no address."""
+
+
+class MismatchedPartsError(SourceError, ValueError):
+    """Files that don't fit together as one array along the rows."""
+
+
+class TruncatedFileError(SourceError, EOFError):
+    """Fewer bytes than the header promises, at ``open`` or later when the file was cut short."""
+
+
+class TrailingBytesError(SourceError, ValueError):
+    """More bytes than the header promises: the header is wrong or something was appended."""
+
+
+class ExternalDataError(SourceError, PermissionError):
+    """The dataset's bytes lie in other files, which is refused unless ``external=True``."""
+
+
+class MissingChunkError(SourceError, LookupError):
+    """Chunks that were never written or have been lost (storage can't tell which)."""
+
+
+class DamagedChunkError(SourceError, ValueError):
+    """Stored bytes that don't decode, or fail their checksum."""

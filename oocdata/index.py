@@ -1,0 +1,312 @@
+"""Integer arithmetic: rows, positions, cuts, splits. No storage, no arrays of data.
+
+Regular selections stay Python ``range`` objects, which slice and compose in O(1) however long they
+are; only a selection that is irregular (an int array, a mask) becomes an int64 array.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, SupportsIndex, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from oocdata.errors import ArgumentError, EmptyError, PositionError
+
+__all__ = [
+    "Cut",
+    "Selection",
+    "as_count",
+    "as_positions",
+    "as_slice",
+    "compose_cuts",
+    "compose_ranges",
+    "cut_shape",
+    "expand_key",
+    "select",
+    "split_ranges",
+    "take",
+]
+
+Cut: TypeAlias = int | range
+"""What is kept of one element axis: an int drops the axis, a range keeps those places."""
+
+Selection: TypeAlias = range | NDArray[np.int64]
+"""Chosen integers in order: a range where they are regular, else an int64 array."""
+
+
+def as_count(name: str, value: object, *, at_least: int = 1) -> int:
+    """Check that an argument is a whole number of at least `at_least`.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If it is not.
+
+    Examples
+    --------
+    >>> as_count("batch_size", np.int32(32))
+    32
+    """
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool | np.bool_) or count < at_least:
+        raise ArgumentError(f"`{name}` must be a whole number of at least {at_least}; got {value!r}.")
+    return count
+
+
+def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
+    """Return positions as int64, each checked; negative ones count from the end, as in NumPy.
+
+    Parameters
+    ----------
+    positions : array_like of int or bool, shape (n,)
+        A bool mask must have `length` entries.
+    length : int
+        The length of what is indexed.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+
+    Raises
+    ------
+    oocdata.errors.PositionError
+        If a position does not exist. Nothing wraps around.
+    oocdata.errors.ArgumentError
+        If they are not integers in one dimension, or a mask of another length.
+
+    Examples
+    --------
+    >>> as_positions([0, -1], 10)
+    array([0, 9])
+    """
+    array = np.asarray(positions)
+    if array.size == 0 and array.ndim == 1 and not isinstance(positions, np.ndarray):
+        array = array.astype(np.int64)  # NumPy makes an empty list float64
+    if array.ndim != 1 or array.dtype.kind not in "iub":
+        raise ArgumentError(
+            "positions must be integers or a bool mask in one dimension; got "
+            f"{array.dtype} of shape {array.shape}."
+        )
+    if array.dtype.kind == "b":
+        if len(array) != length:
+            raise ArgumentError(f"a bool mask must have {length} entries; got {len(array)}.")
+        return np.flatnonzero(array).astype(np.int64, copy=False)
+    if array.size == 0:
+        return array.astype(np.int64)
+    low, high = int(array.min()), int(array.max())
+    if low < -length or high >= length:
+        wrong = high if high >= length else low
+        raise PositionError(
+            f"positions must lie within [{-length}, {length}) for a length of {length}; got {wrong}."
+        )
+    chosen = array.astype(np.int64, copy=False)
+    return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
+
+
+def compose_ranges(old: range, new: range) -> range:
+    """Return ``[old[place] for place in new]`` as a range; each place within ``[0, len(old))``.
+
+    Examples
+    --------
+    >>> compose_ranges(range(100, 0, -10), range(4, -1, -2))
+    range(60, 120, 20)
+    """
+    # By its length: a stop of -1 means "before 0" here, and "the last" in a slice.
+    step = old.step * new.step
+    start = old.start + new.start * old.step
+    return range(start, start + len(new) * step, step)
+
+
+def as_slice(places: range) -> slice:
+    """Return the slice that takes the same places.
+
+    Examples
+    --------
+    >>> as_slice(range(4, -1, -2))
+    slice(4, None, -2)
+    """
+    if len(places) == 0:
+        return slice(0, 0)
+    return slice(places.start, places.stop if places.stop >= 0 else None, places.step)
+
+
+def select(selection: Selection, places: Selection) -> Selection:
+    """Select checked places of a selection: a range of a range stays a range, at no cost.
+
+    Examples
+    --------
+    >>> select(range(0, 10**9, 2), range(3, 6))
+    range(6, 12, 2)
+    """
+    if not isinstance(places, range):
+        return take(selection, places)
+    if isinstance(selection, range):
+        return compose_ranges(selection, places)
+    return selection[as_slice(places)]
+
+
+def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the integers at checked positions of any shape.
+
+    Examples
+    --------
+    >>> take(range(100, 200, 10), np.array([0, 3]))
+    array([100, 130])
+    """
+    if isinstance(selection, range):
+        return positions * selection.step + selection.start
+    return selection[positions]
+
+
+def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
+    """Split an indexing key into the row key and one int or slice for each element axis.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        For too many axes, or anything but ints and slices on the element axes.
+
+    Examples
+    --------
+    >>> expand_key((slice(None), ..., 3), 4)
+    (slice(None, None, None), (slice(None, None, None), slice(None, None, None), 3))
+    """
+    parts: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+    dots = [place for place, part in enumerate(parts) if part is Ellipsis]
+    if len(dots) > 1:
+        raise ArgumentError(f"an index must have at most one ellipsis; got {key!r}.")
+    missing = ndim - (len(parts) - len(dots))
+    if missing < 0:
+        raise ArgumentError(f"an index must have at most {ndim} axes; got {key!r}.")
+    at = dots[0] if dots else len(parts)
+    full = (*parts[:at], *[slice(None)] * missing, *parts[at + 1 :])
+    for part in full[1:]:
+        if isinstance(part, bool) or not isinstance(part, slice | SupportsIndex):
+            raise ArgumentError(
+                f"element axes must be indexed by ints and slices; got {part!r}. "
+                "Take the whole axis and choose in `.map`."
+            )
+    cuts = tuple(p if isinstance(p, slice) else operator.index(p) for p in full[1:])
+    return full[0], cuts
+
+
+def compose_cuts(cuts: Sequence[Cut], key: Sequence[int | slice]) -> tuple[Cut, ...]:
+    """Apply one int or slice for each axis that is still kept to the cuts made so far.
+
+    Raises
+    ------
+    oocdata.errors.PositionError
+        If an int lies outside its axis.
+
+    Examples
+    --------
+    >>> compose_cuts((range(3), 5, range(0, 40, 2)), (slice(None), slice(0, 10, 3)))
+    (range(0, 3), 5, range(0, 20, 6))
+    """
+    keys = iter(key)
+    composed: list[Cut] = []
+    for cut in cuts:
+        if isinstance(cut, int):
+            composed.append(cut)
+            continue
+        part = next(keys)
+        try:
+            composed.append(cut[part])
+        except IndexError:
+            raise PositionError(
+                f"an element axis of length {len(cut)} must be indexed within "
+                f"[{-len(cut)}, {len(cut)}); got {part}."
+            ) from None
+    return tuple(composed)
+
+
+def cut_shape(cuts: Sequence[Cut]) -> tuple[int, ...]:
+    """Return the shape that is left of an element.
+
+    Examples
+    --------
+    >>> cut_shape((range(3), 5, range(0, 20, 6)))
+    (3, 4)
+    """
+    return tuple(len(cut) for cut in cuts if isinstance(cut, range))
+
+
+def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[range]:
+    """Cut ``range(length)`` into consecutive ranges with `gap` places dropped between neighbours.
+
+    Parameters
+    ----------
+    length : int
+        How many places there are.
+    sizes : sequence of float, or of int
+        Fractions of what is left after the gaps (each > 0, sum ≤ 1), or counts (sum ≤ what is
+        left). The ends of fractions are rounded, so fractions that sum to 1 use every place.
+    gap : int
+        Places dropped between two neighbours.
+
+    Returns
+    -------
+    list of range
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If fractions and counts are mixed, are not positive, or sum to too much.
+    oocdata.errors.EmptyError
+        If a part would be empty.
+
+    Examples
+    --------
+    >>> split_ranges(10, (0.6, 0.2, 0.2))
+    [range(0, 6), range(6, 8), range(8, 10)]
+    >>> split_ranges(10, (4, 4), gap=1)
+    [range(0, 4), range(5, 9)]
+    """
+    if not sizes:
+        raise ArgumentError("`sizes` must hold at least one fraction or count; got none.")
+    counts = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
+    floats = [isinstance(size, float | np.floating | Fraction) for size in sizes]
+    if not (all(counts) or all(floats)):
+        raise ArgumentError(
+            f"`sizes` must be all fractions (floats) or all counts (ints); got {tuple(sizes)}. "
+            "Write 1.0 for the fraction."
+        )
+    if not all(size > 0 for size in sizes):
+        raise ArgumentError(f"`sizes` must be positive; got {tuple(sizes)}.")
+    left = length - gap * (len(sizes) - 1)
+    if all(counts):
+        total = sum(int(size) for size in sizes)
+        if total > left:
+            raise ArgumentError(
+                f"counts must sum to at most {max(left, 0)} ({length} less {gap} dropped between "
+                f"neighbours); got {tuple(sizes)}, a sum of {total}."
+            )
+        lengths = [int(size) for size in sizes]
+    else:
+        # The decimal that was written, not its binary neighbour: 0.7 + 0.2 + 0.1 must be 1.
+        shares = [Fraction(str(float(size))) for size in sizes]
+        if sum(shares) > 1 + Fraction(1, 10**9):
+            raise ArgumentError(
+                f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of {sum(sizes):g}."
+            )
+        ends = [min(left, round(sum(shares[: i + 1]) * left)) for i in range(len(shares))]
+        lengths = [
+            end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
+    if left < 1 or min(lengths) < 1:
+        raise EmptyError(
+            f"every part must hold at least one element; got {tuple(sizes)} of {length}"
+            + (f" with {gap} dropped between neighbours." if gap else ".")
+        )
+    ranges, start = [], 0
+    for part in lengths:
+        ranges.append(range(start, start + part))
+        start += part + gap
+    return ranges
