@@ -1,0 +1,1 @@
+"""Floor 1: where the bytes are. The only place that touches storage."""

@@ -1,0 +1,128 @@
+"""Cuts and conversions for any source: its own way where it has one, a scratch block where not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.index import Cut, as_slice, cut_shape
+from oocdata.sources.source import (
+    ConvertingSource,
+    CuttableSource,
+    DescribedSource,
+    Layout,
+    Source,
+)
+
+__all__ = ["Converted", "CutRows", "cut_source", "layout_of"]
+
+_SCRATCH_BYTES = 1 << 20
+
+
+def cut_source(source: Source, cuts: tuple[Cut, ...]) -> Source:
+    """Return the source of ``row[cuts]``, reading only that where the source can."""
+    if cuts == tuple(range(length) for length in source.shape[1:]):
+        return source
+    if isinstance(source, CuttableSource):
+        return source.cut(cuts)
+    return CutRows(source, cuts)
+
+
+def layout_of(source: Source) -> Layout:
+    """Return the source's layout, or what can be said without it."""
+    if isinstance(source, DescribedSource):
+        return source.layout()
+    return Layout(
+        format=type(source).__name__,
+        path=None,
+        key=None,
+        storage=f"chunks of {source.chunk_rows} rows" if source.chunk_rows > 1 else "single rows",
+        codec="unknown",
+        stored_bytes=None,
+        reading="by the source's own `read_into`",
+    )
+
+
+class _Wrapper:
+    """What a source in front of another one passes on."""
+
+    __slots__ = ()
+    source: Source
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows stored and decoded together."""
+        return self.source.chunk_rows
+
+    def layout(self) -> Layout:
+        """Return where and how the array is stored."""
+        return layout_of(self.source)
+
+
+@dataclass(frozen=True)
+class CutRows(_Wrapper):
+    """``row[cuts]`` of a source that only reads whole rows."""
+
+    source: Source
+    cuts: tuple[Cut, ...]
+
+    converts = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, *element)``."""
+        return (self.source.shape[0], *cut_shape(self.cuts))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.source.dtype
+
+    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write ``out[i] = row rows[i]`` after the cut; `out` may have any numeric dtype."""
+        if out.size == 0:
+            return
+        key = [cut if isinstance(cut, int) else as_slice(cut) for cut in self.cuts]
+        for part, whole in _through_scratch(self.source, rows):
+            out[part] = whole[(slice(None), *key)]
+
+
+@dataclass(frozen=True)
+class Converted(_Wrapper):
+    """A source delivered in another dtype."""
+
+    source: Source
+    dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, *element)``."""
+        return self.source.shape
+
+    def cut(self, cuts: tuple[Cut, ...]) -> Source:
+        """Return the source of ``row[cuts]``."""
+        return Converted(cut_source(self.source, cuts), self.dtype)
+
+    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write ``out[i] = row rows[i]`` in this dtype."""
+        if isinstance(self.source, ConvertingSource):
+            self.source.read_into(rows, out)
+            return
+        for part, whole in _through_scratch(self.source, rows):
+            out[part] = whole
+
+
+def _through_scratch(source: Source, rows: NDArray[np.int64]) -> Any:
+    """Yield (slice of the batch, whole rows) in blocks that stay in the processor's cache."""
+    row_bytes = max(1, prod(source.shape[1:]) * source.dtype.itemsize)
+    count = max(1, min(len(rows), _SCRATCH_BYTES // row_bytes))
+    scratch = np.empty((count, *source.shape[1:]), source.dtype)
+    for start in range(0, len(rows), count):
+        some = rows[start : start + count]
+        source.read_into(some, scratch[: len(some)])
+        yield slice(start, start + len(some)), scratch[: len(some)]
+

@@ -1,0 +1,189 @@
+"""Arrays in memory, and any object with shape, dtype and slicing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import SourceError, UnknownFormatError
+from oocdata.index import Cut, as_slice
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.extents import Extents, FileStamp
+from oocdata.sources.source import Layout, Source, check_axis, check_dtype
+
+__all__ = ["Memory", "open_array", "open_object"]
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Rows of an array in memory.
+
+    Attributes
+    ----------
+    array : ndarray, shape (rows, *element)
+        Any strides and byte order. It is not copied: changing it changes what is read.
+    """
+
+    array: NDArray[Any]
+
+    converts = True
+    chunk_rows = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, *element)``."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.array.dtype.newbyteorder("=")
+
+    def layout(self) -> Layout:
+        """Return where and how the array is stored."""
+        return Layout(
+            "array in memory", None, None, "contiguous", "none", None, "each row copied into the batch"
+        )
+
+    def cut(self, cuts: tuple[Cut, ...]) -> Source:
+        """Return the source of ``row[cuts]``: a view of the array."""
+        key = [cut if isinstance(cut, int) else as_slice(cut) for cut in cuts]
+        return replace(self, array=self.array[(slice(None), *key)])
+
+    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write ``out[i] = row rows[i]``; `out` may have any numeric dtype."""
+        array = self.array
+        row_bytes = prod(self.shape[1:]) * array.itemsize
+        if row_bytes == 0 or len(rows) == 0:
+            return
+        if array.flags.c_contiguous and array.dtype == out.dtype and array.dtype.isnative:
+            # np.take copies the whole of an array that is not contiguous, aligned and native; rows as
+            # opaque items are always aligned. mode="clip" writes to `out` without a buffer.
+            items = np.ndarray((len(array),), f"V{row_bytes}", array)
+            np.take(items, rows, out=np.ndarray((len(rows),), f"V{row_bytes}", out), mode="clip")
+            return
+        for place, row in enumerate(rows.tolist()):
+            out[place] = array[row]
+
+
+def open_array(array: NDArray[Any], *, axis: int = 0) -> Source:
+    """Open an ndarray; a ``numpy.memmap`` of a file is read from the file.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        If batches can't hold its dtype.
+    """
+    stored = check_dtype(array.dtype)
+    row_axis = check_axis(axis, array.ndim)
+    if isinstance(array, np.memmap):
+        extents = _extents_of(array, stored)
+        if extents is not None:
+            return extents.with_row_axis(row_axis)
+    return Memory(np.moveaxis(np.asarray(array), row_axis, 0))
+
+
+def _extents_of(array: np.memmap[Any, Any], stored: np.dtype[Any]) -> Extents | None:
+    """Return where the map lies in its file; None if memory may differ from the file."""
+    root: Any = array
+    while isinstance(root.base, np.memmap):
+        root = root.base
+    # A copy-on-write map ("c") holds changes that the file does not.
+    if root.filename is None or root.mode not in ("r", "r+", "w+") or root.base is None:
+        return None
+    start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    if not -root.offset <= start <= root.nbytes:
+        return None
+    stamp = FileStamp.of(str(root.filename))
+    layout = Layout(
+        format="numpy.memmap",
+        path=stamp.path,
+        key=None,
+        storage="contiguous" if array.flags.c_contiguous else "strided",
+        codec="none",
+        stored_bytes=array.nbytes,
+        reading="each row by its byte offset in the file, not through the map",
+    )
+    return Extents(stamp, stored, array.shape, array.strides, root.offset + start, layout)
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectReader:
+    """Boxes of any object with shape, dtype and slicing."""
+
+    target: Any
+
+    threads = 1  # nothing is known of how safe it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As the object says."""
+        return tuple(int(length) for length in self.target.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return np.dtype(self.target.dtype).newbyteorder("=")
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """The object's ``chunks`` where it has regular ones, else ones."""
+        chunks = getattr(self.target, "chunks", None)
+        regular = isinstance(chunks, tuple) and len(chunks) == len(self.shape)
+        if regular and all(isinstance(length, int) and length > 0 for length in chunks):
+            return chunks
+        return (1,) * len(self.shape)
+
+    def read_box(self, box: tuple[slice, ...]) -> NDArray[Any]:
+        """Return the elements of a box."""
+        try:
+            read = np.asarray(self.target[box])
+        except Exception as error:  # whatever a foreign object raises, its rows must be named
+            raise SourceError(
+                f"{type(self.target).__name__} must give {_said(box)}; it raised "
+                f"{type(error).__name__}: {error}."
+            ) from error
+        shape = tuple(part.stop - part.start for part in box)
+        if read.shape != shape:
+            raise SourceError(
+                f"{type(self.target).__name__} must give an array of shape {shape} for {_said(box)}; "
+                f"got {read.shape}."
+            )
+        return read
+
+    def layout(self) -> Layout:
+        """Return where and how the array is stored."""
+        return Layout(
+            format=type(self.target).__name__,
+            path=None,
+            key=None,
+            storage=f"chunks of {self.chunk_shape}" if max(self.chunk_shape) > 1 else "unknown",
+            codec="unknown",
+            stored_bytes=None,
+            reading="by slices of the object, one for each run of rows",
+        )
+
+
+def _said(box: tuple[slice, ...]) -> str:
+    return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
+
+
+def open_object(target: Any, *, axis: int = 0) -> Chunks:
+    """Open any object with shape, dtype and slicing.
+
+    Raises
+    ------
+    oocdata.errors.UnknownFormatError
+        If it has not all three.
+    """
+    if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
+        raise UnknownFormatError(
+            "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
+            f"{type(target).__name__}."
+        )
+    check_dtype(np.dtype(target.dtype))
+    return Chunks.of(ObjectReader(target), check_axis(axis, len(target.shape)))
