@@ -1,0 +1,147 @@
+"""Functions over batches: NumPy in, NumPy out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, as_spec, leaves, map_tree
+from oocdata.errors import ArgumentError, EmptyError, MapError
+from oocdata.index import Selection
+from oocdata.sources.source import check_dtype
+
+__all__ = ["Map"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Map(Dataset):
+    """A dataset whose batches pass through a function; made by `Dataset.map`."""
+
+    source: Dataset
+    fn: Callable[..., Any]
+    batched: bool
+    rng: bool
+    given: Any = field(default=None)
+    """The spec as given, or None to try one element."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise ArgumentError(f"`fn` must be a function; got {self.fn!r}.")
+        if self.given is not None:
+            self._checked(as_spec(self.given))
+
+    def __repr__(self) -> str:
+        return f"<Map of {getattr(self.fn, '__name__', self.fn)!s} over {self.source!r}>"
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @cached_property
+    def spec(self) -> Spec:  # type: ignore[override]  # a property, remembered: trying costs a read
+        """What an element looks like after the function; reads one element if it was not given."""
+        if self.given is not None:
+            return as_spec(self.given)
+        if len(self.source) == 0:
+            raise EmptyError("`spec` must be given to map an empty dataset; there is nothing to try.")
+        arrays = (request.read() for request in self.source.requests(np.zeros(1, np.int64)))
+        batch = self._apply(self.source.assemble(arrays, Draw()), Draw(), 1)
+        spec: Spec = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), batch)
+        return self._checked(spec)
+
+    @staticmethod
+    def _checked(spec: Spec) -> Spec:
+        for leaf in leaves(spec):
+            check_dtype(leaf.dtype)
+        return spec
+
+    @property
+    def blocks(self) -> Blocks:
+        """Those of what is mapped."""
+        return self.source.blocks
+
+    def gap_positions(self, gap: int) -> int:
+        """Return the positions to drop so that `gap` rows lie between neighbours, unused."""
+        return self.source.gap_positions(gap)
+
+    def requests(self, positions: NDArray[np.int64]) -> tuple[Request, ...]:
+        """Return the rows of what is mapped."""
+        return self.source.requests(positions)
+
+    def select(self, positions: Selection) -> Self:
+        """Return the elements at checked positions, mapped."""
+        # The remembered spec does not travel with replace(): pass on what is known.
+        known = self.__dict__.get("spec", self.given)
+        return replace(self, source=self.source.select(positions), given=known)
+
+    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+        """Return the batch after the function, checked against the spec.
+
+        Raises
+        ------
+        oocdata.errors.MapError
+            If the function returns something other than the spec says.
+        """
+        batch = self.source.assemble(arrays, draw)
+        length = len(next(leaves(batch)))
+        result = self._apply(batch, draw, length)
+        self._check(result, length)
+        return result
+
+    def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
+        if self.batched:
+            result = map_tree(np.asarray, self._call(batch, draw))
+            for array in leaves(result):
+                if array.ndim == 0 or len(array) != length:
+                    raise MapError(
+                        f"a mapped function must keep the {length} elements of its batch; "
+                        f"{self._name} returned an array of shape {array.shape}. Give "
+                        "`batched=False` for a function of one element."
+                    )
+        else:
+            elements = [
+                map_tree(np.asarray, self._call(map_tree(lambda a, i=i: a[i], batch), draw))
+                for i in range(length)
+            ]
+            result = self._stack(elements)
+        checked: Batch = result
+        return checked
+
+    def _call(self, batch: Any, draw: Draw) -> Any:
+        arguments = batch if isinstance(batch, tuple) else (batch,)
+        result = self.fn(*arguments, rng=draw.rng) if self.rng else self.fn(*arguments)
+        return tuple(result) if isinstance(result, list) else result
+
+    def _stack(self, elements: list[Any]) -> Any:
+        columns = [list(leaves(element)) for element in elements]
+        try:
+            stacked = iter([np.stack(column) for column in zip(*columns, strict=True)])
+        except ValueError as error:
+            raise MapError(
+                f"a mapped function must return arrays of one shape; {self._name} did not: {error}."
+            ) from error
+        return map_tree(lambda _: next(stacked), elements[0])
+
+    def _check(self, result: Batch, length: int) -> None:
+        wanted = list(leaves(self.spec))
+        got = list(leaves(result))
+        same = len(wanted) == len(got) and all(
+            array.shape == (length, *leaf.shape) and array.dtype == leaf.dtype
+            for leaf, array in zip(wanted, got, strict=True)
+        )
+        if not same:
+            found = ", ".join(f"{array.shape[1:]} {array.dtype}" for array in got)
+            raise MapError(
+                f"a mapped function must return what its spec says, "
+                f"{', '.join(map(str, wanted))}; {self._name} returned {found}. "
+                "Convert with `.astype(...)` in the function, or give `spec`."
+            )
+
+    @property
+    def _name(self) -> str:
+        return repr(getattr(self.fn, "__name__", type(self.fn).__name__))

@@ -1,0 +1,114 @@
+"""What an element looks like: array specs in a tree of tuples and dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import ArgumentError
+
+__all__ = ["ArraySpec", "Batch", "Spec", "as_spec", "leaves", "map_tree"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """Shape and dtype of one array of an element.
+
+    Attributes
+    ----------
+    shape : tuple of int or None
+        None for the batch axis of a batch whose length varies.
+    dtype : numpy.dtype
+
+    Examples
+    --------
+    >>> ArraySpec((3, 50, 50), np.dtype("f8")).nbytes
+    60000
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one array; a None axis counts as 1."""
+        return prod(1 if length is None else length for length in self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
+        return f"({lengths}{',' if len(self.shape) == 1 else ''}) {self.dtype}"
+
+
+Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]
+"""An element's arrays: one, a tuple, or a dict, nested as deep as you like."""
+
+Batch: TypeAlias = NDArray[Any] | tuple["Batch", ...] | dict[str, "Batch"]
+"""The same tree with arrays in it."""
+
+
+def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to each leaf of a tree of tuples and dicts.
+
+    Examples
+    --------
+    >>> map_tree(lambda n: n + 1, (1, {"a": 2}))
+    (2, {'a': 3})
+    """
+    if isinstance(tree, tuple):
+        return tuple(map_tree(function, part) for part in tree)
+    if isinstance(tree, dict):
+        return {name: map_tree(function, part) for name, part in tree.items()}
+    return function(tree)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield the leaves of a tree in order.
+
+    Examples
+    --------
+    >>> list(leaves((1, {"a": 2, "b": (3,)})))
+    [1, 2, 3]
+    """
+    if isinstance(tree, tuple):
+        for part in tree:
+            yield from leaves(part)
+    elif isinstance(tree, dict):
+        for part in tree.values():
+            yield from leaves(part)
+    else:
+        yield tree
+
+
+def as_spec(tree: Any) -> Spec:
+    """Return a tree of anything with shape and dtype (arrays, tensor specs) as a `Spec`.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If a leaf has no shape and dtype.
+
+    Examples
+    --------
+    >>> print(as_spec(np.zeros((2, 3), "f4")))
+    (2, 3) float32
+    """
+
+    def leaf(value: Any) -> ArraySpec:
+        if isinstance(value, ArraySpec):
+            return value
+        try:
+            kind = getattr(value.dtype, "as_numpy_dtype", value.dtype)
+            return ArraySpec(tuple(int(length) for length in value.shape), np.dtype(kind))
+        except (AttributeError, TypeError) as error:
+            raise ArgumentError(
+                f"`spec` must hold things with a shape and a dtype, in tuples and dicts; got {value!r}. "
+                "Write ooc.ArraySpec((3, 4), np.dtype('f4'))."
+            ) from error
+
+    result: Spec = map_tree(leaf, tree)
+    return result
