@@ -1,0 +1,177 @@
+"""What a loader does, in words and numbers: what is read, in which order, with how much memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocdata.datasets.dataset import Request
+from oocdata.datasets.spec import leaves
+from oocdata.order import BlockShuffle, Sequential
+from oocdata.order.mixing import Mixing, mixing
+from oocdata.sources.adapt import layout_of
+from oocdata.sources.cache import chunk_cache
+from oocdata.sources.source import Layout, Source
+
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+
+__all__ = ["Explanation", "explain", "size"]
+
+_SCRATCH_BYTES = 4 << 20
+"""What rearranging and converting take, for two batches at a time."""
+
+_POOR = 0.9
+"""Below this share of a full shuffle's batch entropy, mixing is called poor."""
+
+
+def size(nbytes: float) -> str:
+    """Return a number of bytes in words, in binary units.
+
+    Examples
+    --------
+    >>> size(1536), size(120_000_000)
+    ('1.5 KiB', '114.4 MiB')
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} bytes" if unit == "bytes" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} TiB"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `Loader.explain` says; ``print`` it.
+
+    Attributes
+    ----------
+    elements, batch_size, steps : int
+        Of one epoch.
+    arrays : tuple of str
+        Shape and dtype of each array of an element.
+    layouts : tuple of Layout
+        Where and how each source is stored and read.
+    order, reason : str
+        The order, and why it was chosen.
+    mixing : Mixing or None
+        How well batches mix storage chunks against a full shuffle; None for sequential order.
+    amplification : float
+        Bytes read (and decoded) per byte used, estimated for an epoch.
+    batch_bytes : int
+        Bytes of one batch.
+    resident_bytes : int
+        Bound on what reading keeps in memory: batches in flight (`in_flight` of them), decoded chunks,
+        scratch. Your process and model come on top.
+    in_flight : int
+    """
+
+    elements: int
+    batch_size: int
+    steps: int
+    arrays: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    order: str
+    reason: str
+    mixing: Mixing | None
+    amplification: float
+    batch_bytes: int
+    resident_bytes: int
+    in_flight: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.elements:,} elements of {' and '.join(self.arrays)}",
+            f"in {self.steps:,} batches of {self.batch_size} ({size(self.batch_bytes)} each)",
+        ]
+        for layout in self.layouts:
+            where = layout.path or "memory"
+            key = f", {layout.key}" if layout.key else ""
+            lines.append(f"from   {where}{key}: {layout.format}, {layout.storage}, codec {layout.codec}")
+            lines.append(f"read   {layout.reading}; {self.amplification:.2g} bytes per byte used")
+        lines.append(f"order  {self.order}: {self.reason}")
+        if self.mixing is not None:
+            share = self.mixing.entropy / max(self.mixing.full_shuffle_entropy, 1e-9)
+            words = "mixes as well as a full shuffle" if share > 0.99 else "mixes well"
+            if share < _POOR:
+                words = "mixes poorly: neighbours stay together, so keep more chunks in a window"
+            lines.append(
+                f"mixing {self.mixing.entropy:.2f} bits of batch entropy, "
+                f"{self.mixing.full_shuffle_entropy:.2f} in a full shuffle; {words}"
+            )
+        lines.append(
+            f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight, "
+            "decoded chunks and scratch"
+        )
+        return "\n".join(lines)
+
+
+def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
+    """Return what a loader does. Reads no data.
+
+    Parameters
+    ----------
+    loader : Loader
+    in_flight : int
+        Batches that can exist at a time; the default is that of ``to_tf()``: 2 being read, 2 ready,
+        1 handed over and 1 in use.
+    """
+    requests = loader.dataset.requests(loader.positions(0))
+    sources = list({id(request.source): request.source for request in requests}.values())
+    chunked = [source for source in sources if source.chunk_rows > 1]
+    batch_bytes = sum(leaf.nbytes for leaf in leaves(loader.dataset.spec)) * loader.batch_size
+    read_bytes = sum(request.rows.size * _row_bytes(request.source) for request in requests)
+    cached = sum(_row_bytes(source) * source.shape[0] for source in chunked)
+    batch_bytes //= loader.num_shards
+    block = loader.dataset.blocks.length
+    sequential = isinstance(loader.order, Sequential)
+    return Explanation(
+        elements=len(loader.dataset),
+        batch_size=loader.batch_size,
+        steps=len(loader),
+        arrays=tuple(str(leaf) for leaf in leaves(loader.dataset.spec)),
+        layouts=tuple(layout_of(source) for source in sources),
+        order=_order_words(loader),
+        reason=loader.reason,
+        mixing=None
+        if sequential
+        else mixing(
+            loader.order, len(loader.dataset), loader.batch_size, max(block, 1), seed=loader.seed
+        ),
+        amplification=_amplification(loader, requests),
+        batch_bytes=batch_bytes,
+        resident_bytes=in_flight * max(batch_bytes, read_bytes)
+        + _SCRATCH_BYTES
+        + min(cached, chunk_cache().budget),
+        in_flight=in_flight,
+    )
+
+
+def _row_bytes(source: Source) -> int:
+    return prod(source.shape[1:]) * source.dtype.itemsize
+
+
+def _order_words(loader: Loader) -> str:
+    order = loader.order
+    if isinstance(order, BlockShuffle):
+        return f"block shuffle, {order.window} blocks of {order.block} elements mixed"
+    return {"Sequential": "in order", "Shuffle": "full shuffle"}.get(type(order).__name__, repr(order))
+
+
+def _amplification(loader: Loader, requests: tuple[Request, ...]) -> float:
+    """Rows decoded per row used: 1 where chunks are visited together or all of them are kept."""
+    if isinstance(loader.order, Sequential | BlockShuffle):
+        return 1.0
+    used = decoded = 0.0
+    for request in requests:
+        source, rows = request.source, np.unique(request.rows)
+        total = source.shape[0] * _row_bytes(source)
+        # What the cache keeps of all chunks is not decoded again.
+        lost = max(0.0, 1 - chunk_cache().budget / max(total, 1))
+        touched = len(np.unique(rows // source.chunk_rows)) * source.chunk_rows
+        used += len(rows)
+        decoded += max(len(rows), touched * lost) if source.chunk_rows > 1 else len(rows)
+    return decoded / max(used, 1)

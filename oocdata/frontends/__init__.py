@@ -1,0 +1,1 @@
+"""Floor 4: a Loader for a framework. Each is imported only when it is asked for."""

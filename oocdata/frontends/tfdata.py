@@ -1,0 +1,232 @@
+"""tf.data: ``range`` over steps → one read per batch → static shapes → prefetch.
+
+The reading function is a `tf.numpy_function`, the lean member of its family: it hands TensorFlow the
+batch's own memory when that is 64-byte aligned, which a loader's batches are. TensorFlow keeps
+every function it was ever given, with all it closes over, so there is one function for the process and
+a loader travels as a number; the number is forgotten when its dataset goes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.datasets.spec import ArraySpec, leaves, map_tree
+from oocdata.errors import (
+    ArgumentError,
+    DatasetGoneError,
+    MissingDependencyError,
+    PositionError,
+)
+from oocdata.frontends.originals import keep_original, install
+from oocdata.index import as_count
+from oocdata.sources.buffers import empty, is_leased
+
+try:
+    import tensorflow as tf
+except ImportError as error:
+    raise MissingDependencyError(
+        "`to_tf` needs TensorFlow, which can't be imported here. Install it: pip install tensorflow."
+    ) from error
+
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+
+__all__ = ["to_tf"]
+
+
+@dataclass(slots=True)
+class _Feed:
+    """What one dataset reads: a loader, and where its passes begin.
+
+    Steps are counted through all epochs, so a pass is a range of whole numbers.
+    """
+
+    loader: Loader
+    first: int
+    length: int
+    passes: Iterator[int] = field(default_factory=itertools.count)
+
+
+_feeds: dict[int, _Feed] = {}
+_numbers = itertools.count()
+
+
+def to_tf(
+    loader: Loader, *, start: tuple[int, int], epochs: int, parallel: int, prefetch: int
+) -> tf.data.Dataset:
+    """Return a ``tf.data.Dataset`` of a loader's batches; see `oocdata.Loader.to_tf`."""
+    first, length = _pass(loader, start, as_count("epochs", epochs))
+    parallel = as_count("parallel", parallel)
+    prefetch = as_count("prefetch", prefetch, at_least=0)
+    install()
+    spec = loader.spec
+    number = next(_numbers)
+    _feeds[number] = _Feed(loader, first, length)
+
+    read = _reader(tuple(leaf.dtype.name for leaf in leaves(spec)))
+    feed = tf.constant(number, tf.int64)
+
+    def batch(step: tf.Tensor) -> Any:
+        arrays = iter(read(feed, step))
+
+        def shaped(leaf: ArraySpec) -> tf.Tensor:
+            return tf.ensure_shape(next(arrays), leaf.shape)
+
+        return map_tree(shaped, spec)
+
+    # A pass is begun by whoever asks for its first element, not by whoever makes an iterator: `fit`
+    # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of `scan`.
+    begun = _beginner()
+    dataset = tf.data.Dataset.range(length).scan(
+        tf.constant(-1, tf.int64), lambda base, step: begun(feed, base, step)
+    )
+    dataset = dataset.map(batch, num_parallel_calls=parallel, deterministic=True)
+    dataset = dataset.prefetch(prefetch) if prefetch else dataset
+    options = tf.data.Options()
+    # Sharding by data would read every batch in every worker and throw most away: Loader.shard does it.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_symbolic_checkpoint = True
+    dataset = dataset.with_options(options)
+    weakref.finalize(dataset, _feeds.pop, number, None).atexit = False
+    return dataset
+
+
+def _pass(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int]:
+    """Return the first step of the first pass, counted through all epochs, and a pass's length."""
+    try:
+        epoch, step = (int(part) for part in start)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`start` must be a pair (epoch, step); got {start!r}.") from None
+    steps = len(loader)
+    if epoch < 0 or not 0 <= step < steps:
+        raise PositionError(
+            f"`start` must be an epoch from 0 and a step within [0, {steps}); got {start!r}."
+        )
+    return epoch * steps + step, epochs * steps - step
+
+
+@lru_cache(maxsize=1)
+def _beginner() -> Any:
+    """Return the function that gives a step its place in all epochs, and begins a pass at need."""
+
+    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 3)
+    def begun(feed: tf.Tensor, base: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def begin() -> tf.Tensor:
+            # `step` is passed so that no graph optimiser can take the call for a constant.
+            first = tf.numpy_function(_begin, [feed, step], tf.int64, stateful=False)
+            return tf.ensure_shape(first, ())
+
+        base = tf.cond(base < 0, begin, lambda: base)
+        return base, base + step
+
+    return begun
+
+
+@lru_cache(maxsize=64)
+def _reader(dtypes: tuple[str, ...]) -> Any:
+    """Return the graph function that reads a batch of arrays of these dtypes.
+
+    One for each combination of dtypes: TensorFlow never forgets a function.
+    """
+    outputs = [tf.as_dtype(dtype) for dtype in dtypes]
+
+    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 2)
+    def read(feed: tf.Tensor, step: tf.Tensor) -> Any:
+        return tf.numpy_function(_read, [feed, step], outputs, stateful=False)
+
+    return read
+
+
+class _Gate:
+    """Counts calls into Python, and refuses them once the interpreter is on its way out.
+
+    TensorFlow hangs at exit when a function is in flight while an iterator lives: its threads wait for
+    the GIL of an interpreter that waits for its threads.
+    """
+
+    QUIET_SECONDS = 0.1
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._calls = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._calls += 1
+            self._changed.notify_all()
+            if self._closed:
+                raise DatasetGoneError("the interpreter is exiting; no more batches are read.")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Refuse new calls; return when none is inside and none has come for a while."""
+        with self._changed:
+            self._closed = True
+            while True:
+                calls = self._calls
+                self._changed.wait_for(lambda: self._inside == 0)
+                if not self._changed.wait_for(
+                    lambda seen=calls: self._calls != seen, self.QUIET_SECONDS
+                ):
+                    return
+
+
+_gate = _Gate()
+atexit.register(_gate.close)
+
+
+def _feed(number: Any) -> _Feed:
+    try:
+        return _feeds[int(number)]
+    except KeyError:
+        raise DatasetGoneError(
+            "an iterator must not outlive the dataset that `to_tf` returned. Keep a reference to it."
+        ) from None
+
+
+def _begin(number: Any, step: Any) -> Any:
+    """Begin the next pass of a feed: called by TensorFlow once for each pass."""
+    with _gate:
+        feed = _feed(number)
+        return np.int64(feed.first + next(feed.passes) * feed.length)
+
+
+def _read(number: Any, place: Any) -> list[NDArray[Any]]:
+    """Read one batch: called by TensorFlow, in its own threads."""
+    # A list, always: TensorFlow leaks a bare array without axes.
+    with _gate:
+        try:
+            loader = _feed(number).loader
+            epoch, step = divmod(int(place), len(loader))
+            return [_handed_over(array) for array in leaves(loader.batch(step, epoch))]
+        except BaseException as error:
+            keep_original(error)
+            # As it is, StopIteration would end the dataset in silence.
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def _handed_over(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that TensorFlow may alias: aligned, native, and nobody else's to change."""
+    if is_leased(array) and array.flags.c_contiguous and array.dtype.isnative:
+        return array
+    # What a mapped function made: copied here without the GIL, where TensorFlow would copy with it.
+    copy = empty(array.shape, array.dtype.newbyteorder("="))
+    np.copyto(copy, array)
+    return copy

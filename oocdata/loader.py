@@ -1,0 +1,361 @@
+"""The narrow waist: (step, epoch) → batch, a pure function of the loader's description.
+
+NumPy iteration, tf.data and Keras all come through `Loader.batch`; resuming is two integers, and
+sharding never changes what a global batch holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.above import above
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, map_tree
+from oocdata.errors import ArgumentError, EmptyError, PositionError
+from oocdata.explain import Explanation, explain
+from oocdata.index import as_count
+from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.sources.cache import chunk_cache
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+__all__ = ["Loader", "make_loader"]
+
+READ_AHEAD = 2
+"""Batches read before they are asked for, in NumPy iteration."""
+
+
+def make_loader(
+    dataset: Dataset,
+    batch_size: int,
+    shuffle: bool | str | Order,
+    seed: int,
+    drop_remainder: bool,
+    workers: int,
+) -> Loader:
+    """Check the arguments of `Dataset.batches` and return the loader."""
+    size = as_count("batch_size", batch_size)
+    if as_count("workers", workers, at_least=0):
+        raise ArgumentError(
+            f"`workers` must be 0, reading in this process, in this version; got {workers}."
+        )
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
+    if len(dataset) == 0:
+        raise EmptyError("a dataset must hold at least one element to make batches; it holds none.")
+    if drop_remainder and len(dataset) < size:
+        raise EmptyError(
+            f"`batch_size` must be at most the {len(dataset)} elements when the remainder is dropped; "
+            f"got {size}."
+        )
+    order, reason = choose_order(dataset, shuffle)
+    return Loader(dataset, size, order, int(seed), bool(drop_remainder), reason)
+
+
+def choose_order(dataset: Dataset, shuffle: bool | str | Order) -> tuple[Order, str]:
+    """Return the order that `shuffle` asks for, and the reason in words.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If `shuffle` is none of those.
+    """
+    if isinstance(shuffle, Order) and not isinstance(shuffle, type):
+        return shuffle, "you gave it"
+    if shuffle is False:
+        return Sequential(), "`shuffle` is False"
+    if shuffle not in (True, "global", "block"):
+        raise ArgumentError(
+            f"`shuffle` must be False, True, 'global', 'block' or an order; got {shuffle!r}."
+        )
+    if shuffle == "global":
+        return Shuffle(), "you asked for a permutation of all elements"
+    blocks = dataset.blocks
+    if shuffle is True and blocks.length == 1:
+        return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
+    # Half of what the cache keeps: the window that is read, and what reaches over its blocks' edges.
+    budget = chunk_cache().budget // 2
+    window = max(1, budget // max(1, blocks.length * chunk_row_bytes(dataset)))
+    if shuffle is True and window * blocks.length >= len(dataset):
+        return Shuffle(), "all chunks fit into the cache, so each is decoded once anyway"
+    reason = (
+        f"rows are stored in chunks: {window} random chunks at a time are mixed "
+        f"({budget / 2**20:.0f} MiB decoded), and each is decoded once an epoch"
+    )
+    return BlockShuffle(blocks.length, window, blocks.first), reason
+
+
+def chunk_row_bytes(dataset: Dataset) -> int:
+    """Return the bytes that one element's start costs in decoded chunks, over all sources."""
+    requests = dataset.requests(np.zeros(1, np.int64))
+    sources = {id(request.source): request.source for request in requests}
+    return sum(
+        int(np.prod(source.shape[1:], dtype=np.int64)) * source.dtype.itemsize
+        for source in sources.values()
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Loader:
+    """Batches of a dataset by (step, epoch); made by `Dataset.batches`.
+
+    Attributes
+    ----------
+    dataset : Dataset
+    batch_size : int
+    order : Order
+    seed : int
+    drop_remainder : bool
+    reason : str
+        Why this order.
+    num_shards, index : int
+        Which part of every global batch this loader reads.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> loader = ooc.open(np.arange(10)).batches(4)
+    >>> [batch.tolist() for batch in loader]
+    [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    """
+
+    dataset: Dataset
+    batch_size: int
+    order: Order
+    seed: int
+    drop_remainder: bool
+    reason: str = ""
+    num_shards: int = 1
+    index: int = 0
+    _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Which epoch comes next belongs to whoever iterates, not to the description.
+        return {name: value for name, value in self.__dict__.items() if name != "_epochs"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _epochs=itertools.count())
+
+    def __repr__(self) -> str:
+        return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+        return -(-self._used // self.batch_size)
+
+    @property
+    def _used(self) -> int:
+        """Elements visited in an epoch."""
+        length = len(self.dataset)
+        remainder = length % self.batch_size
+        # Every shard gets as many elements of the last batch: what can't be dealt out is dropped.
+        return length - (remainder if self.drop_remainder else remainder % self.num_shards)
+
+    @property
+    def spec(self) -> Spec:
+        """Shape and dtype of a batch's arrays; the batch axis is None where the last is short."""
+        full = self.batch_size // self.num_shards
+        length = None if self._used % self.batch_size else full
+        spec: Spec = map_tree(
+            lambda leaf: ArraySpec((length, *leaf.shape), leaf.dtype), self.dataset.spec
+        )
+        return spec
+
+    def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
+        """Return the dataset's positions that a batch is made of, shape (batch,).
+
+        Raises
+        ------
+        oocdata.errors.PositionError
+            If the epoch has no such step.
+        """
+        steps = len(self)
+        if not 0 <= step < steps or epoch < 0:
+            raise PositionError(
+                f"`step` must lie within [0, {steps}) and `epoch` must not be negative; got step "
+                f"{step} of epoch {epoch}."
+            )
+        start = step * self.batch_size
+        share = (min(start + self.batch_size, self._used) - start) // self.num_shards
+        start += self.index * share
+        return self.order.positions(
+            len(self.dataset), start, start + share, seed=self.seed, epoch=epoch
+        )
+
+    def batch(self, step: int, epoch: int = 0) -> Batch:
+        """Read one batch: a pure function of (step, epoch).
+
+        Parameters
+        ----------
+        step : int
+            0 ≤ step < len(self).
+        epoch : int
+            From 0.
+
+        Returns
+        -------
+        ndarray, tuple or dict of ndarray
+            Each with a leading batch axis, 64-byte aligned, and yours to keep or change.
+
+        Raises
+        ------
+        oocdata.errors.PositionError
+            If the epoch has no such step.
+        oocdata.errors.SourceError
+            If storage can't deliver a row: with file, dataset and rows.
+        """
+        return self.dataset.read(self.positions(step, epoch), Draw(self.seed, epoch, step))
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Iterate over one epoch from step `start`, without reading what came before.
+
+        A few batches are read ahead, in threads; never more.
+
+        Raises
+        ------
+        oocdata.errors.PositionError
+            If the epoch has no such step (`start` may be one past the last).
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> loader = ooc.open(np.arange(10)).batches(4)
+        >>> [batch.tolist() for batch in loader.epoch(0, start=1)]
+        [[4, 5, 6, 7], [8, 9]]
+        """
+        if not 0 <= start <= len(self) or epoch < 0:
+            raise PositionError(
+                f"`start` must lie within [0, {len(self)}] and `epoch` must not be negative; got step "
+                f"{start} of epoch {epoch}."
+            )
+        return self._read_ahead(epoch, start)
+
+    def _read_ahead(self, epoch: int, start: int) -> Iterator[Batch]:
+        steps = iter(range(start, len(self)))
+        ahead: deque[Future[Batch]] = deque()
+        pool = ThreadPoolExecutor(READ_AHEAD, "oocdata-read-ahead")
+        try:
+            for step in itertools.islice(steps, READ_AHEAD):
+                ahead.append(pool.submit(self.batch, step, epoch))
+            while ahead:
+                batch = ahead.popleft().result()
+                for step in itertools.islice(steps, 1):
+                    ahead.append(pool.submit(self.batch, step, epoch))
+                yield batch
+                del batch  # or its memory would be held while the next one is waited for
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it is begun."""
+        yield from self.epoch(next(self._epochs))
+
+    def shard(self, num_shards: int, index: int) -> Loader:
+        """Return the loader of one part of every global batch, for data-parallel training.
+
+        The global batches are those of this loader, whatever `num_shards` is; a shard reads only its
+        own part. Of a short last batch, the elements that can't be dealt out evenly are dropped, so
+        that all shards take the same steps with the same sizes.
+
+        Parameters
+        ----------
+        num_shards : int
+            Must divide the batch size.
+        index : int
+            0 ≤ index < num_shards.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the batch can't be dealt out evenly, or this loader is a shard already.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> loader = ooc.open(np.arange(8)).batches(4)
+        >>> [loader.shard(2, i).batch(1).tolist() for i in range(2)]
+        [[4, 5], [6, 7]]
+        """
+        shards = as_count("num_shards", num_shards)
+        place = as_count("index", index, at_least=0)
+        if place >= shards:
+            raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
+        if self.num_shards != 1:
+            raise ArgumentError("`shard` must be called on a whole loader; this one is a shard.")
+        if self.batch_size % shards:
+            raise ArgumentError(
+                f"`num_shards` must divide the batch size, {self.batch_size}; got {shards}."
+            )
+        sharded = replace(self, num_shards=shards, index=place)
+        if len(sharded) == 0:
+            raise EmptyError(
+                f"`num_shards` must be at most the {len(self.dataset)} elements; got {shards}."
+            )
+        return sharded
+
+    def explain(self) -> Explanation:
+        """Return what is read and how, the order and why, and the memory it takes; print it."""
+        return explain(self)
+
+    def to_tf(
+        self,
+        *,
+        start: tuple[int, int] = (0, 0),
+        epochs: int = 1,
+        parallel: int = 2,
+        prefetch: int = 2,
+    ) -> tf.data.Dataset:
+        """Return a ``tf.data.Dataset`` of batches, for ``model.fit`` or any loop.
+
+        Iterating over it again goes on with the epochs that follow, so each epoch of ``fit`` sees every
+        element once, in an order of its own. With ``steps_per_epoch``, ``fit`` draws all its epochs
+        from one pass: give ``epochs`` here too.
+
+        Parameters
+        ----------
+        start : (epoch, step)
+            Where the first pass begins; nothing before it is read.
+        epochs : int
+            Epochs in one pass: up to the end of epoch ``start[0] + epochs - 1``.
+        parallel : int
+            Batches read at a time.
+        prefetch : int
+            Batches kept ready.
+
+        Returns
+        -------
+        tf.data.Dataset
+            With static shapes (except a short last batch) and cardinality.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If an argument breaks its rule.
+        oocdata.errors.MissingDependencyError
+            If TensorFlow is not installed.
+        """
+        dataset: tf.data.Dataset = above("frontends.tfdata", "to_tf")(
+            self, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch
+        )
+        return dataset
+
+    def to_keras(self) -> keras.utils.PyDataset:
+        """Return a ``keras.utils.PyDataset`` of batches, for Keras on any backend.
+
+        Raises
+        ------
+        oocdata.errors.MissingDependencyError
+            If Keras is not installed.
+        """
+        dataset: keras.utils.PyDataset = above("frontends.keras", "to_keras")(self)
+        return dataset
