@@ -1,0 +1,1 @@
+"""oocdata beside the usual ways, on the same file, in the same run: ``python -m benchmarks``."""

@@ -1,0 +1,161 @@
+"""Under Keras: each element once an epoch, the order changing from epoch to epoch, no warnings."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oocdata as ooc
+from oocdata.errors import DamagedChunkError
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+
+COUNT = 103
+
+pytestmark = pytest.mark.filterwarnings(
+    # Keras says this of every tf.data.Dataset under fit's own default.
+    "ignore:`shuffle=True` was passed:UserWarning"
+)
+
+
+class Seen(keras.layers.Layer):
+    """Passes elements on and notes, in order, which ones the model was called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[int] = []
+
+    def _note(self, x: np.ndarray) -> np.ndarray:
+        self.elements.extend(x.ravel().astype(int).tolist())
+        return x
+
+    def call(self, x: Any) -> Any:
+        noted = tf.numpy_function(self._note, [x], tf.float32)
+        return tf.ensure_shape(noted, x.shape)
+
+
+def model_and_seen() -> tuple[Any, Seen]:
+    seen = Seen()
+    model = keras.Sequential([keras.Input((1,)), seen, keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(1e-9), loss="mse")
+    seen.elements.clear()
+    return model, seen
+
+
+def loader(*, shuffle: bool = True, drop_remainder: bool = False, first: int = 0) -> ooc.Loader:
+    rows = np.arange(first, first + COUNT, dtype="f4")[:, None]
+    view = ooc.open(rows)
+    return ooc.zip(view, view).batches(10, shuffle=shuffle, drop_remainder=drop_remainder)
+
+
+def epochs_of(elements: list[int], length: int = COUNT) -> list[list[int]]:
+    assert len(elements) % length == 0
+    return [elements[start : start + length] for start in range(0, len(elements), length)]
+
+
+def fit(dataset: Any, **arguments: Any) -> list[int]:
+    model, seen = model_and_seen()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(dataset, verbose=0, **arguments)
+    said = [str(w.message) for w in caught]
+    assert not [words for words in said if "ran out of data" in words], said
+    return seen.elements
+
+
+DATASETS = {
+    "tf": lambda made, epochs: made.to_tf(),
+    "keras": lambda made, epochs: made.to_keras(),
+    "tf, all epochs in one pass": lambda made, epochs: made.to_tf(epochs=epochs),
+}
+
+
+@pytest.mark.parametrize("steps", [False, True], ids=["", "steps_per_epoch"])
+@pytest.mark.parametrize("kind", DATASETS)
+def test_each_element_once_an_epoch(kind: str, steps: bool) -> None:
+    if kind == "tf, all epochs in one pass" and not steps:
+        pytest.skip("a pass of three epochs is one epoch of fit")
+    made = loader()
+    elements = fit(
+        DATASETS[kind](made, 3), epochs=3, steps_per_epoch=len(made) if steps else None
+    )
+    epochs = epochs_of(elements)
+    assert len(epochs) == 3
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(COUNT))
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+@pytest.mark.parametrize("kind", ["tf", "keras"])
+def test_with_validation_data(kind: str) -> None:
+    val = DATASETS[kind](loader(shuffle=False, first=1000), 1)
+    elements = fit(DATASETS[kind](loader(), 3), epochs=3, validation_data=val)
+    train = [element for element in elements if element < 1000]
+    held_out = [element for element in elements if element >= 1000]
+    assert [sorted(epoch) for epoch in epochs_of(train)] == [list(range(COUNT))] * 3
+    assert epochs_of(held_out) == [list(range(1000, 1000 + COUNT))] * 3
+
+
+def test_drop_remainder() -> None:
+    made = loader(drop_remainder=True)
+    for epoch in epochs_of(fit(made.to_tf(), epochs=2), 100):
+        assert len(set(epoch)) == 100
+
+
+def test_part_of_an_epoch_at_a_time() -> None:
+    """steps_per_epoch below an epoch: the pass goes on where fit left it."""
+    elements = fit(loader().to_tf(epochs=2), epochs=4, steps_per_epoch=5)
+    assert len(elements) == 4 * 5 * 10 - 7  # the short batch of the first epoch is among them
+    assert sorted(elements[:COUNT]) == list(range(COUNT))
+
+
+def test_evaluate_and_predict() -> None:
+    model, seen = model_and_seen()
+    made = loader(shuffle=False)
+    model.evaluate(made.to_tf(), verbose=0)
+    assert seen.elements == list(range(COUNT))
+    predicted = model.predict(made.to_tf(), verbose=0)
+    assert predicted.shape == (COUNT, 1)
+
+
+@pytest.mark.parametrize("kind", ["tf", "keras"])
+def test_an_error_comes_out_of_fit_as_itself(kind: str) -> None:
+    def broken(x: np.ndarray, y: np.ndarray) -> Any:
+        if (x >= 50).any():
+            raise DamagedChunkError("chunks must decode.", path="a.h5", key="/u", rows=[55])
+        return x, y
+
+    spec = (ooc.ArraySpec((1,), np.dtype("f4")),) * 2
+    view = ooc.open(np.arange(100, dtype="f4")[:, None])
+    made = ooc.zip(view, view).map(broken, spec=spec).batches(10)
+    model, _ = model_and_seen()
+    with pytest.raises(DamagedChunkError, match=r"file 'a\.h5', dataset '/u', row 55"):
+        model.fit(DATASETS[kind](made, 1), verbose=0)
+
+
+def test_static_shapes_reach_the_model() -> None:
+    view = ooc.open(np.zeros((64, 8, 8, 1), "f4"))
+    shapes = []
+
+    class Shape(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            shapes.append(tuple(x.shape))
+            return x
+
+    model = keras.Sequential([Shape(), keras.layers.Conv2D(1, 3, padding="same")])
+    model.compile(loss="mse")
+    model.fit(view.next_frame().batches(9).to_tf(), verbose=0)
+    assert shapes[-1] == (9, 8, 8, 1)
+
+
+def test_pydataset_in_plain_python() -> None:
+    made = loader()
+    dataset = made.to_keras()
+    assert len(dataset) == len(made)
+    np.testing.assert_array_equal(dataset[2][0], made.batch(2, 0)[0])
+    dataset.on_epoch_end()
+    np.testing.assert_array_equal(dataset[2][0], made.batch(2, 1)[0])

@@ -1,0 +1,344 @@
+"""tf.data: exact epochs, static shapes, memory that never changes, clean exits."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import textwrap
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, PositionError
+from oocdata.sources import buffers
+
+tf = pytest.importorskip("tensorflow")
+tfdata = pytest.importorskip("oocdata.frontends.tfdata")
+
+
+def drawn(dataset: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(batch) for batch in dataset])
+
+
+def epoch(loader: ooc.Loader, number: int) -> np.ndarray:
+    return np.concatenate(list(loader.epoch(number)))
+
+
+@pytest.fixture
+def loader() -> ooc.Loader:
+    return ooc.open(np.arange(103)).batches(10, shuffle=True, seed=7)
+
+
+class TestEpochs:
+    def test_each_pass_is_the_next_epoch(self, loader: ooc.Loader) -> None:
+        dataset = loader.to_tf()
+        for number in range(3):
+            assert_array_equal(drawn(dataset), epoch(loader, number))
+
+    def test_an_iterator_that_is_not_used_counts_for_nothing(self, loader: ooc.Loader) -> None:
+        dataset = loader.to_tf()
+        iterators = [iter(dataset) for _ in range(4)]
+        assert_array_equal(drawn(iterators[2]), epoch(loader, 0))
+        assert_array_equal(drawn(iterators[0]), epoch(loader, 1))
+
+    def test_two_iterators_at_a_time_keep_to_their_own(self, loader: ooc.Loader) -> None:
+        dataset = loader.to_tf()
+        one, two = iter(dataset), iter(dataset)
+        pairs = [(next(one), next(two)) for _ in range(len(loader))]
+        assert_array_equal(np.concatenate([a for a, _ in pairs]), epoch(loader, 0))
+        assert_array_equal(np.concatenate([b for _, b in pairs]), epoch(loader, 1))
+
+    def test_repeat_goes_on(self, loader: ooc.Loader) -> None:
+        got = drawn(loader.to_tf().repeat(3))
+        assert_array_equal(got, np.concatenate([epoch(loader, number) for number in range(3)]))
+
+    def test_several_epochs_from_the_middle(self, loader: ooc.Loader) -> None:
+        dataset = loader.to_tf(start=(2, 4), epochs=3)
+        every = np.concatenate([epoch(loader, number) for number in range(2, 8)])
+        assert dataset.cardinality() == 3 * 11 - 4
+        first, second = drawn(dataset), drawn(dataset)
+        assert_array_equal(np.concatenate([first, second]), every[40 : 40 + len(first) + len(second)])
+
+    @pytest.mark.parametrize(("parallel", "prefetch"), [(1, 0), (1, 1), (4, 8)])
+    def test_parallel_reading_keeps_the_order(
+        self, loader: ooc.Loader, parallel: int, prefetch: int
+    ) -> None:
+        dataset = loader.to_tf(parallel=parallel, prefetch=prefetch)
+        assert_array_equal(drawn(dataset), epoch(loader, 0))
+
+    def test_inside_a_graph(self, loader: ooc.Loader) -> None:
+        @tf.function
+        def total(dataset: Any) -> Any:
+            return dataset.reduce(tf.constant(0, tf.int64), lambda so_far, x: so_far + tf.reduce_sum(x))
+
+        assert total(loader.to_tf()) == 103 * 102 // 2
+
+
+class TestShapes:
+    @pytest.mark.parametrize(("count", "drop", "length"), [(100, False, 10), (103, True, 10), (103, False, None)])
+    def test_static(self, count: int, drop: bool, length: int | None) -> None:
+        view = ooc.open(np.zeros((count, 4, 5), "f4"))
+        dataset = view.next_frame()[: count].batches(10, drop_remainder=drop).to_tf() if False else (
+            view.batches(10, drop_remainder=drop).to_tf()
+        )
+        assert dataset.element_spec == tf.TensorSpec((length, 4, 5), tf.float32)
+        assert dataset.cardinality() == len(list(dataset))
+
+    def test_trees(self) -> None:
+        view = ooc.open(np.arange(12.0).reshape(6, 2))
+        both = ooc.zip({"pair": view.next_frame(), "row": view[:5]}).batches(5)
+        batch = next(iter(both.to_tf()))
+        expected = both.batch(0)
+        assert_array_equal(batch["pair"][1], expected["pair"][1])
+        assert_array_equal(batch["row"], expected["row"])
+
+    @pytest.mark.parametrize(
+        "dtype",
+        ["?", "i1", "u1", "<i2", ">i2", ">u2", ">i4", "<u4", ">i8", "u8", "f2", ">f4", "f8", ">c8", "c16"],
+    )
+    def test_every_dtype_arrives_as_numbers(self, dtype: str) -> None:
+        # TensorFlow takes a big-endian array for a native one, silently.
+        array = (np.arange(24).reshape(6, 4) % 120).astype(dtype)
+        batch = next(iter(ooc.open(array).batches(6).to_tf()))
+        assert batch.dtype.as_numpy_dtype == array.dtype.newbyteorder("=").type
+        assert_array_equal(batch, array)
+
+    def test_a_mapped_big_endian_array(self) -> None:
+        view = ooc.open(np.arange(12.0)).map(lambda x: x.astype(">f4"))
+        assert_array_equal(next(iter(view.batches(12).to_tf())), np.arange(12.0))
+
+    def test_scalars_in_a_batch_of_one(self) -> None:
+        assert_array_equal(drawn(ooc.open(np.arange(5)).batches(1).to_tf()), np.arange(5))
+
+
+class TestMemory:
+    def test_a_batch_is_handed_over_without_a_copy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        addresses = []
+        real = tfdata._handed_over
+
+        def spy(array: np.ndarray) -> np.ndarray:
+            handed = real(array)
+            assert handed is array  # nothing between the source and TensorFlow
+            addresses.append(handed.ctypes.data)
+            return handed
+
+        monkeypatch.setattr(tfdata, "_handed_over", spy)
+        for batch in ooc.open(np.zeros((64, 100))).batches(8).to_tf():
+            assert np.asarray(memoryview(batch)).ctypes.data in addresses
+
+    def test_what_a_function_made_is_copied_once_and_aligned(self) -> None:
+        mine = np.arange(101.0)  # the user goes on changing it
+
+        def changing(x: np.ndarray) -> np.ndarray:
+            mine[: len(x)] = x
+            return mine[: len(x)]
+
+        mapped = ooc.open(np.arange(100.0)).map(changing, spec=ooc.ArraySpec((), np.dtype("f8")))
+        batches = list(mapped.batches(10).to_tf(parallel=1))
+        assert_array_equal(np.concatenate(batches), np.arange(100.0))
+
+    def test_no_batch_ever_changes(self) -> None:
+        array = np.random.default_rng(0).random((400, 50))
+        loader = ooc.open(array).batches(8, shuffle=True)
+        kept = []
+        for number, (batch, positions) in enumerate(
+            (batch, loader.positions(step, e))
+            for e, it in ((e, iter(loader.to_tf(start=(e, 0)))) for e in range(20))
+            for step, batch in enumerate(it)
+        ):
+            if number % 7 == 0:
+                kept.append((batch, positions))
+        for batch, positions in kept:
+            assert_array_equal(batch, array[positions])
+
+    def test_blocks_are_reused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = []
+        real = buffers._Block
+
+        def counted(nbytes: int) -> Any:
+            made.append(nbytes)
+            return real(nbytes)
+
+        monkeypatch.setattr(buffers, "_Block", counted)
+        loader = ooc.open(np.zeros((2000, 999))).batches(4)
+        for _ in range(3):
+            for _ in loader.to_tf():
+                pass
+        assert 1 <= len(made) <= 12  # of 1500 batches
+
+
+class TestLifetimes:
+    def test_a_feed_goes_with_its_dataset(self, loader: ooc.Loader) -> None:
+        gc.collect()
+        before = len(tfdata._feeds)
+        for _ in range(50):
+            next(iter(loader.to_tf()))
+        gc.collect()
+        assert len(tfdata._feeds) == before
+
+    def test_the_loader_goes_with_its_dataset(self) -> None:
+        array = np.zeros((10, 3))
+        source = ooc.open(array).source
+        gone = weakref.ref(source)
+        dataset = ooc.View.of(source).batches(2).to_tf()
+        list(dataset)
+        del source, dataset
+        gc.collect()
+        assert gone() is None
+
+    def test_nothing_grows_with_datasets(self, loader: ooc.Loader) -> None:
+        from tensorflow.python.ops import script_ops
+
+        next(iter(loader.to_tf()))
+        before = len(script_ops._py_funcs._funcs)
+        for _ in range(20):
+            next(iter(loader.to_tf()))
+        assert len(script_ops._py_funcs._funcs) == before
+
+    def test_a_derived_dataset_or_iterator_keeps_it(self, loader: ooc.Loader) -> None:
+        derived = loader.to_tf().map(lambda x: x * 2).unbatch().batch(103)
+        iterator = iter(loader.to_tf())
+        gc.collect()
+        assert_array_equal(np.asarray(next(iter(derived))), epoch(loader, 0) * 2)
+        assert_array_equal(next(iterator), loader.batch(0))
+
+    def test_a_feed_that_is_gone_is_a_clear_error(self) -> None:
+        with pytest.raises(DatasetGoneError, match="Keep a reference"):
+            tfdata._feed(np.int64(10**9))
+
+
+def fails_with(error: BaseException) -> Callable[[np.ndarray], np.ndarray]:
+    def fail(x: np.ndarray) -> np.ndarray:
+        if (x >= 50).any():
+            raise error
+        return x
+
+    return fail
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            DamagedChunkError("chunks must decode.", path="a.h5", key="/u", rows=[55]),
+            ValueError("a value"), TypeError("a type"), MemoryError("big"), OSError("disk"),
+            KeyError("key"), ZeroDivisionError("zero"), RuntimeError("run"), NotImplementedError("later"),
+        ],
+        ids=lambda error: type(error).__name__,
+    )  # fmt: skip
+    @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+    def test_the_original_comes_out(self, error: BaseException, graph: bool) -> None:
+        spec = ooc.ArraySpec((), np.dtype("i8"))
+        dataset = ooc.open(np.arange(100)).map(fails_with(error), spec=spec).batches(10).to_tf()
+
+        def consume() -> int:
+            return sum(1 for _ in dataset)
+
+        @tf.function
+        def consume_in_graph() -> Any:
+            return dataset.reduce(tf.constant(0, tf.int64), lambda n, x: n + tf.reduce_sum(x))
+
+        with pytest.raises(type(error)) as caught:
+            consume_in_graph() if graph else consume()
+        assert caught.value is error
+
+    def test_stop_iteration_does_not_end_the_epoch_in_silence(self) -> None:
+        spec = ooc.ArraySpec((), np.dtype("i8"))
+        loader = ooc.open(np.arange(100)).map(fails_with(StopIteration("no")), spec=spec).batches(9)
+        for batches in (loader, loader.to_tf()):
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                list(batches)
+
+    def test_batches_before_the_error_arrive(self) -> None:
+        spec = ooc.ArraySpec((), np.dtype("i8"))
+        loader = ooc.open(np.arange(100)).map(fails_with(KeyError("no")), spec=spec).batches(10)
+        iterator = iter(loader.to_tf(prefetch=4))
+        for step in range(5):
+            assert_array_equal(next(iterator), np.arange(step * 10, step * 10 + 10))
+        with pytest.raises(KeyError):
+            next(iterator)
+
+    def test_a_file_cut_short_while_it_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "cut.npy"
+        np.save(path, np.zeros((100, 100)))
+        loader = ooc.open(path).batches(10)
+        iterator = iter(loader.to_tf(prefetch=0, parallel=1))
+        next(iterator)
+        with open(path, "r+b") as file:
+            file.truncate(128 + 50 * 800)
+        with pytest.raises(ooc.errors.TruncatedFileError, match="cut short") as caught:
+            for _ in range(10):
+                next(iterator)
+        assert caught.value.path == str(path)
+        assert caught.value.rows == (50,)
+
+    @pytest.mark.parametrize(
+        ("arguments", "kind"),
+        [
+            ({"epochs": 0}, ArgumentError),
+            ({"parallel": 0}, ArgumentError),
+            ({"prefetch": -1}, ArgumentError),
+            ({"start": 3}, ArgumentError),
+            ({"start": (0, 11)}, PositionError),
+            ({"start": (-1, 0)}, PositionError),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_call_fails_where_it_is_made(
+        self, loader: ooc.Loader, arguments: dict[str, Any], kind: type[Exception]
+    ) -> None:
+        with pytest.raises(kind):
+            loader.to_tf(**arguments)
+
+    def test_tensorflow_still_makes_its_own_errors(self, loader: ooc.Loader) -> None:
+        loader.to_tf()
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf.reshape(tf.range(3), (2, 2))
+        made = tf.errors.UnknownError(None, None, "something else")
+        assert type(made) is tf.errors.UnknownError
+        assert made.message == "something else"
+
+
+EXITS = {
+    "a live iterator": "it = iter(loader.to_tf(parallel=4, prefetch=8)); next(it)",
+    "an iterator in a global cycle": "a = []; a.append((a, iter(loader.to_tf()))); next(a[0][1])",
+    "an exception": "it = iter(loader.to_tf(prefetch=8)); next(it); raise SystemExit(0)",
+    "a NumPy iterator": "it = iter(loader); next(it)",
+    "a batch that is being read": """
+import threading
+inside = threading.Event()
+def slow(x):
+    inside.set()
+    sum(range(3_000_000))
+    return x
+spec = ooc.ArraySpec((3,), np.dtype("f8"))
+it = iter(view.map(slow, spec=spec).batches(4).to_tf(parallel=4, prefetch=8))
+next(it)
+inside.wait()
+""",
+}
+
+
+@pytest.mark.parametrize("code", EXITS.values(), ids=EXITS.keys())
+def test_the_process_exits(code: str) -> None:
+    script = textwrap.dedent(
+        """
+        import os; os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        import numpy as np, oocdata as ooc
+        view = ooc.open(np.zeros((4000, 3)))
+        loader = view.batches(4)
+        """
+    )
+    # A hang is what this is about: the timeout is the failure, not a measure of speed.
+    result = subprocess.run(
+        [sys.executable, "-c", script + code], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Fatal" not in result.stderr
