@@ -156,7 +156,7 @@ def place(path: str | None, key: str | None = None, rows: Iterable[int] | None =
         numbers = [int(row) for row in rows]
         shown = ", ".join(str(row) for row in numbers[:_ROWS_SHOWN])
         more = f", … ({len(numbers)} in all)" if len(numbers) > _ROWS_SHOWN else ""
-        parts.append(f"{'row' if len(numbers) == 1 else 'rows'} {shown}{more}")
+        parts.append(f"{'row' if len(numbers) == 1 else 'rows'} {shown or 'none'}{more}")
     return ", ".join(parts)
 
 

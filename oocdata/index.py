@@ -6,10 +6,11 @@ are; only a selection that is irregular (an int array, a mask) becomes an int64 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any, SupportsIndex, TypeAlias
+from itertools import accumulate
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,7 @@ __all__ = [
     "cut_shape",
     "expand_key",
     "select",
+    "slice_range",
     "split_ranges",
     "take",
 ]
@@ -36,6 +38,8 @@ Cut: TypeAlias = int | range
 
 Selection: TypeAlias = range | NDArray[np.int64]
 """Chosen integers in order: a range where they are regular, else an int64 array."""
+
+_END = 2**63
 
 
 def as_count(name: str, value: object, *, at_least: int = 1) -> int:
@@ -55,8 +59,12 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
         count = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
     except TypeError:
         count = None
-    if count is None or isinstance(value, bool | np.bool_) or count < at_least:
-        raise ArgumentError(f"`{name}` must be a whole number of at least {at_least}; got {value!r}.")
+    # Rows are int64: beyond, arithmetic with them would overflow.
+    if count is None or isinstance(value, bool | np.bool_) or not at_least <= count < _END:
+        below = " and less than 2**63" if count is not None and count >= _END else ""
+        raise ArgumentError(
+            f"`{name}` must be a whole number of at least {at_least}{below}; got {value!r}."
+        )
     return count
 
 
@@ -86,10 +94,17 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     >>> as_positions([0, -1], 10)
     array([0, 9])
     """
-    array = np.asarray(positions)
+    try:
+        array = np.asarray(positions)
+    except ValueError as error:
+        raise ArgumentError(
+            f"positions must be integers or a bool mask in one dimension; {error}."
+        ) from error
     if array.size == 0 and array.ndim == 1 and not isinstance(positions, np.ndarray):
         array = array.astype(np.int64)  # NumPy makes an empty list float64
-    if array.ndim != 1 or array.dtype.kind not in "iub":
+    # Python ints beyond 64 bits make an object array; they are integers that do not exist.
+    beyond = array.dtype.kind == "O" and all(isinstance(number, int) for number in array.flat)
+    if array.ndim != 1 or not (array.dtype.kind in "iub" or beyond):
         raise ArgumentError(
             "positions must be integers or a bool mask in one dimension; got "
             f"{array.dtype} of shape {array.shape}."
@@ -106,7 +121,7 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
         raise PositionError(
             f"positions must lie within [{-length}, {length}) for a length of {length}; got {wrong}."
         )
-    chosen = array.astype(np.int64, copy=False)
+    chosen = array.astype(np.int64)  # a copy: what a description holds must not change
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
 
 
@@ -187,14 +202,41 @@ def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
         raise ArgumentError(f"an index must have at most {ndim} axes; got {key!r}.")
     at = dots[0] if dots else len(parts)
     full = (*parts[:at], *[slice(None)] * missing, *parts[at + 1 :])
+    cuts: list[int | slice] = []
     for part in full[1:]:
-        if isinstance(part, bool) or not isinstance(part, slice | SupportsIndex):
+        try:
+            cuts.append(part if isinstance(part, slice) else operator.index(part))
+        except TypeError:
+            wrong = True
+        else:
+            wrong = isinstance(part, bool)
+        if wrong:
             raise ArgumentError(
                 f"element axes must be indexed by ints and slices; got {part!r}. "
                 "Take the whole axis and choose in `.map`."
             )
-    cuts = tuple(p if isinstance(p, slice) else operator.index(p) for p in full[1:])
-    return full[0], cuts
+    return full[0], tuple(cuts)
+
+
+def slice_range(places: range, part: slice) -> range:
+    """Return ``places[part]``.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the slice's parts are not whole numbers, or its step is 0.
+
+    Examples
+    --------
+    >>> slice_range(range(10), slice(None, None, -3))
+    range(9, -1, -3)
+    """
+    try:
+        return places[part]
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"a slice must hold whole numbers and a step other than 0; got {part!r}."
+        ) from None
 
 
 def compose_cuts(cuts: Sequence[Cut], key: Sequence[int | slice]) -> tuple[Cut, ...]:
@@ -217,6 +259,9 @@ def compose_cuts(cuts: Sequence[Cut], key: Sequence[int | slice]) -> tuple[Cut, 
             composed.append(cut)
             continue
         part = next(keys)
+        if isinstance(part, slice):
+            composed.append(slice_range(cut, part))
+            continue
         try:
             composed.append(cut[part])
         except IndexError:
@@ -269,6 +314,8 @@ def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[rang
     >>> split_ranges(10, (4, 4), gap=1)
     [range(0, 4), range(5, 9)]
     """
+    from fractions import Fraction  # with decimal behind it, only here
+
     if not sizes:
         raise ArgumentError("`sizes` must hold at least one fraction or count; got none.")
     counts = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
@@ -278,7 +325,7 @@ def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[rang
             f"`sizes` must be all fractions (floats) or all counts (ints); got {tuple(sizes)}. "
             "Write 1.0 for the fraction."
         )
-    if not all(size > 0 for size in sizes):
+    if not all(0 < size < math.inf for size in sizes):
         raise ArgumentError(f"`sizes` must be positive; got {tuple(sizes)}.")
     left = length - gap * (len(sizes) - 1)
     if all(counts):
@@ -291,12 +338,13 @@ def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[rang
         lengths = [int(size) for size in sizes]
     else:
         # The decimal that was written, not its binary neighbour: 0.7 + 0.2 + 0.1 must be 1.
-        shares = [Fraction(str(float(size))) for size in sizes]
+        # (str, because a float32 written as 0.6 must be 0.6 too)
+        shares = [Fraction(str(size)) for size in sizes]
         if sum(shares) > 1 + Fraction(1, 10**9):
             raise ArgumentError(
-                f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of {sum(sizes):g}."
+                f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of {float(sum(shares)):g}."
             )
-        ends = [min(left, round(sum(shares[: i + 1]) * left)) for i in range(len(shares))]
+        ends = [min(left, round(share * left)) for share in accumulate(shares)]
         lengths = [
             end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)
         ]

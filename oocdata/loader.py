@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,8 @@ from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.sources.cache import chunk_cache
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import keras
     import tensorflow as tf
 
@@ -241,6 +242,8 @@ class Loader:
         return self._read_ahead(epoch, start)
 
     def _read_ahead(self, epoch: int, start: int) -> Iterator[Batch]:
+        from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
+
         steps = iter(range(start, len(self)))
         ahead: deque[Future[Batch]] = deque()
         pool = ThreadPoolExecutor(READ_AHEAD, "oocdata-read-ahead")

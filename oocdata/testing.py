@@ -39,9 +39,8 @@ def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
     if kind.kind == "c":
         return (values - 1j * values).astype(kind)
     # A prime modulus: no period that could hide a swapped axis behind an 8-bit dtype.
-    return (values % 251 if kind.itemsize == 1 and kind.kind == "u" else values % 127).astype(kind) if (
-        kind.itemsize == 1
-    ) else values.astype(kind)
+    result: NDArray[Any] = (values % 127 if kind.itemsize == 1 else values).astype(kind)
+    return result
 
 
 @dataclass(frozen=True, eq=False)

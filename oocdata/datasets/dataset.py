@@ -66,7 +66,7 @@ class Draw:
 
     Examples
     --------
-    >>> Draw(7, 0, 3).rng.integers(100) == Draw(7, 0, 3).rng.integers(100)
+    >>> int(Draw(7, 0, 3).rng.integers(100)) == int(Draw(7, 0, 3).rng.integers(100))
     True
     """
 

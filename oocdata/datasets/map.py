@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Self
 
 import numpy as np
@@ -43,7 +44,7 @@ class Map(Dataset):
         return len(self.source)
 
     @cached_property
-    def spec(self) -> Spec:  # type: ignore[override]  # a property, remembered: trying costs a read
+    def spec(self) -> Spec:
         """What an element looks like after the function; reads one element if it was not given."""
         if self.given is not None:
             return as_spec(self.given)
@@ -104,11 +105,8 @@ class Map(Dataset):
                         "`batched=False` for a function of one element."
                     )
         else:
-            elements = [
-                map_tree(np.asarray, self._call(map_tree(lambda a, i=i: a[i], batch), draw))
-                for i in range(length)
-            ]
-            result = self._stack(elements)
+            singles = (map_tree(itemgetter(place), batch) for place in range(length))
+            result = self._stack([map_tree(np.asarray, self._call(one, draw)) for one in singles])
         checked: Batch = result
         return checked
 

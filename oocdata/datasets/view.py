@@ -134,7 +134,7 @@ class View(Dataset):
         full = tuple(range(length) for length in self.element)
         return replace(self, source=cut_source(self.source, compose_cuts(full, cuts)))
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Read every row; ``np.asarray(view)``."""
         if copy is False:
             raise ArgumentError("an array of a view must be a copy, because it is read; got copy=False.")

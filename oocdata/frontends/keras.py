@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Batches", "to_keras"]
 
 
-class Batches(keras.utils.PyDataset):
+class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
     """A loader's batches by step; Keras says when an epoch ends."""
 
     def __init__(self, loader: Loader) -> None:

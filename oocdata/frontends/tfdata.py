@@ -12,7 +12,7 @@ import atexit
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -119,7 +119,7 @@ def _pass(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int
 def _beginner() -> Any:
     """Return the function that gives a step its place in all epochs, and begins a pass at need."""
 
-    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 3)
+    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 3)  # type: ignore[untyped-decorator]
     def begun(feed: tf.Tensor, base: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def begin() -> tf.Tensor:
             # `step` is passed so that no graph optimiser can take the call for a constant.
@@ -140,7 +140,7 @@ def _reader(dtypes: tuple[str, ...]) -> Any:
     """
     outputs = [tf.as_dtype(dtype) for dtype in dtypes]
 
-    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 2)
+    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 2)  # type: ignore[untyped-decorator]
     def read(feed: tf.Tensor, step: tf.Tensor) -> Any:
         return tf.numpy_function(_read, [feed, step], outputs, stateful=False)
 
@@ -182,10 +182,11 @@ class _Gate:
             while True:
                 calls = self._calls
                 self._changed.wait_for(lambda: self._inside == 0)
-                if not self._changed.wait_for(
-                    lambda seen=calls: self._calls != seen, self.QUIET_SECONDS
-                ):
+                if not self._changed.wait_for(self._called_since(calls), self.QUIET_SECONDS):
                     return
+
+    def _called_since(self, calls: int) -> Callable[[], bool]:
+        return lambda: self._calls != calls
 
 
 _gate = _Gate()
@@ -216,9 +217,14 @@ def _read(number: Any, place: Any) -> list[NDArray[Any]]:
             loader = _feed(number).loader
             epoch, step = divmod(int(place), len(loader))
             return [_handed_over(array) for array in leaves(loader.batch(step, epoch))]
+        except StopIteration as error:
+            # As it is, it would end the dataset in silence; a generator does the same (PEP 479).
+            wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
+            wrapped.__cause__ = error
+            keep_original(wrapped)
+            raise wrapped from error
         except BaseException as error:
             keep_original(error)
-            # As it is, StopIteration would end the dataset in silence.
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 

@@ -6,11 +6,13 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["ChunkCache", "chunk_cache"]
 
@@ -51,6 +53,8 @@ class ChunkCache:
         decode : callable
             Called without any lock held; an exception goes to everyone who waits for this chunk.
         """
+        from concurrent.futures import Future  # not for `import oocdata`: it is slow
+
         with self._lock:
             found = self._chunks.get(key)
             if found is not None:

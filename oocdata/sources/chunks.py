@@ -10,11 +10,10 @@ block shuffle and the target of a window lie in the same chunk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,9 @@ from oocdata.index import Cut, compose_ranges, cut_shape
 from oocdata.sources.cache import chunk_cache
 from oocdata.sources.handles import handle
 from oocdata.sources.source import Layout, Source
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["BoxReader", "Chunks"]
 
@@ -142,6 +144,8 @@ class Chunks:
                 work(task)
 
     def _pool(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
+
         return ThreadPoolExecutor(self.reader.threads, "oocdata-boxes")
 
     def _tasks(

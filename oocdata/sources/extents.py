@@ -174,7 +174,7 @@ class Extents:
         ends = np.flatnonzero(np.diff(starts) != pieces.nbytes) + 1
         firsts = np.concatenate(([0], ends))
         lengths = np.diff(np.append(firsts, len(starts))) * pieces.nbytes
-        memory = memoryview(out.view(np.uint8))
+        memory = out.view(np.uint8).data
         number = self.file.descriptor()
         requests = zip(
             starts[firsts].tolist(), (firsts * pieces.nbytes).tolist(), lengths.tolist(), strict=True

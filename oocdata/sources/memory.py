@@ -127,15 +127,16 @@ class ObjectReader:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Native byte order."""
-        return np.dtype(self.target.dtype).newbyteorder("=")
+        native: np.dtype[Any] = np.dtype(self.target.dtype).newbyteorder("=")
+        return native
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
         """The object's ``chunks`` where it has regular ones, else ones."""
-        chunks = getattr(self.target, "chunks", None)
+        chunks: Any = getattr(self.target, "chunks", None)
         regular = isinstance(chunks, tuple) and len(chunks) == len(self.shape)
         if regular and all(isinstance(length, int) and length > 0 for length in chunks):
-            return chunks
+            return tuple(chunks)
         return (1,) * len(self.shape)
 
     def read_box(self, box: tuple[slice, ...]) -> NDArray[Any]:

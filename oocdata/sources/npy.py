@@ -7,11 +7,9 @@ same bytes inside a ZIP archive (APPNOTE 4.3.7: 30 bytes of local header, the na
 
 from __future__ import annotations
 
-import os
-import zipfile
 from collections.abc import Sequence
 from math import prod
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -31,8 +29,12 @@ from oocdata.index import as_count
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
 from oocdata.sources.source import Layout, check_axis, check_dtype, choose_key
 
+if TYPE_CHECKING:
+    import zipfile
+
 __all__ = ["list_npz", "open_npy", "open_npz", "open_raw"]
 
+_ZIP_STORED = 0  # APPNOTE 4.4.5
 _READING = "each row by its byte offset, straight into the batch"
 
 
@@ -138,7 +140,7 @@ def open_npz(path: str, key: str | None = None, *, axis: int = 0) -> Extents:
     name = choose_key(list_npz(path), key, path)
     with _archive(path) as archive, open(path, "rb") as file:
         member = archive.getinfo(f"{name}.npy")
-        if member.compress_type != zipfile.ZIP_STORED:
+        if member.compress_type != _ZIP_STORED:
             raise CompressedMemberError(
                 "an .npz member must be stored, not compressed, for its rows to have an address. "
                 f"Convert it once: np.save({name + '.npy'!r}, np.load({path!r})[{name!r}]).",
@@ -164,6 +166,8 @@ def open_npz(path: str, key: str | None = None, *, axis: int = 0) -> Extents:
 
 
 def _archive(path: str) -> zipfile.ZipFile:
+    import zipfile  # with its decompressors, a tenth of what `import oocdata` takes
+
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
