@@ -1,0 +1,301 @@
+"""HDF5: datasets by name, contiguous ones by byte offset, all others by chunks through h5py.
+
+A contiguous dataset without filters is a run of bytes in the file (``H5Dget_offset``), so the
+extents engine reads it without HDF5 and its one lock. Everything else (chunks, compact and virtual
+storage, external files, datasets that somebody writes to) is read by boxes. The format: HDF5 File
+Format Specification, version 3.0.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from oocdata.errors import (
+    ArgumentError,
+    TruncatedFileError,
+    UnsupportedDtypeError,
+    place,
+)
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
+from oocdata.sources.hdf5_file import hdf5_library, open_file, readable
+from oocdata.sources.hdf5_links import choose_dataset, find_dataset, list_names
+from oocdata.sources.hdf5_reader import Hdf5Reader, ObjectReader, delivered
+from oocdata.sources.hdf5_storage import Rules, Storage, codec_name
+from oocdata.sources.hdf5_virtual import inspect_storage
+from oocdata.sources.source import Layout, Source, check_axis, check_dtype
+
+__all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
+
+_READING = {
+    "contiguous": "each row by its byte offset, straight into the batch",
+    "chunked": "whole chunks through h5py, kept while their rows are needed",
+    "compact": "whole from the file's header through h5py",
+    "external": "runs of rows from other files through h5py",
+    "virtual": "runs of rows through h5py, which puts them together from their sources",
+}
+
+
+def list_hdf5(path: str) -> list[str]:
+    """Return the absolute name of every dataset in a file, of any dtype.
+
+    Soft links to datasets are listed; external links are listed and not followed.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    oocdata.errors.MissingFileError, oocdata.errors.TruncatedFileError
+    oocdata.errors.UnknownFormatError
+        If it is no HDF5 file, or its groups can't be read.
+
+    Examples
+    --------
+    >>> import h5py, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
+    ...         file["flow/u"] = np.zeros((10, 3))
+    ...         file["note"] = "text"
+    ...     list_hdf5(f"{folder}/a.h5")
+    ['/flow/u', '/note']
+    """
+    with open_file(path) as file, readable(path):
+        return list_names(file)
+
+
+def open_hdf5(
+    path: str,
+    key: str | None = None,
+    *,
+    axis: int = 0,
+    missing: Literal["error", "fill"] = "error",
+    external: bool = False,
+) -> Source:
+    """Open a dataset of an HDF5 file; reads metadata only.
+
+    Parameters
+    ----------
+    path : str
+    key : str, optional
+        The dataset's name, with or without its leading slash; not needed when there is one array.
+    axis : int
+        The row axis.
+    missing : {"error", "fill"}
+        Whether what was never written is an error or reads as the fill value.
+    external : bool
+        Whether the bytes may lie in other files (external links, external raw files, sources of a
+        virtual dataset). Such a file can name any path on the machine.
+
+    Returns
+    -------
+    Source
+        `Extents` for contiguous storage, else `Chunks`.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
+        The message lists what is there.
+    oocdata.errors.UnsupportedDtypeError
+        For text, references, structured rows, variable lengths.
+    oocdata.errors.MissingChunkError
+        If some of it was never written, with the rows.
+    oocdata.errors.ExternalDataError
+        If bytes lie in other files.
+    oocdata.errors.TruncatedFileError, oocdata.errors.UnknownFormatError
+    oocdata.errors.MissingDependencyError
+        If a filter is needed that is not installed.
+    oocdata.errors.SourceError
+        If another process has the file open for writing.
+
+    Examples
+    --------
+    >>> import h5py, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
+    ...         _ = file.create_dataset("u", data=np.zeros((10, 3), ">f4"), chunks=(4, 3))
+    ...     source = open_hdf5(f"{folder}/a.h5")
+    >>> source.shape, source.dtype, source.chunk_rows
+    ((10, 3), dtype('float32'), 4)
+    """
+    fill = _accepts_fill(missing)
+    with ExitStack() as opened, readable(path, key):
+        file = opened.enter_context(open_file(path))
+        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+        dataset, name = find_dataset(file, name, external, opened)
+        # A name that leads through an external link is described by the file where it ends.
+        return _describe(dataset, FileStamp.of(dataset.file.filename), name, axis, fill, external)
+
+
+def from_dataset(
+    dataset: Any,
+    *,
+    axis: int = 0,
+    missing: Literal["error", "fill"] = "error",
+    external: bool = False,
+) -> Source:
+    """Open an ``h5py.Dataset``.
+
+    A dataset of a file on disk that is open for reading is described by path and name: it can be
+    pickled, and is read as `open_hdf5` reads it. Any other (in memory, in a file-like object, open
+    for writing) is read through the object, which must stay open.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    axis, missing, external
+        As for `open_hdf5`.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If it is no open dataset.
+    oocdata.errors.SourceError
+        As for `open_hdf5`.
+
+    Examples
+    --------
+    >>> import h5py
+    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
+    >>> file["u"] = np.zeros((10, 3))
+    >>> from_dataset(file["u"]).shape
+    (10, 3)
+    """
+    h5py = hdf5_library()
+    if not isinstance(dataset, h5py.Dataset) or not dataset:
+        raise ArgumentError(f"`dataset` must be an open h5py.Dataset; got {dataset!r}.")
+    fill = _accepts_fill(missing)
+    path, key = dataset.file.filename, dataset.name
+    if _can_be_reopened(dataset):
+        return open_hdf5(path, key, axis=axis, missing=missing, external=external)
+    with readable(path, key):
+        return _describe(dataset, None, key, axis, fill, external)
+
+
+def _accepts_fill(missing: object) -> bool:
+    if missing not in ("error", "fill"):
+        raise ArgumentError(f'`missing` must be "error" or "fill"; got {missing!r}.')
+    return missing == "fill"
+
+
+def _can_be_reopened(dataset: Any) -> bool:
+    """Return whether path and name lead to what the object shows."""
+    file, name = dataset.file, dataset.name
+    if file.driver != "sec2" or file.mode != "r" or file.swmr_mode or name is None:
+        return False
+    access = dataset.id.get_access_plist()
+    if access.get_efile_prefix() or access.get_virtual_prefix():
+        return False
+    try:
+        # The path may be relative to a folder that is no longer the current one.
+        if not os.path.samestat(os.stat(file.filename), os.fstat(file.id.get_vfd_handle())):
+            return False
+        with open_file(file.filename) as again:
+            return bool(again[name].id == dataset.id)
+    except (OSError, KeyError):  # e.g. the user's file is open without locking
+        return False
+
+
+def _describe(
+    dataset: Any, stamp: FileStamp | None, key: str | None, axis: int, fill: bool, external: bool
+) -> Source:
+    """Return the source of an open dataset; through the object itself where `stamp` is None."""
+    path = stamp.path if stamp else dataset.file.filename
+    stored = _stored_dtype(dataset, path, key)
+    if dataset.shape is None:
+        raise ArgumentError(
+            f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
+        )
+    shape = dataset.shape
+    rules = Rules(path, key, check_axis(axis, len(shape), path, key), fill, external)
+    storage = inspect_storage(dataset, rules)
+    layout = _layout(dataset, path, key, storage)
+    # What somebody writes to is read anew each time, never kept.
+    changing = dataset.file.mode != "r"
+    offset = dataset.id.get_offset() if storage.kind == "contiguous" else None
+    if stamp and key and not changing and offset is not None and _is_plain(dataset, stored):
+        end = offset + prod(shape) * stored.itemsize
+        if end > stamp.nbytes:
+            raise TruncatedFileError(
+                f"the file must hold {end} bytes; got {stamp.nbytes}. It was cut short.",
+                path=path,
+                key=key,
+            )
+        stored = np.dtype(stored.str)  # without the names that h5py keeps of an enum
+        strides = contiguous_strides(shape, stored.itemsize)
+        plain = Extents(stamp, stored, shape, strides, offset, layout)
+        return plain.with_row_axis(rules.axis)
+    boxes = (1,) * len(shape)
+    if not changing and storage.kind in ("chunked", "compact"):
+        chunk = dataset.chunks or shape
+        boxes = tuple(max(1, min(step, n)) for step, n in zip(chunk, shape, strict=True))
+    dtype = delivered(stored)
+    if stamp and key:
+        reader = Hdf5Reader(
+            file=stamp,
+            key=key,
+            shape=shape,
+            dtype=dtype,
+            chunk_shape=boxes,
+            rules=rules,
+            kind=storage.kind,
+            filters=storage.filters,
+            changing=changing,
+            described=layout,
+        )
+        return Chunks.of(reader, rules.axis)
+    through = ObjectReader(dataset, shape, dtype, boxes, rules, storage.kind, layout)
+    return Chunks.of(through, rules.axis)
+
+
+def _stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
+    try:
+        stored: np.dtype[Any] = dataset.dtype
+    except TypeError as error:
+        raise UnsupportedDtypeError(
+            f"elements must be bool, integer, float or complex numbers; h5py knows no dtype for "
+            f"these: {error}.",
+            path=path,
+            key=key,
+        ) from error
+    if stored.kind == "O":
+        reference = "ref" in (stored.metadata or {})
+        what = "references" if reference else "text or rows of varying length"
+        raise UnsupportedDtypeError(
+            f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
+        )
+    return check_dtype(stored, path, key)
+
+
+def _is_plain(dataset: Any, stored: np.dtype[Any]) -> bool:
+    """Return whether the bytes are what the dtype says (not so for bfloat16 or 12-bit integers)."""
+    h5t = hdf5_library().h5t
+    return bool(h5t.py_create(stored, logical=True) == dataset.id.get_type())
+
+
+def _layout(dataset: Any, path: str, key: str | None, storage: Storage) -> Layout:
+    words = {
+        "chunked": f"chunks of {dataset.chunks}",
+        "external": f"contiguous, in {len(storage.outside)} external files",
+    }
+    if storage.kind == "virtual":
+        words["virtual"] = f"virtual, mappings: {len(dataset.virtual_sources())}"
+    return Layout(
+        format="HDF5",
+        path=path,
+        key=key,
+        storage=words.get(storage.kind, storage.kind),
+        codec=codec_name(dataset),
+        stored_bytes=None if storage.kind == "virtual" else dataset.id.get_storage_size(),
+        reading=_READING[storage.kind],
+    )

@@ -1,0 +1,230 @@
+"""Opening HDF5 files and datasets: what h5py says, as this package's errors.
+
+Files are opened with HDF5's own locking left as it is. A lock means that a writer has the file
+open, and what is on disk is then no consistent file (without the lock, HDF5 stops at a damaged
+header, or doesn't). A file opened without locking also can't be shared with one that the user has
+open in the same process: HDF5 refuses to mix the two.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from oocdata.errors import (
+    MissingDependencyError,
+    MissingFileError,
+    OocdataError,
+    SourceError,
+    TruncatedFileError,
+    UnknownFormatError,
+    place,
+)
+
+__all__ = [
+    "FILTERS",
+    "find_beside",
+    "hdf5_library",
+    "open_file",
+    "readable",
+    "require_filters",
+    "said",
+]
+
+FILTERS = {
+    1: "gzip",
+    2: "shuffle",
+    3: "fletcher32",
+    4: "szip",
+    5: "nbit",
+    6: "scaleoffset",
+    305: "lzo",
+    307: "bzip2",
+    32000: "lzf",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32015: "zstd",
+    32017: "sz",
+    32024: "sz3",
+    32026: "blosc2",
+    32028: "sperr",
+}
+"""Names of filters: the library's own below 256, registered ones above (HDF5 filter registry)."""
+
+_FIRST_REGISTERED = 256
+"""Filter ids from here on belong to third parties (HDF5 ``H5Z_FILTER_RESERVED``)."""
+
+
+def hdf5_library() -> Any:
+    """Return the module ``h5py``.
+
+    Raises
+    ------
+    oocdata.errors.MissingDependencyError
+        If it isn't installed.
+    """
+    try:
+        return importlib.import_module("h5py")
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"HDF5 files need h5py; {error}. Install it: pip install h5py."
+        ) from error
+
+
+@contextmanager
+def readable(path: str, key: str | None = None) -> Iterator[None]:
+    """Turn what h5py raises over damaged metadata into a clear error."""
+    try:
+        yield
+    except OocdataError:
+        raise
+    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        raise UnknownFormatError(
+            f"the HDF5 metadata must be readable; HDF5 says: {said(error)}. Was the file cut short "
+            "or overwritten?",
+            path=path,
+            key=key,
+        ) from error
+
+
+def said(error: BaseException) -> str:
+    """Return an h5py error's own words, without the quotes of KeyError and a final full stop."""
+    return str(error.args[-1] if error.args else error).rstrip(".")
+
+
+def open_file(path: str) -> Any:
+    """Open a file for reading.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    h5py.File
+
+    Raises
+    ------
+    oocdata.errors.MissingFileError
+    oocdata.errors.TruncatedFileError
+        If the file is shorter than its superblock says.
+    oocdata.errors.UnknownFormatError
+        If it is no HDF5 file.
+    oocdata.errors.SourceError
+        If a writer has locked it, or it can't be read for another reason.
+
+    Examples
+    --------
+    >>> open_file("nowhere.h5")
+    Traceback (most recent call last):
+    oocdata.errors.MissingFileError: the file must exist; there is none. [file 'nowhere.h5']
+    """
+    h5py = hdf5_library()
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError as error:
+        raise MissingFileError("the file must exist; there is none.", path=path) from error
+    except OSError as error:
+        raise _why(error, path) from error
+
+
+def _why(error: OSError, path: str) -> SourceError:
+    words = said(error)
+    if isinstance(error, BlockingIOError) or "already open for write" in words:
+        return SourceError(
+            f"the file must not be open for writing elsewhere; it is locked ({words}). Close the "
+            "writer, or copy the file. If its writer was killed: h5clear -s. If the file system "
+            "knows no locks and nobody writes: set HDF5_USE_FILE_LOCKING=FALSE.",
+            path=path,
+        )
+    if error.errno == errno.EMFILE:
+        return SourceError(
+            "the process must be allowed to open one more file; it is not. Raise the limit "
+            "(ulimit -n).",
+            path=path,
+        )
+    if os.path.isdir(path):
+        return UnknownFormatError("an HDF5 file must be a file; got a folder.", path=path)
+    if "truncated file" in words:
+        return TruncatedFileError(
+            f"the file must be as long as its superblock says; HDF5 says: {words}. It was cut "
+            "short, or its writer is not done.",
+            path=path,
+        )
+    if "signature not found" in words:
+        return UnknownFormatError(
+            f"an HDF5 file must hold its signature; none in its {os.path.getsize(path)} bytes.",
+            path=path,
+        )
+    if error.errno or "already open for read-only" in words or "flag values" in words:
+        return SourceError(f"the file must be readable; HDF5 says: {words}.", path=path)
+    return UnknownFormatError(
+        f"the HDF5 header must be readable; HDF5 says: {words}. Was the file cut short or "
+        "overwritten?",
+        path=path,
+    )
+
+
+def find_beside(own: str, name: str, variable: str) -> str | None:
+    """Return the file that HDF5 would open for a name inside another file, or None.
+
+    The order of search is HDF5's (``H5F_prefix_open_file``): the name itself if absolute, then its
+    last part; the folders of an environment variable; the folder of the file; the current folder;
+    the folder where the file lies once symbolic links are resolved.
+
+    Parameters
+    ----------
+    own : str
+        The file that holds the name.
+    name : str
+    variable : str
+        ``"HDF5_VDS_PREFIX"`` or ``"HDF5_EXT_PREFIX"``.
+    """
+    tries = []
+    if os.path.isabs(name):
+        tries.append(name)
+        name = os.path.basename(name)
+    origin = os.path.dirname(os.path.abspath(own))
+    prefixes = os.environ.get(variable, "").split(os.pathsep)
+    folders = [prefix.replace("${ORIGIN}", origin) for prefix in prefixes if prefix]
+    folders += [origin, "", os.path.dirname(os.path.realpath(own))]
+    tries += [os.path.join(folder, name) for folder in folders]
+    return next((os.path.abspath(path) for path in tries if os.path.isfile(path)), None)
+
+
+def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
+    """Make sure that HDF5 can decode these filters in this process.
+
+    Plugins register with the HDF5 library of one process, so every process that reads asks again.
+
+    Raises
+    ------
+    oocdata.errors.MissingDependencyError
+        Names the filter and the package that brings it.
+    """
+    available = hdf5_library().h5z.filter_avail
+    for number in filters:
+        if available(number):
+            continue
+        if number >= _FIRST_REGISTERED:
+            try:
+                importlib.import_module("hdf5plugin")
+            except ImportError:
+                hint = "Install it: pip install hdf5plugin."
+            else:
+                if available(number):
+                    continue
+                hint = "hdf5plugin doesn't bring it; put its plugin on HDF5_PLUGIN_PATH."
+        else:
+            hint = "This h5py was built without it."
+        name = FILTERS.get(number, "unknown")
+        raise MissingDependencyError(
+            f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; it has "
+            f"not. {hint} [{place(path, key)}]"
+        )

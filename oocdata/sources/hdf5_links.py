@@ -1,0 +1,237 @@
+"""Names inside an HDF5 file: what is there, and where a name leads.
+
+Links are followed here, one component at a time, because HDF5 would follow a link into another file
+without a word, and any file on the machine can be named by such a link (HDF5 File Format
+Specification, IV.A.2.g, the link message).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from oocdata.errors import (
+    ExternalDataError,
+    MissingFileError,
+    MissingKeyError,
+    SeveralDatasetsError,
+    SourceError,
+)
+from oocdata.sources.hdf5_file import find_beside, hdf5_library, open_file
+
+__all__ = ["choose_dataset", "external_link", "find_dataset", "list_names"]
+
+_MOST_LINKS = 16
+"""Soft links followed for one name: HDF5's own limit (``H5Pset_nlinks``)."""
+
+_NUMBERS = "biufc"
+
+
+def list_names(file: Any) -> list[str]:
+    """Return the absolute name of every dataset in an open file, sorted.
+
+    Soft links to datasets are listed. External links are listed and not followed. Each group is
+    entered once, so a group that holds itself is no loop.
+    """
+    h5py = hdf5_library()
+    names: list[str] = []
+    soft: list[str] = []
+    seen: set[Any] = set()
+    groups: deque[tuple[str, Any]] = deque([("", file["/"])])
+    while groups:
+        prefix, group = groups.popleft()
+        address = h5py.h5o.get_info(group.id).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        for part in group:
+            name = f"{prefix}/{part}"
+            link = group.get(part, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                names.append(name)
+            elif isinstance(link, h5py.SoftLink):
+                soft.append(name)
+            else:
+                kind = group.get(part, getclass=True)
+                if kind is h5py.Group:
+                    groups.append((name, group[part]))
+                elif kind is h5py.Dataset:
+                    names.append(name)
+    # What a soft link to a group leads to was listed under its own name.
+    for name in soft:
+        try:
+            outside = external_link(file, name)
+        except MissingKeyError:
+            continue
+        if outside is not None or file.get(name, getclass=True) is h5py.Dataset:
+            names.append(name)
+    return sorted(names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    """Where a name leaves the file.
+
+    Attributes
+    ----------
+    filename : str
+        The file that the external link names.
+    target : str
+        The link's path there, with what follows the link in the name.
+    """
+
+    filename: str
+    target: str
+
+
+def external_link(file: Any, name: str) -> _Exit | None:
+    """Return where a name leaves the file through an external link, or None; nothing is opened.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError
+        If the name leads nowhere.
+    """
+    h5py = hdf5_library()
+    parts = deque(part for part in name.split("/") if part not in ("", "."))
+    group, links = file["/"], 0
+    while parts:
+        part = parts.popleft()
+        link = group.get(part, getlink=True) if isinstance(group, h5py.Group) else None
+        if link is None:
+            raise MissingKeyError("it leads nowhere.", path=file.filename)
+        if isinstance(link, h5py.ExternalLink):
+            return _Exit(link.filename, "/".join((link.path, *parts)))
+        if isinstance(link, h5py.SoftLink):
+            links += 1
+            if links > _MOST_LINKS:
+                raise MissingKeyError("it follows more than 16 links.", path=file.filename)
+            if link.path.startswith("/"):
+                group = file["/"]
+            parts.extendleft(
+                reversed([step for step in link.path.split("/") if step not in ("", ".")])
+            )
+            continue
+        group = group[part]
+    return None
+
+
+def choose_dataset(file: Any) -> str:
+    """Return the name of the only dataset that can be opened as an array.
+
+    Scalars, text and empty dataspaces are no candidates; two names of one dataset are one.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
+        The message lists what is there.
+    """
+    names = list_names(file)
+    arrays: dict[Any, str] = {}
+    for name in names:
+        identity = _identity(file, name)
+        if identity is not None:
+            arrays.setdefault(identity, name)
+    candidates = list(arrays.values())
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise SeveralDatasetsError(
+            f"`key` must be given, because the file holds several datasets: {_listed(candidates)}.",
+            path=file.filename,
+        )
+    if len(names) == 1:
+        return names[0]  # opening it says what is wrong with it
+    held = f"only {_listed(names)}, which are no arrays of numbers" if names else "none"
+    raise MissingKeyError(f"the file must hold a dataset; it holds {held}.", path=file.filename)
+
+
+def _identity(file: Any, name: str) -> object | None:
+    """Return what tells two datasets apart; None for one that is no array of numbers."""
+    if external_link(file, name) is not None:
+        return name
+    dataset = file[name]
+    try:
+        kind = dataset.dtype.kind
+    except TypeError:  # no NumPy dtype
+        return None
+    if not dataset.shape or kind not in _NUMBERS:
+        return None
+    return int(hdf5_library().h5o.get_info(dataset.id).addr)
+
+
+def find_dataset(
+    file: Any, name: str, external: bool, opened: ExitStack, links: int = 0
+) -> tuple[Any, str]:
+    """Return the dataset of a name and its name in the file where it lies.
+
+    With `external` that may be another file than this one, ``dataset.file``.
+
+    Parameters
+    ----------
+    file : h5py.File
+    name : str
+    external : bool
+        Whether external links may be followed.
+    opened : contextlib.ExitStack
+        Closes the files that external links lead to.
+    links : int
+        External links followed so far.
+
+    Raises
+    ------
+    oocdata.errors.ExternalDataError
+        If the name passes through an external link and `external` is false.
+    oocdata.errors.MissingFileError
+        If the file it links to is not there.
+    oocdata.errors.MissingKeyError
+        If it leads nowhere or to a group; the message lists what is there.
+    """
+    h5py = hdf5_library()
+    try:
+        way_out = external_link(file, name)
+    except MissingKeyError as error:
+        raise MissingKeyError(
+            f"`key` must name a dataset in the file; got {name!r}: {error.message} The file holds: "
+            f"{_listed(list_names(file)) or 'no dataset'}.",
+            path=file.filename,
+        ) from error
+    if way_out is not None:
+        other = opened.enter_context(open_file(_linked_file(file, name, way_out, external, links)))
+        return find_dataset(other, way_out.target, external, opened, links + 1)
+    found = file[name]
+    if isinstance(found, h5py.Dataset):
+        return found, name
+    if isinstance(found, h5py.Group):
+        below = [f"{name.rstrip('/')}/{part}" for part in found]
+        raise MissingKeyError(
+            f"`key` must name a dataset; {name!r} is a group, which holds: "
+            f"{_listed(below) or 'nothing'}.",
+            path=file.filename,
+        )
+    raise MissingKeyError(f"`key` must name a dataset; {name!r} is a type.", path=file.filename)
+
+
+def _linked_file(file: Any, name: str, way_out: _Exit, external: bool, links: int) -> str:
+    kind: type[SourceError] = ExternalDataError
+    if not external:
+        message = (
+            f"the dataset must lie in the file itself; it is linked from {way_out.filename!r} "
+            f"({way_out.target!r}). If you trust the file, pass external=True."
+        )
+    elif links >= _MOST_LINKS:
+        kind = MissingKeyError
+        message = f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
+    else:
+        path = find_beside(file.filename, way_out.filename, "HDF5_EXT_PREFIX")
+        if path is not None:
+            return path
+        kind = MissingFileError
+        message = f"the file of an external link must be there; {way_out.filename!r} is not."
+    raise kind(message, path=file.filename, key=name)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names[:20]) + (", …" if len(names) > 20 else "")

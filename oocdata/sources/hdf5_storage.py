@@ -1,0 +1,247 @@
+"""How an HDF5 dataset is stored, and whether all of it is there.
+
+HDF5 fills in what is missing without a word: a chunk that was never written, a source file of a
+virtual dataset that is gone, even the end of an external file that is too short. Here it is an
+error at ``open``, found from metadata alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import (
+    ExternalDataError,
+    MissingChunkError,
+    MissingFileError,
+    TruncatedFileError,
+)
+from oocdata.sources.hdf5_file import FILTERS, hdf5_library, require_filters
+
+__all__ = [
+    "Rules",
+    "Storage",
+    "codec_name",
+    "inspect_stored",
+    "missing_error",
+    "raw_folder",
+    "rows_named",
+]
+
+_MOST_ROWS_NAMED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the user accepts, and how errors name the dataset that was asked for.
+
+    Attributes
+    ----------
+    path : str
+    key : str or None
+    axis : int
+        The row axis in storage.
+    fill : bool
+        What was never written may read as the fill value.
+    external : bool
+        The bytes may lie in other files.
+    depth : int
+        How many virtual datasets lie between it and the one that is inspected.
+    """
+
+    path: str
+    key: str | None
+    axis: int
+    fill: bool
+    external: bool
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where a dataset's bytes are.
+
+    Attributes
+    ----------
+    kind : str
+        ``"contiguous"``, ``"chunked"``, ``"compact"``, ``"external"`` or ``"virtual"``.
+    filters : tuple of int
+        Filters that reading needs, those of a virtual dataset's sources included.
+    outside : tuple of str
+        Other files that hold bytes of it, as absolute paths.
+    """
+
+    kind: str
+    filters: tuple[int, ...] = ()
+    outside: tuple[str, ...] = ()
+
+
+def inspect_stored(dataset: Any, rules: Rules) -> Storage:
+    """Say how a dataset that is not virtual is stored, after checking that all of it can be read.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    rules : Rules
+
+    Raises
+    ------
+    oocdata.errors.ExternalDataError
+        If bytes lie in other files and the rules don't accept that.
+    oocdata.errors.MissingChunkError, oocdata.errors.MissingFileError
+        If some of it was never written, or a file that it needs is not there.
+    oocdata.errors.MissingDependencyError
+        If a filter is needed that this process can't have.
+    """
+    h5d = hdf5_library().h5d
+    plist = dataset.id.get_create_plist()
+    kind = plist.get_layout()
+    if kind == h5d.COMPACT:
+        return Storage("compact")
+    if kind == h5d.CHUNKED:
+        filters = tuple(number for number, _ in _filters(plist))
+        require_filters(filters, rules.path, rules.key)
+        if not rules.fill:
+            _check_chunks(dataset, rules)
+        return Storage("chunked", filters)
+    if plist.get_external_count():
+        return Storage("external", (), _raw_files(dataset, plist, rules))
+    if not rules.fill and dataset.size and dataset.id.get_offset() is None:
+        rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
+        raise missing_error("no byte of it was", rows, dataset, rules)
+    return Storage("contiguous")
+
+
+def _filters(plist: Any) -> list[tuple[int, tuple[int, ...]]]:
+    found = [plist.get_filter(place) for place in range(plist.get_nfilters())]
+    return [(number, values) for number, _, values, _ in found]
+
+
+def codec_name(dataset: Any) -> str:
+    """Return the filters in the order in which they were applied, e.g. ``"shuffle, gzip 4"``."""
+    words = []
+    for number, values in _filters(dataset.id.get_create_plist()):
+        name = FILTERS.get(number, f"filter {number}")
+        words.append(f"{name} {values[0]}" if number == 1 and values else name)
+    return ", ".join(words) or "none"
+
+
+def _check_chunks(dataset: Any, rules: Rules) -> None:
+    chunk, shape = dataset.chunks, dataset.shape
+    counts = [-(-length // step) for length, step in zip(shape, chunk, strict=True)]
+    # The count is cheap to have; only where it tells of a hole are the chunks listed.
+    if dataset.id.get_num_chunks() == prod(counts):
+        return
+    written = np.zeros(counts, bool)
+
+    def note(info: Any) -> None:
+        place = tuple(start // step for start, step in zip(info.chunk_offset, chunk, strict=True))
+        # Chunks may be left beyond the end of a dataset that shrank.
+        if all(at < count for at, count in zip(place, counts, strict=True)):
+            written[place] = True
+
+    dataset.id.chunk_iter(note)
+    missing = written.size - int(written.sum())
+    if missing:
+        others = tuple(place for place in range(written.ndim) if place != rules.axis)
+        holes = np.flatnonzero(~written.all(axis=others))
+        step, total = chunk[rules.axis], shape[rules.axis]
+        ranges = [range(hole * step, min((hole + 1) * step, total)) for hole in holes.tolist()]
+        rows = [row for part in ranges for row in part] if holes.size * step <= 10**7 else ranges[0]
+        raise missing_error(f"{missing} of {written.size} chunks were", rows, dataset, rules)
+
+
+def missing_error(what: str, rows: Iterable[int], dataset: Any, rules: Rules) -> MissingChunkError:
+    """Return the error for rows that would read as the fill value.
+
+    Parameters
+    ----------
+    what : str
+        What is missing, up to and including "was" or "were".
+    rows : iterable of int
+        The rows concerned, ascending.
+    dataset : h5py.Dataset
+    rules : Rules
+    """
+    numbers = np.asarray(list(rows), np.int64)
+    return MissingChunkError(
+        f"every row must have been written; {what} never written, or lost "
+        f'({rows_named(numbers)}). Pass missing="fill" to read the fill value '
+        f"{dataset.fillvalue} there.",
+        path=rules.path,
+        key=rules.key,
+        rows=numbers[:_MOST_ROWS_NAMED].tolist(),
+    )
+
+
+def rows_named(rows: NDArray[np.int64]) -> str:
+    """Return ascending rows as runs.
+
+    Examples
+    --------
+    >>> rows_named(np.array([10, 11, 12, 40]))
+    'rows 10-12, 40'
+    """
+    ends = np.flatnonzero(np.diff(rows) != 1)
+    firsts, lasts = rows[np.append(0, ends + 1)], rows[np.append(ends, len(rows) - 1)]
+    runs = [
+        str(first) if first == last else f"{first}-{last}"
+        for first, last in zip(firsts[:8].tolist(), lasts[:8].tolist(), strict=True)
+    ]
+    return f"rows {', '.join(runs)}{', …' if len(firsts) > 8 else ''}"
+
+
+def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:
+    """Return the external files, each checked to be as long as the dataset needs."""
+    count = plist.get_external_count()
+    parts = [plist.get_external(place) for place in range(count)]
+    names = [os.fsdecode(name) for name, _, _ in parts]
+    if not rules.external:
+        raise ExternalDataError(
+            f"the bytes must lie in the file itself; they lie in {names[0]!r}"
+            f"{f' and {count - 1} more' if count > 1 else ''}. If you trust the file, pass "
+            "external=True.",
+            path=rules.path,
+            key=rules.key,
+        )
+    needed = dataset.size * dataset.id.get_type().get_size()
+    folder = raw_folder(rules.path)
+    paths = []
+    for name, (_, offset, nbytes) in zip(names, parts, strict=True):
+        part = min(nbytes, needed)
+        needed -= part
+        if part == 0:
+            continue
+        path = os.path.join(folder, name)
+        try:
+            held = os.path.getsize(path)
+        except OSError as error:
+            raise MissingFileError(
+                f"the external file {path!r}, which holds bytes of the dataset, must be there; "
+                f"{error.strerror}.",
+                path=rules.path,
+                key=rules.key,
+            ) from error
+        if held < offset + part:
+            # HDF5 would read zeros.
+            raise TruncatedFileError(
+                f"the external file {path!r} must hold {offset + part} bytes; got {held}.",
+                path=rules.path,
+                key=rules.key,
+            )
+        paths.append(path)
+    return tuple(paths)
+
+
+def raw_folder(path: str) -> str:
+    """Return where relative names of external files start (HDF5 ``H5Pset_efile_prefix``)."""
+    prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "")
+    if prefix in ("", "."):
+        return os.getcwd()
+    return os.path.abspath(prefix.replace("${ORIGIN}", os.path.dirname(os.path.abspath(path)), 1))

@@ -1,0 +1,254 @@
+"""Virtual datasets: whether every source that they are put together from is there.
+
+HDF5 reads the fill value where a source file can't be opened (even because the process has too
+many files open), where a source is smaller than its place, and where no source was mapped at all
+(RFC: HDF5 Virtual Dataset). So each mapping is followed here, down to its chunks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import (
+    ExternalDataError,
+    MissingChunkError,
+    MissingFileError,
+    MissingKeyError,
+    UnknownFormatError,
+)
+from oocdata.sources.hdf5_file import find_beside, hdf5_library, open_file
+from oocdata.sources.hdf5_links import find_dataset
+from oocdata.sources.hdf5_storage import Rules, Storage, inspect_stored, missing_error
+
+__all__ = ["first_places", "inspect_storage"]
+
+_MOST_CELLS = 10**7
+"""Cells of the coverage grid; where mappings are more tangled, their sizes are added up instead."""
+
+_MOST_NESTED = 8
+
+
+def inspect_storage(dataset: Any, rules: Rules) -> Storage:
+    """Say how a dataset is stored, after checking that all of it can be read.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    rules : Rules
+
+    Raises
+    ------
+    oocdata.errors.ExternalDataError
+        If bytes lie in other files and the rules don't accept that.
+    oocdata.errors.MissingChunkError, oocdata.errors.MissingFileError
+        If some of it was never written, or a file that it needs is not there.
+    oocdata.errors.MissingDependencyError
+        If a filter is needed that this process can't have.
+    """
+    virtual = dataset.id.get_create_plist().get_layout() == hdf5_library().h5d.VIRTUAL
+    return _inspect_virtual(dataset, rules) if virtual else inspect_stored(dataset, rules)
+
+
+def _inspect_virtual(dataset: Any, rules: Rules) -> Storage:
+    """Say what a virtual dataset needs, after following every mapping.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    rules : Rules
+
+    Raises
+    ------
+    oocdata.errors.ExternalDataError
+        If a source lies in another file and the rules don't accept that; no such file is touched.
+    oocdata.errors.MissingFileError, oocdata.errors.MissingChunkError
+        If some of it would read as the fill value and the rules don't accept that.
+    """
+    if rules.depth > _MOST_NESTED:
+        raise UnknownFormatError(
+            f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
+            "hold themselves.",
+            path=rules.path,
+            key=rules.key,
+        )
+    own = dataset.file.filename
+    mappings = dataset.virtual_sources()
+    names = list(dict.fromkeys(mapping.file_name for mapping in mappings))
+    elsewhere = [name for name in names if not _is_own(own, name)]
+    if elsewhere and not rules.external:
+        raise ExternalDataError(
+            f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}"
+            f"{f' and {len(elsewhere) - 1} more' if len(elsewhere) > 1 else ''} does not. If you "
+            "trust the file, pass external=True.",
+            path=rules.path,
+            key=rules.key,
+        )
+    filters: dict[int, None] = {}
+    outside: dict[str, None] = {}
+    known: dict[tuple[str, str], tuple[int, ...]] = {}
+    for mapping in mappings:
+        if _is_open_ended(mapping):
+            # How many of its sources there are is decided by HDF5 while it reads.
+            if rules.fill:
+                continue
+            raise MissingChunkError(
+                "the sources of a virtual dataset must be countable; got a mapping without end "
+                f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
+                'missing. Pass missing="fill" to read the fill value there.',
+                path=rules.path,
+                key=rules.key,
+            )
+        path: str | None = own
+        if not _is_own(own, mapping.file_name):
+            name = mapping.file_name.replace("%%", "%")
+            path = find_beside(own, name, "HDF5_VDS_PREFIX")
+        if path is None:
+            if rules.fill:
+                continue
+            raise MissingFileError(
+                f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
+                'not. Pass missing="fill" to read the fill value there.',
+                path=rules.path,
+                key=rules.key,
+                rows=_rows(mapping, rules),
+            )
+        at = (path, mapping.dset_name)
+        if at not in known:
+            with _source(dataset, path, mapping, rules) as source:
+                if source is None:
+                    continue
+                known[at] = source.shape or ()
+                home = source.file.filename  # an external link may have led on
+                inner = replace(
+                    rules, path=home, key=mapping.dset_name, axis=0, depth=rules.depth + 1
+                )
+                storage = inspect_storage(source, inner)
+            filters.update(dict.fromkeys(storage.filters))
+            outside.update(dict.fromkeys(storage.outside))
+            if home != own:
+                outside[os.path.abspath(home)] = None
+        if not rules.fill and not _fits(mapping, known[at]):
+            what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
+            raise missing_error(what, _rows(mapping, rules), dataset, rules)
+    if not rules.fill:
+        holes = _holes(dataset.shape, mappings, rules.axis)
+        if holes is not None:
+            raise missing_error("what no source is mapped to was", holes, dataset, rules)
+    return Storage("virtual", tuple(filters), tuple(outside))
+
+
+def first_places(dataset: Any) -> Iterator[tuple[int, ...]]:
+    """Yield one place of each mapping; reading them makes HDF5 open every source, and keep it."""
+    for mapping in dataset.virtual_sources():
+        if not _is_open_ended(mapping):
+            yield mapping.vspace.get_select_bounds()[0]
+
+
+@contextmanager
+def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any]:
+    """Open the source dataset of a mapping; None where it is missing and that is accepted."""
+    with ExitStack() as opened:
+        file = dataset.file
+        if path != file.filename:
+            file = opened.enter_context(open_file(path))
+        try:
+            source, _ = find_dataset(file, mapping.dset_name, rules.external, opened)
+        except MissingKeyError as error:
+            if not rules.fill:
+                what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
+                raise missing_error(what, _rows(mapping, rules), dataset, rules) from error
+            source = None
+        yield source
+
+
+def _is_own(own: str, name: str) -> bool:
+    """Return whether a source file's name means the file itself, told by names alone."""
+    if name == "." or os.environ.get("HDF5_VDS_PREFIX"):
+        return name == "."
+    here = os.path.abspath(own)
+    return os.path.normpath(os.path.join(os.path.dirname(here), name)) == here
+
+
+def _is_open_ended(mapping: Any) -> bool:
+    unlimited = hdf5_library().h5s.UNLIMITED
+    endless = any(
+        unlimited in (*space.get_regular_hyperslab()[2], *space.get_regular_hyperslab()[3])
+        for space in (mapping.vspace, mapping.src_space)
+        if _is_regular(space)
+    )
+    return endless or "%b" in mapping.file_name or "%b" in mapping.dset_name
+
+
+def _is_regular(space: Any) -> bool:
+    hyperslabs = hdf5_library().h5s.SEL_HYPERSLABS
+    return bool(space.get_select_type() == hyperslabs and space.is_regular_hyperslab())
+
+
+def _rows(mapping: Any, rules: Rules) -> range:
+    first, last = mapping.vspace.get_select_bounds()
+    return range(first[rules.axis], last[rules.axis] + 1)
+
+
+def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
+    """Return whether the source dataset holds all that is mapped from it."""
+    space = mapping.src_space
+    if space.get_select_type() == hdf5_library().h5s.SEL_ALL:
+        return prod(shape) == int(mapping.vspace.get_select_npoints())
+    last = space.get_select_bounds()[1]
+    return len(last) == len(shape) and all(
+        end < length for end, length in zip(last, shape, strict=True)
+    )
+
+
+def _holes(shape: tuple[int, ...], mappings: list[Any], axis: int) -> Any:
+    """Return the rows that no mapping covers whole, or None."""
+    total = prod(shape)
+    if total == 0:
+        return None
+    spans = [group for mapping in mappings for group in _spans(mapping.vspace)]
+    # The grid of all places where a mapping begins or ends: a cell is covered whole or not at all.
+    edges = [
+        np.unique(np.concatenate([[0, length], *(group[place].ravel() for group in spans)]))
+        for place, length in enumerate(shape)
+    ]
+    edges = [edge[edge <= length] for edge, length in zip(edges, shape, strict=True)]
+    if prod(len(edge) for edge in edges) > _MOST_CELLS:
+        covered = sum(mapping.vspace.get_select_npoints() for mapping in mappings)
+        return range(shape[axis]) if covered < total else None
+    cells = np.zeros([len(edge) - 1 for edge in edges], bool)
+    for group in spans:
+        inside = []
+        for edge, intervals in zip(edges, group, strict=True):
+            held = np.zeros(len(edge) - 1, bool)
+            for first, last in np.searchsorted(edge, intervals).tolist():
+                held[first:last] = True
+            inside.append(np.flatnonzero(held))
+        cells[np.ix_(*inside)] = True
+    others = tuple(place for place in range(cells.ndim) if place != axis)
+    bare = np.flatnonzero(~cells.all(axis=others)).tolist()
+    if not bare:
+        return None
+    return [row for cell in bare for row in range(edges[axis][cell], edges[axis][cell + 1])]
+
+
+def _spans(space: Any) -> list[list[NDArray[np.int64]]]:
+    """Return a selection as products of intervals: for each axis [start, stop), shape (n, 2)."""
+    h5s = hdf5_library().h5s
+    if space.get_select_type() == h5s.SEL_ALL:
+        return [[np.array([[0, length]]) for length in space.get_simple_extent_dims()]]
+    if not _is_regular(space):
+        blocks = np.asarray(space.get_select_hyper_blocklist(), np.int64)
+        return [[np.array([[a, b + 1]]) for a, b in zip(*block, strict=True)] for block in blocks]
+    spans = []
+    for start, stride, count, block in zip(*space.get_regular_hyperslab(), strict=True):
+        starts = start + stride * np.arange(count)
+        spans.append(np.stack([starts, starts + block], axis=1))
+    return [spans]

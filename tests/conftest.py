@@ -1,0 +1,71 @@
+"""What every test runs under: deterministic properties, and no thread or descriptor left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from oocdata.sources import handles
+from oocdata.sources.cache import chunk_cache
+
+settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
+settings.load_profile("oocdata")
+
+
+def open_files(folder: Path) -> list[str]:
+    """Return the files under a folder that this process has open; empty where /proc is not."""
+    if not os.path.isdir("/proc/self/fd"):
+        return []
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:  # the descriptor of this very listing
+            continue
+        if target.startswith(f"{folder}/"):
+            found.append(target)
+    return found
+
+
+def our_threads() -> set[threading.Thread]:
+    """Return the threads that oocdata started."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith("oocdata")}
+
+
+def close_handles() -> None:
+    """Let go of all that oocdata keeps open, as another process or an eviction would."""
+    with handles._lock:
+        held: list[Any] = list(handles._open.values())
+        handles._open.clear()
+    for one in held:
+        if isinstance(one, ThreadPoolExecutor):
+            one.shutdown(wait=True)
+    chunk_cache().clear()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test after which a thread of ours runs, or a file of its own folder stays open.
+
+    The table of handles may keep files open, that is what it is for; so it is emptied first.
+    """
+    # Set up before this fixture is, so that its folder is still there when this one ends.
+    folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    before = our_threads()
+    yield
+    close_handles()
+    left = our_threads() - before
+    for thread in left:
+        thread.join(10)
+    assert not [thread.name for thread in left if thread.is_alive()]
+    if folder is not None and open_files(folder):
+        gc.collect()  # what is in a reference cycle is not a leak
+        assert not open_files(folder)

@@ -1,0 +1,499 @@
+"""HDF5: every kind of storage against NumPy, names, dtypes and layouts."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from oocdata.datasets.view import View
+from oocdata.errors import (
+    ArgumentError,
+    MissingDependencyError,
+    MissingFileError,
+    MissingKeyError,
+    SeveralDatasetsError,
+    SourceError,
+    TruncatedFileError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.extents import Extents
+from oocdata.sources.hdf5 import list_hdf5, open_hdf5
+from oocdata.sources.source import Source
+from oocdata.testing import SourceConformance, sample_array
+
+
+def read(source: Source, rows: Any = None) -> np.ndarray:
+    return SourceConformance().read(source, np.arange(source.shape[0]) if rows is None else rows)
+
+
+def tile(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A chunk that splits every axis and leaves partial edges."""
+    return tuple(min(length, size) for length, size in zip(shape, (4, 2, 3, 3), strict=False))
+
+
+class TestContiguous(SourceConformance):
+    engine: type = Extents
+    file_options: ClassVar[dict[str, Any]] = {}
+
+    def options(self, array: np.ndarray) -> dict[str, Any]:
+        return {}
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        with h5py.File(folder / "a.h5", "w", **self.file_options) as file:
+            file.create_dataset("u", data=array, **self.options(array))
+        source = open_hdf5(str(folder / "a.h5"), axis=axis)
+        assert isinstance(source, self.engine)
+        return source
+
+
+class TestUserBlock(TestContiguous):
+    file_options: ClassVar[dict[str, Any]] = {"userblock_size": 4096}
+
+
+class TestNewestFormat(TestContiguous):
+    file_options: ClassVar[dict[str, Any]] = {"libver": "latest"}
+
+
+class TestBigEndian(TestContiguous):
+    dtypes = (">f4", ">f8", ">i2", ">u8", ">c8", ">f2")
+
+
+class TestCompact(TestContiguous):
+    engine = Chunks
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        with h5py.File(folder / "a.h5", "w") as file:
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_layout(h5py.h5d.COMPACT)
+            kind = h5py.h5t.py_create(array.dtype, logical=True)
+            space = h5py.h5s.create_simple(array.shape)
+            dataset = h5py.Dataset(h5py.h5d.create(file.id, b"u", kind, space, plist))
+            dataset[...] = array
+        return open_hdf5(str(folder / "a.h5"), axis=axis)
+
+
+class TestChunked(TestContiguous):
+    engine = Chunks
+
+    def options(self, array: np.ndarray) -> dict[str, Any]:
+        return {"chunks": tile(array.shape), **self.codec(array)}
+
+    def codec(self, array: np.ndarray) -> dict[str, Any]:
+        return {}
+
+
+class TestChunkedNewestFormat(TestChunked):
+    file_options: ClassVar[dict[str, Any]] = {"libver": "latest"}
+
+
+class TestResizable(TestChunked):
+    def codec(self, array: np.ndarray) -> dict[str, Any]:
+        return {"maxshape": (None,) * array.ndim}
+
+
+class TestSingleRowChunks(TestContiguous):
+    engine = Chunks
+
+    def options(self, array: np.ndarray) -> dict[str, Any]:
+        return {"chunks": (1, *array.shape[1:]), "compression": "lzf"}
+
+
+class TestChunkedBigEndian(TestChunked):
+    dtypes = (">f4", ">f8", ">i2", ">u8", ">c8", ">f2")
+
+
+class TestGzip(TestChunked):
+    def codec(self, array: np.ndarray) -> dict[str, Any]:
+        return {"compression": "gzip", "shuffle": True, "fletcher32": True}
+
+
+class TestLzf(TestChunked):
+    def codec(self, array: np.ndarray) -> dict[str, Any]:
+        return {"compression": "lzf"}
+
+
+class TestScaleOffset(TestChunked):
+    dtypes = ("<i2", "<i4")  # HDF5 1.14 fails to read back bytes that need all their bits
+
+    def codec(self, array: np.ndarray) -> dict[str, Any]:
+        return {"scaleoffset": 0} if array.dtype.kind in "iu" else {}
+
+
+@pytest.mark.skipif(not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP), reason="h5py without szip")
+class TestSzip(TestChunked):
+    dtypes = ("<f4", "<i2", "<f8")
+
+    def codec(self, array: np.ndarray) -> dict[str, Any]:
+        return {"compression": "szip", "compression_opts": ("nn", 2)}
+
+
+@pytest.mark.parametrize("stored", ["<f4", ">f8", "|u1", "<i8"])
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    [
+        (hdf5plugin.Zstd(), "zstd"),
+        (hdf5plugin.Blosc(cname="lz4"), "blosc"),
+        (hdf5plugin.Blosc2(), "blosc2"),
+        (hdf5plugin.LZ4(), "lz4"),
+        (hdf5plugin.Bitshuffle(), "bitshuffle"),
+        (hdf5plugin.BZip2(), "bzip2"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_plugins(tmp_path: Path, codec: Any, name: str, stored: str) -> None:
+    array = sample_array((50, 7, 9), stored)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=array, chunks=(8, 4, 9), **codec)
+    source = open_hdf5(str(tmp_path / "a.h5"))
+    assert_array_equal(read(source), array)
+    assert_array_equal(read(source, [49, 0, 17]), array[[49, 0, 17]])
+    assert source.layout().codec == name
+
+
+def test_plugin_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=np.zeros((8, 4)), chunks=(4, 4), **hdf5plugin.Zstd())
+    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda number: False)
+    with pytest.raises(MissingDependencyError, match=r"filter 32015 \(zstd\).*doesn't bring it"):
+        open_hdf5(str(tmp_path / "a.h5"))
+    monkeypatch.setitem(__import__("sys").modules, "hdf5plugin", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"filter 32015 \(zstd\).*pip install hdf5plugin.*'/u'"
+    ):
+        open_hdf5(str(tmp_path / "a.h5"))
+
+
+@st.composite
+def stored_arrays(draw: st.DrawFn) -> tuple[Any, ...]:
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
+    chunks = draw(st.none() | st.tuples(*[st.integers(1, length) for length in shape]))
+    axis = draw(st.integers(0, len(shape) - 1))
+    dtype = draw(st.sampled_from(["<f4", ">i2", "|u1", "<c16", "|b1", ">f8"]))
+    gzip = chunks is not None and draw(st.booleans())
+    rows = draw(st.lists(st.integers(0, shape[axis] - 1), max_size=12))
+    slices = [
+        draw(st.slices(length) | st.integers(-length, length - 1))
+        for place, length in enumerate(shape)
+        if place != axis
+    ]
+    return shape, chunks, axis, dtype, gzip, rows, tuple(slices)
+
+
+@settings(max_examples=150, deadline=None)
+@given(stored_arrays())
+def test_any_rows_and_cuts(case: tuple[Any, ...]) -> None:
+    shape, chunks, axis, dtype, gzip, rows, cuts = case
+    array = sample_array(shape, dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        with h5py.File(f"{folder}/a.h5", "w") as file:
+            options = {"compression": "gzip", "shuffle": True} if gzip else {}
+            file.create_dataset("u", data=array, chunks=chunks, **options)
+        view = View.of(open_hdf5(f"{folder}/a.h5", axis=axis))[(slice(None), *cuts)]
+        expected = np.moveaxis(array, axis, 0)[(slice(None), *cuts)]
+        assert_array_equal(view.take(rows), expected[np.asarray(rows, int)])
+
+
+# Names
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> str:
+    path = str(tmp_path / "tree.h5")
+    with h5py.File(path, "w") as file:
+        file["a/b/u"] = sample_array((6, 2))
+        file["v"] = sample_array((5, 2))
+        file["note"] = "text"
+        file["scalar"] = 3.0
+        file["loop"] = h5py.SoftLink("/loop2")
+        file["loop2"] = h5py.SoftLink("loop")
+        file["dangling"] = h5py.SoftLink("/nowhere")
+        file["short"] = h5py.SoftLink("a/b/u")
+        file["a/up"] = h5py.SoftLink("/v")
+        file["folder"] = h5py.SoftLink("/a/b")
+        file["a/b/self"] = file["a"]  # a hard link that makes a cycle
+        file["out"] = h5py.ExternalLink("nowhere.h5", "/x")
+        file["type"] = np.dtype("f4")
+    return path
+
+
+def test_list(tree: str) -> None:
+    assert list_hdf5(tree) == ["/a/b/u", "/a/up", "/note", "/out", "/scalar", "/short", "/v"]
+
+
+@pytest.mark.parametrize(
+    "key", ["/a/b/u", "a/b/u", "a//b/./u", "short", "/folder/u", "a/b/self/b/u"]
+)
+def test_key(tree: str, key: str) -> None:
+    assert_array_equal(read(open_hdf5(tree, key)), sample_array((6, 2)))
+
+
+@pytest.mark.parametrize("key", ["nothing", "a/b/w", "v/w", "loop", "dangling"])
+def test_key_leads_nowhere(tree: str, key: str) -> None:
+    with pytest.raises(MissingKeyError, match=r"got '/.*holds: '/a/b/u'.*tree\.h5"):
+        open_hdf5(tree, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "held"), [("a", "'/a/b', '/a/up'"), ("/", "'/a', '/dangling'")], ids=["a", "root"]
+)
+def test_key_names_a_group(tree: str, key: str, held: str) -> None:
+    with pytest.raises(MissingKeyError, match=f"is a group, which holds: {held}"):
+        open_hdf5(tree, key)
+
+
+def test_key_names_a_type(tree: str) -> None:
+    with pytest.raises(MissingKeyError, match="is a type"):
+        open_hdf5(tree, "type")
+
+
+def test_several(tree: str) -> None:
+    with pytest.raises(SeveralDatasetsError, match=r"several datasets: '/a/b/u', '/a/up', '/out'"):
+        open_hdf5(tree)
+
+
+def test_dimension_scales_are_datasets(tmp_path: Path) -> None:
+    path = str(tmp_path / "cdf.h5")  # what netCDF-4 writes
+    with h5py.File(path, "w") as file:
+        file.create_dataset("time", (4,), "f8", maxshape=(None,), chunks=(4,))[:] = range(4)
+        file["time"].make_scale("time")
+        file.create_dataset("u", (4, 3), "f4", maxshape=(None, 3), chunks=(1, 3))[:] = 1
+        file["u"].dims[0].attach_scale(file["time"])
+    with pytest.raises(SeveralDatasetsError, match="'/time', '/u'"):
+        open_hdf5(path)
+    assert open_hdf5(path, "u").shape == (4, 3)
+
+
+def test_only_one_array(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file["u"] = sample_array((5, 2))
+        file["w"] = file["u"]  # a second name of the same dataset
+        file["z"] = h5py.SoftLink("/u")
+        file["note"] = "text"
+        file["scalar"] = 1.0
+        file["empty"] = h5py.Empty("f4")
+    assert_array_equal(read(open_hdf5(path)), sample_array((5, 2)))
+
+
+def test_no_array(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w"):
+        pass
+    assert list_hdf5(path) == []
+    with pytest.raises(MissingKeyError, match="it holds none"):
+        open_hdf5(path)
+    with h5py.File(path, "a") as file:
+        file["note"] = "text"
+    with pytest.raises(UnsupportedDtypeError, match="text"):
+        open_hdf5(path)
+    with h5py.File(path, "a") as file:
+        file["scalar"] = 1.0
+    with pytest.raises(MissingKeyError, match="only '/note', '/scalar'"):
+        open_hdf5(path)
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda f: f.create_dataset("u", (3,), h5py.string_dtype()), "text"),
+        (lambda f: f.create_dataset("u", data=np.array([b"abc"] * 3)), r"\|S3"),
+        (lambda f: f.create_dataset("u", (3,), h5py.vlen_dtype("i4")), "varying length"),
+        (lambda f: f.create_dataset("u", (3,), h5py.ref_dtype), "references"),
+        (lambda f: f.create_dataset("u", (3,), [("a", "f4"), ("b", "i2")]), "fields"),
+        (lambda f: f.create_dataset("u", (3,), "(2,)f4"), "numeric"),
+        (lambda f: f.create_dataset("u", data=np.zeros(3, "V5")), "V5"),
+        (lambda f: f.create_dataset("u", data=np.zeros(3, np.longdouble)), "float128"),
+        (
+            lambda f: h5py.h5d.create(f.id, b"u", _three_bytes(), h5py.h5s.create_simple((3,))),
+            "no dtype",
+        ),
+    ],
+    ids=["text", "bytes", "vlen", "ref", "compound", "array", "opaque", "longdouble", "int24"],
+)
+def test_unsupported_dtypes(tmp_path: Path, make: Any, words: str) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        make(file)
+    with pytest.raises(UnsupportedDtypeError, match=words) as caught:
+        open_hdf5(path, "u")
+    assert (caught.value.path, caught.value.key) == (path, "/u")
+
+
+def _three_bytes() -> Any:
+    kind = h5py.h5t.STD_I32LE.copy()
+    kind.set_precision(24)
+    kind.set_size(3)
+    return kind
+
+
+@pytest.mark.parametrize("chunks", [None, (2,)], ids=["contiguous", "chunked"])
+def test_enum_is_its_integers(tmp_path: Path, chunks: Any) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        kind = h5py.enum_dtype({"A": 0, "B": 1, "C": 258}, ">i4")
+        file.create_dataset("u", data=[0, 258, 1], dtype=kind, chunks=chunks)
+    source = open_hdf5(path)
+    assert source.dtype == np.dtype("i4")
+    assert source.dtype.metadata is None
+    assert_array_equal(read(source), [0, 258, 1])
+
+
+def test_types_that_numpy_lacks(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        brain = h5py.h5t.IEEE_F32LE.copy()
+        brain.set_fields(15, 7, 8, 0, 7)
+        brain.set_size(2)
+        brain.set_ebias(127)
+        twelve = h5py.h5t.STD_I16LE.copy()
+        twelve.set_precision(12)
+        for name, kind in ((b"brain", brain), (b"twelve", twelve)):
+            dataset = h5py.h5d.create(file.id, name, kind, h5py.h5s.create_simple((4,)))
+            h5py.Dataset(dataset)[:] = [1, 2, 3, -4]
+    for key, dtype in (("brain", "f4"), ("twelve", "i2")):
+        source = open_hdf5(path, key)
+        assert source.dtype == np.dtype(dtype)
+        assert_array_equal(read(source), [1, 2, 3, -4])
+
+
+def test_no_row_axis(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file["scalar"] = 1.0
+        file["empty"] = h5py.Empty("f4")
+        file["u"] = np.zeros((3, 2))
+    with pytest.raises(ArgumentError, match=r"single number.*'/scalar'"):
+        open_hdf5(path, "scalar")
+    with pytest.raises(ArgumentError, match=r"empty dataspace.*'/empty'"):
+        open_hdf5(path, "empty")
+    with pytest.raises(ArgumentError, match="`axis` must be"):
+        open_hdf5(path, "u", axis=2)
+    with pytest.raises(ArgumentError, match="`missing` must be"):
+        open_hdf5(path, "u", missing="zero")  # type: ignore[arg-type]
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (7, 10)}, {"chunks": (7, 10), "libver": "latest"}]
+)
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    whole, path = tmp_path / "whole.h5", str(tmp_path / "cut.h5")
+    array = sample_array((40, 10))
+    libver = options.pop("libver", None) if "libver" in options else None
+    with h5py.File(whole, "w", libver=libver) as file:
+        file.create_dataset("u", data=array, **options)
+    content = whole.read_bytes()
+    for length in {0, 1, 8, 48, 96, *range(0, len(content), 97), len(content) - 1}:
+        Path(path).write_bytes(content[:length])
+        with pytest.raises((TruncatedFileError, UnknownFormatError), match=r"cut\.h5"):
+            open_hdf5(path)
+
+
+def test_no_hdf5_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"nowhere\.h5"):
+        open_hdf5(str(tmp_path / "nowhere.h5"))
+    (tmp_path / "text.h5").write_text("hello")
+    with pytest.raises(UnknownFormatError, match="none in its 5 bytes"):
+        list_hdf5(str(tmp_path / "text.h5"))
+    with pytest.raises(SourceError, match=str(tmp_path)):
+        open_hdf5(str(tmp_path))
+
+
+def test_overwritten_metadata_never_crashes(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole.h5", str(tmp_path / "bad.h5")
+    array = sample_array((20, 10))
+    with h5py.File(whole, "w") as file:
+        file.create_dataset("g/u", data=array, chunks=(5, 10), compression="gzip")
+    content = whole.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for start in range(0, len(content), 64):
+        damaged = bytearray(content)
+        damaged[start : start + 64] = rng.bytes(len(damaged[start : start + 64]))
+        Path(path).write_bytes(damaged)
+        try:
+            source = open_hdf5(path)
+            got = read(source)
+        except (SourceError, ArgumentError, MissingDependencyError, MemoryError):
+            refused += 1
+        else:
+            if got.shape == array.shape and source.dtype == array.dtype:
+                assert_array_equal(got, array)
+    assert refused > 10
+
+
+# Layouts
+
+
+@pytest.mark.parametrize(
+    ("options", "storage", "codec", "rows"),
+    [
+        ({}, "contiguous", "none", 1),
+        ({"chunks": (8, 3)}, "chunks of (8, 3)", "none", 8),
+        ({"chunks": (1, 3)}, "chunks of (1, 3)", "none", 1),
+        (
+            {"chunks": (8, 3), "compression": "gzip", "shuffle": True, "fletcher32": True},
+            "chunks of (8, 3)",
+            "shuffle, gzip 4, fletcher32",
+            8,
+        ),
+        ({"chunks": (8, 3), "compression": "lzf"}, "chunks of (8, 3)", "lzf", 8),
+        ({"chunks": (64, 3), "maxshape": (None, 3)}, "chunks of (64, 3)", "none", 20),
+    ],
+    ids=["contiguous", "chunked", "single rows", "gzip", "lzf", "larger than the array"],
+)
+def test_layout(tmp_path: Path, options: Any, storage: str, codec: str, rows: int) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("u", data=np.zeros((20, 3)), **options)
+        file.flush()
+        nbytes = dataset.id.get_storage_size()
+    source = open_hdf5(path)
+    layout = source.layout()
+    assert (layout.format, layout.path, layout.key) == ("HDF5", path, "/u")
+    assert (layout.storage, layout.codec, layout.stored_bytes) == (storage, codec, nbytes)
+    assert layout.reading
+    assert source.chunk_rows == rows
+
+
+def test_opening_reads_no_data(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", data=np.ones((20, 3)), chunks=(5, 3), compression="gzip")
+        info = file["u"].id.get_chunk_info(0)
+    content = bytearray(Path(path).read_bytes())
+    content[info.byte_offset : info.byte_offset + info.size] = bytes(info.size)
+    Path(path).write_bytes(content)
+    assert open_hdf5(path).shape == (20, 3)
+    # Opening leaves no handle behind: the file can be written to.
+    with h5py.File(path, "a") as file:
+        file.attrs["written"] = 1
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (5, 0)], ids=str)
+@pytest.mark.parametrize("chunks", [None, (2, 2)], ids=["contiguous", "chunked"])
+def test_no_elements(tmp_path: Path, shape: tuple[int, int], chunks: Any) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        limit = None if chunks is None else (None, None)
+        file.create_dataset("u", shape, "f4", chunks=chunks, maxshape=limit)
+    source = open_hdf5(path)
+    assert source.shape == shape
+    assert read(source).shape == shape
+    assert source.chunk_rows >= 1

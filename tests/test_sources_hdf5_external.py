@@ -1,0 +1,449 @@
+"""HDF5 bytes that lie elsewhere: external links, external raw files, virtual datasets."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from oocdata.errors import (
+    DamagedChunkError,
+    ExternalDataError,
+    MissingChunkError,
+    MissingFileError,
+    MissingKeyError,
+    SourceError,
+    TruncatedFileError,
+    UnknownFormatError,
+)
+from oocdata.sources.extents import Extents
+from oocdata.sources.hdf5 import from_dataset, list_hdf5, open_hdf5
+from oocdata.sources.source import Source
+from oocdata.testing import SourceConformance, sample_array
+
+ARRAY = sample_array((12, 5), "f8") + 1
+
+
+def read(source: Source, rows: Any = None) -> np.ndarray:
+    return SourceConformance().read(source, np.arange(source.shape[0]) if rows is None else rows)
+
+
+class TestVirtualInFile(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        with h5py.File(folder / "a.h5", "w") as file:
+            layout = h5py.VirtualLayout(array.shape, array.dtype)
+            for number, start in enumerate(range(0, len(array), 8)):
+                part = array[start : start + 8]
+                chunks = tuple(min(length, 3) for length in part.shape)
+                source = file.create_dataset(f"parts/{number}", data=part, chunks=chunks)
+                layout[start : start + 8] = h5py.VirtualSource(source)
+            file.create_virtual_dataset("u", layout)
+        return open_hdf5(str(folder / "a.h5"), "u", axis=axis)
+
+
+class TestExternalFiles(SourceConformance):
+    dtypes = ("<f4", ">f8", "|u1", ">i2")
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        content, half = array.tobytes(), array.nbytes // 2
+        (folder / "one").write_bytes(b"head" + content[:half])
+        (folder / "two").write_bytes(content[half:] + b"tail")
+        parts = [(str(folder / "one"), 4, half), (str(folder / "two"), 0, h5py.h5f.UNLIMITED)]
+        with h5py.File(folder / "a.h5", "w") as file:
+            file.create_dataset("u", array.shape, array.dtype, external=parts)
+        return open_hdf5(str(folder / "a.h5"), axis=axis, external=True)
+
+
+# External links
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> str:
+    with h5py.File(tmp_path / "target.h5", "w") as file:
+        file["deep/u"] = ARRAY
+        file["deep/chunked"] = file.create_dataset("c", data=ARRAY, chunks=(5, 5))
+        file["onwards"] = h5py.ExternalLink("third.h5", "/w")
+        file["gone"] = h5py.ExternalLink("gone.h5", "/w")
+    with h5py.File(tmp_path / "third.h5", "w") as file:
+        file["w"] = ARRAY * 2
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = h5py.ExternalLink("target.h5", "/deep/u")
+        file["folder/out"] = h5py.ExternalLink("target.h5", "/deep")
+        file["soft"] = h5py.SoftLink("/folder/out/chunked")
+        file["cycle"] = h5py.ExternalLink("a.h5", "/cycle")
+        file["twice"] = h5py.ExternalLink("target.h5", "/onwards")
+        file["gone"] = h5py.ExternalLink("gone.h5", "/w")
+        file["gone later"] = h5py.ExternalLink("target.h5", "/gone")
+        file["no name"] = h5py.ExternalLink("target.h5", "/nothing")
+    return str(tmp_path / "a.h5")
+
+
+LINKS = [("u", 1), ("folder/out/u", 1), ("folder/out/chunked", 1), ("soft", 1), ("twice", 2)]
+
+
+@pytest.mark.parametrize(("key", "factor"), LINKS, ids=[key for key, _ in LINKS])
+def test_external_link(linked: str, key: str, factor: int) -> None:
+    with pytest.raises(
+        ExternalDataError, match=r"linked from 'target\.h5'.*external=True"
+    ) as caught:
+        open_hdf5(linked, key)
+    assert (caught.value.path, caught.value.key) == (linked, f"/{key}")
+    source = open_hdf5(linked, key, external=True)
+    assert_array_equal(read(source), ARRAY * factor)
+    assert_array_equal(read(pickle.loads(pickle.dumps(source)), [3]), ARRAY[[3]] * factor)
+    where = source.layout().path
+    assert where is not None
+    assert os.path.basename(where) == ("third.h5" if key == "twice" else "target.h5")
+
+
+def test_external_links_are_listed_and_not_followed(linked: str) -> None:
+    names = ["/cycle", "/folder/out", "/gone", "/gone later", "/no name", "/soft", "/twice", "/u"]
+    assert list_hdf5(linked) == names
+    for name in ("target.h5", "third.h5"):
+        os.remove(os.path.join(os.path.dirname(linked), name))
+    assert list_hdf5(linked) == names
+
+
+@pytest.mark.parametrize("key", ["gone", "gone later"])
+def test_external_link_to_no_file(linked: str, key: str) -> None:
+    with pytest.raises(MissingFileError, match=r"external link.*gone\.h5' is not") as caught:
+        open_hdf5(linked, key, external=True)
+    holder = "a.h5" if key == "gone" else "target.h5"
+    assert os.path.basename(caught.value.path or "") == holder
+
+
+def test_external_link_to_no_dataset(linked: str) -> None:
+    with pytest.raises(MissingKeyError, match=r"got '/nothing'.*holds: .*target\.h5"):
+        open_hdf5(linked, "no name", external=True)
+    with pytest.raises(MissingKeyError, match="is a group, which holds: '/deep/chunked'"):
+        open_hdf5(linked, "folder/out", external=True)
+
+
+def test_external_link_to_itself(linked: str) -> None:
+    with pytest.raises(MissingKeyError, match="links"):
+        open_hdf5(linked, "cycle", external=True)
+
+
+def test_name_that_another_dataset_has_in_the_linked_file(linked: str, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "target.h5", "a") as file:
+        file["soft"] = -ARRAY  # HDF5 calls the dataset behind the link "/soft" too
+    assert_array_equal(read(open_hdf5(linked, "soft", external=True)), ARRAY)
+    with h5py.File(linked) as file:
+        assert_array_equal(read(from_dataset(file["soft"])), ARRAY)
+
+
+def test_only_candidate_is_an_external_link(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["w"] = ARRAY
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = h5py.ExternalLink("t.h5", "/w")
+    with pytest.raises(ExternalDataError, match=r"'t\.h5'"):
+        open_hdf5(str(tmp_path / "a.h5"))
+    assert_array_equal(read(open_hdf5(str(tmp_path / "a.h5"), external=True)), ARRAY)
+
+
+# External raw files
+
+
+@pytest.fixture
+def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.bin").write_bytes(ARRAY.tobytes()[:240])
+    (tmp_path / "two.bin").write_bytes(ARRAY.tobytes()[240:])
+    with h5py.File("a.h5", "w") as file:
+        file.create_dataset("u", (12, 5), "f8", external=[("one.bin", 0, 240), ("two.bin", 0, 240)])
+    return str(tmp_path / "a.h5")
+
+
+def test_external_files_are_refused(raw: str) -> None:
+    with pytest.raises(ExternalDataError, match=r"'one\.bin' and 1 more.*external=True"):
+        open_hdf5(raw)
+
+
+def test_external_files_stay_found(raw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_hdf5(raw, external=True)
+    assert source.layout().storage == "contiguous, in 2 external files"
+    assert_array_equal(read(source), ARRAY)
+    monkeypatch.chdir("/")  # HDF5 looks from the current folder
+    assert_array_equal(read(source, [11]), ARRAY[[11]])
+
+
+def test_external_files_missing_or_short(raw: str) -> None:
+    os.truncate("two.bin", 200)
+    with pytest.raises(TruncatedFileError, match=r"two\.bin' must hold 240 bytes; got 200"):
+        open_hdf5(raw, external=True)
+    os.remove("one.bin")
+    with pytest.raises(MissingFileError, match=r"one\.bin"):
+        open_hdf5(raw, external=True)
+
+
+def test_external_file_cut_short_while_open(raw: str) -> None:
+    source = open_hdf5(raw, external=True)
+    read(source, [0])
+    os.truncate("two.bin", 200)  # HDF5 would read zeros
+    with pytest.raises(SourceError, match=r"two\.bin.*must not change.*rows 10, 11") as caught:
+        read(source, [10, 11])
+    assert caught.value.rows == (10, 11)
+    os.remove("two.bin")
+    with pytest.raises(MissingFileError, match=r"two\.bin.*is gone"):
+        read(source, [10, 11])
+
+
+# Virtual datasets
+
+
+def make_parts(folder: Path, **options: Any) -> None:
+    for number in range(3):
+        with h5py.File(folder / f"part{number}.h5", "w") as file:
+            file.create_dataset("u", data=ARRAY[4 * number : 4 * number + 4], **options)
+
+
+def make_virtual(path: str, covered: int = 3) -> str:
+    layout = h5py.VirtualLayout((12, 5), "f8")
+    for number in range(covered):
+        source = h5py.VirtualSource(f"part{number}.h5", "u", (4, 5))
+        layout[4 * number : 4 * number + 4] = source
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("u", layout, fillvalue=-9)
+    return path
+
+
+@pytest.fixture
+def virtual(tmp_path: Path) -> str:
+    make_parts(tmp_path)
+    return make_virtual(str(tmp_path / "a.h5"))
+
+
+def test_virtual_of_other_files(virtual: str) -> None:
+    with pytest.raises(ExternalDataError, match=r"'part0\.h5' and 2 more.*external=True"):
+        open_hdf5(virtual)
+    source = open_hdf5(virtual, external=True)
+    assert_array_equal(read(source), ARRAY)
+    assert_array_equal(read(source, [11, 0, 5]), ARRAY[[11, 0, 5]])
+    assert_array_equal(read(pickle.loads(pickle.dumps(source)), [7]), ARRAY[[7]])
+    layout = source.layout()
+    assert (layout.storage, layout.stored_bytes) == ("virtual, mappings: 3", None)
+
+
+def test_virtual_with_a_source_file_missing(virtual: str) -> None:
+    part = os.path.join(os.path.dirname(virtual), "part1.h5")
+    os.remove(part)
+    with pytest.raises(MissingFileError, match=r"'part1\.h5'.*rows 4, 5, 6, 7") as caught:
+        open_hdf5(virtual, external=True)
+    assert caught.value.rows == (4, 5, 6, 7)
+    expected = ARRAY.copy()
+    expected[4:8] = -9
+    assert_array_equal(read(open_hdf5(virtual, external=True, missing="fill")), expected)
+
+
+@pytest.mark.parametrize("first", [[], [0], [4]], ids=["unread", "read elsewhere", "read"])
+def test_virtual_with_a_source_file_lost_while_open(virtual: str, first: list[int]) -> None:
+    source = open_hdf5(virtual, external=True)
+    if first:
+        read(source, first)
+    os.remove(os.path.join(os.path.dirname(virtual), "part1.h5"))
+    with pytest.raises(MissingFileError) as caught:
+        read(source, [5])
+    assert "part1.h5" in str(caught.value)
+    assert 5 in (caught.value.rows or ())
+
+
+def replace_part(virtual: str, **what: Any) -> None:
+    path = os.path.join(os.path.dirname(virtual), "part1.h5")
+    os.remove(path)
+    with h5py.File(path, "w") as file:
+        file.create_dataset(**what)
+
+
+def test_virtual_with_a_source_dataset_missing(virtual: str) -> None:
+    replace_part(virtual, name="other", data=ARRAY[4:8])
+    with pytest.raises(MissingChunkError, match=r"'u' in .*part1\.h5.*rows 4-7") as caught:
+        open_hdf5(virtual, external=True)
+    assert caught.value.rows == (4, 5, 6, 7)
+    assert read(open_hdf5(virtual, external=True, missing="fill"), [4])[0, 0] == -9
+
+
+def test_virtual_with_a_small_source(virtual: str) -> None:
+    replace_part(virtual, name="u", data=ARRAY[4:6])
+    with pytest.raises(MissingChunkError, match=r"part1\.h5' is only \(2, 5\).*rows 4-7"):
+        open_hdf5(virtual, external=True)
+
+
+def test_virtual_with_a_hole_in_a_source(virtual: str) -> None:
+    replace_part(virtual, name="u", shape=(4, 5), dtype="f8", chunks=(2, 5))
+    with pytest.raises(MissingChunkError, match=r"2 of 2 chunks.*part1\.h5"):
+        open_hdf5(virtual, external=True)
+
+
+def test_virtual_not_covered(tmp_path: Path) -> None:
+    make_parts(tmp_path)
+    path = make_virtual(str(tmp_path / "a.h5"), covered=2)
+    with pytest.raises(MissingChunkError, match=r"no source is mapped.*rows 8-11") as caught:
+        open_hdf5(path, external=True)
+    assert caught.value.rows == (8, 9, 10, 11)
+    assert read(open_hdf5(path, external=True, missing="fill"), [8])[0, 0] == -9
+
+
+def test_virtual_not_covered_though_sizes_add_up(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file["w"] = ARRAY
+        layout = h5py.VirtualLayout((12, 5), "f8")
+        layout[:8] = h5py.VirtualSource(file["w"])[:8]
+        layout[4:8] = h5py.VirtualSource(file["w"])[4:8]  # twice, so the sum is 12 rows
+        file.create_virtual_dataset("u", layout, fillvalue=-9)
+    with pytest.raises(MissingChunkError, match="rows 8-11"):
+        open_hdf5(path, "u")
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_virtual_interleaved(tmp_path: Path, step: int) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout((12, 5), "f8")
+        for first in range(step):
+            file[f"part{first}"] = ARRAY[first::step]
+            layout[first::step] = h5py.VirtualSource(file[f"part{first}"])
+        file.create_virtual_dataset("u", layout)
+        short = h5py.VirtualLayout((12, 5), "f8")
+        for first in range(step - 1):
+            short[first::step] = h5py.VirtualSource(file[f"part{first}"])
+        file.create_virtual_dataset("short", short)
+    assert_array_equal(read(open_hdf5(path, "u")), ARRAY)
+    with pytest.raises(MissingChunkError) as caught:
+        open_hdf5(path, "short")
+    assert caught.value.rows == tuple(range(step - 1, 12, step))
+
+
+def test_virtual_of_another_rank(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout((12, 5), "f8")
+        for row in range(12):
+            file[f"rows/{row}"] = ARRAY[row]
+            layout[row] = h5py.VirtualSource(file[f"rows/{row}"])
+        file.create_virtual_dataset("u", layout)
+    assert_array_equal(read(open_hdf5(path, "u")), ARRAY)
+
+
+def test_virtual_without_end(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    unlimited = h5py.h5s.UNLIMITED
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("w", data=ARRAY, maxshape=(None, 5), chunks=(4, 5))
+        layout = h5py.VirtualLayout((12, 5), "f8", maxshape=(None, 5))
+        layout[0:unlimited, :] = h5py.VirtualSource(file["w"])[0:unlimited, :]
+        file.create_virtual_dataset("u", layout)
+    with pytest.raises(MissingChunkError, match="mapping without end"):
+        open_hdf5(path, "u")
+    assert_array_equal(read(open_hdf5(path, "u", missing="fill")), ARRAY)
+
+
+def test_virtual_through_an_external_link(tmp_path: Path) -> None:
+    make_parts(tmp_path)
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file["w"] = h5py.ExternalLink("part0.h5", "/u")
+        layout = h5py.VirtualLayout((4, 5), "f8")
+        layout[:] = h5py.VirtualSource(".", "w", (4, 5))
+        file.create_virtual_dataset("u", layout)
+    with pytest.raises(ExternalDataError, match=r"part0\.h5"):
+        open_hdf5(path, "u")
+    source = open_hdf5(path, "u", external=True)
+    assert_array_equal(read(source), ARRAY[:4])
+    os.remove(tmp_path / "part0.h5")
+    with pytest.raises(SourceError):
+        read(source)
+
+
+def test_virtual_of_virtual_and_of_itself(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file["w"] = ARRAY
+        for name, source in (("once", "w"), ("u", "once"), ("self", "self")):
+            layout = h5py.VirtualLayout((12, 5), "f8")
+            layout[:] = h5py.VirtualSource(".", source, (12, 5))
+            file.create_virtual_dataset(name, layout)
+    assert_array_equal(read(open_hdf5(path, "u")), ARRAY)
+    with pytest.raises(UnknownFormatError, match="hold themselves"):
+        open_hdf5(path, "self")
+
+
+def test_virtual_moved_with_its_sources(virtual: str, tmp_path: Path) -> None:
+    """An absolute source that is gone is looked for beside the file, as HDF5 does."""
+    layout = h5py.VirtualLayout((4, 5), "f8")
+    layout[:] = h5py.VirtualSource(str(tmp_path / "part0.h5"), "u", (4, 5))
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file.create_virtual_dataset("u", layout, fillvalue=-9)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    shutil.move(tmp_path / "part0.h5", moved)
+    shutil.move(tmp_path / "b.h5", moved)
+    assert_array_equal(read(open_hdf5(str(moved / "b.h5"), external=True)), ARRAY[:4])
+
+
+def test_virtual_source_damaged(tmp_path: Path) -> None:
+    make_parts(tmp_path, chunks=(2, 5), compression="gzip")
+    path = make_virtual(str(tmp_path / "a.h5"))
+    infos: list[Any] = []
+    with h5py.File(tmp_path / "part1.h5") as file:
+        file["u"].id.chunk_iter(infos.append)
+    with open(tmp_path / "part1.h5", "r+b") as file:
+        file.seek(infos[1].byte_offset)
+        file.write(b"\xff" * infos[1].size)
+    with pytest.raises(DamagedChunkError):
+        read(open_hdf5(path, external=True), [6])
+    assert_array_equal(read(open_hdf5(path, external=True), [4]), ARRAY[[4]])
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
+def test_virtual_with_more_sources_than_descriptors(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """HDF5 reads the fill value where it can't open one more file."""
+    layout = h5py.VirtualLayout((60, 5), "f8")
+    for number in range(60):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["u"] = np.full((1, 5), number)
+        layout[number] = h5py.VirtualSource(f"{number}.h5", "u", (1, 5))[0]
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("u", layout, fillvalue=-9)
+    source = open_hdf5(path, external=True)
+    request.getfixturevalue("few_files")
+    with pytest.raises(SourceError, match="one more file"):
+        read(source)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
+def test_virtual_keeps_its_sources_open(virtual: str, tmp_path: Path) -> None:
+    source = open_hdf5(virtual, external=True)
+    read(source, [0])
+    names = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    for number in range(3):
+        assert str(tmp_path / f"part{number}.h5") in names
+
+
+def test_object_of_a_linked_dataset(linked: str) -> None:
+    with h5py.File(linked) as file:
+        source = from_dataset(file["u"])
+        assert isinstance(source, Extents)
+        assert_array_equal(read(source), ARRAY)

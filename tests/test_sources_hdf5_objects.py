@@ -1,0 +1,334 @@
+"""HDF5 through open objects, beside writers, after a fork and in other processes."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from oocdata.errors import ArgumentError, MissingChunkError, SourceError
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.extents import Extents
+from oocdata.sources.hdf5 import from_dataset, open_hdf5
+from oocdata.sources.hdf5_reader import Hdf5Reader, ObjectReader
+from oocdata.sources.source import Source
+from oocdata.testing import SourceConformance, sample_array
+
+ARRAY = sample_array((40, 6), "f8") + 1
+
+
+def read(source: Source, rows: Any = None) -> np.ndarray:
+    return SourceConformance().read(source, np.arange(source.shape[0]) if rows is None else rows)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["plain"] = ARRAY
+        file.create_dataset("chunked", data=ARRAY, chunks=(7, 4), compression="gzip")
+        file.create_dataset("zstd", data=ARRAY, chunks=(7, 4), **hdf5plugin.Zstd())
+    return str(tmp_path / "a.h5")
+
+
+class TestObjectOnDisk(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        with h5py.File(folder / "a.h5", "w") as file:
+            file.create_dataset("g/u", data=array, chunks=tuple(min(n, 4) for n in array.shape))
+        with h5py.File(folder / "a.h5") as file:
+            return from_dataset(file["g/u"], axis=axis)
+
+
+class TestObjectInMemory(SourceConformance):
+    chunked = True
+
+    @pytest.fixture(autouse=True)
+    def close_files(self) -> Iterator[None]:
+        self.files: list[Any] = []
+        yield
+        for file in self.files:
+            file.close()
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        content = io.BytesIO()
+        chunks = tuple(min(n, 4) for n in array.shape) if self.chunked else None
+        with h5py.File(content, "w") as file:
+            file.create_dataset("u", data=array, chunks=chunks)
+        self.files.append(h5py.File(content, "r"))
+        return from_dataset(self.files[-1]["u"], axis=axis)
+
+    def test_pickle(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, ARRAY)
+        with pytest.raises(ArgumentError, match=r"to be pickled.*'/u'"):
+            pickle.dumps(source)
+
+
+class TestObjectInMemoryContiguous(TestObjectInMemory):
+    chunked = False
+
+
+class TestObjectBeingWritten(TestObjectInMemory):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        name = folder / f"{len(os.listdir(folder))}.h5"
+        file = h5py.File(name, "w")
+        self.files.append(file)
+        file.create_dataset("u", data=array, chunks=tuple(min(n, 4) for n in array.shape))
+        return from_dataset(file["u"], axis=axis)
+
+
+def test_object_on_disk_is_described_by_path(path: str) -> None:
+    with h5py.File(path) as file:
+        plain, chunked = from_dataset(file["plain"]), from_dataset(file["chunked"])
+        assert isinstance(plain, Extents)
+        assert isinstance(chunked, Chunks)
+        assert isinstance(chunked.reader, Hdf5Reader)
+        assert chunked == open_hdf5(path, "chunked")
+        assert hash(chunked) == hash(open_hdf5(path, "chunked"))
+        assert_array_equal(read(chunked, [3]), ARRAY[[3]])
+    # The user's object is closed, the source is not; nor the other way round.
+    assert_array_equal(read(chunked), ARRAY)
+    with h5py.File(path) as file:
+        again = from_dataset(file["chunked"])
+        read(again)
+        del again, chunked
+        gc.collect()
+        assert_array_equal(file["chunked"][...], ARRAY)
+
+
+@pytest.mark.parametrize("how", ["core", "unlocked", "moved", "replaced", "anonymous"])
+def test_object_that_path_and_name_do_not_lead_to(
+    path: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"core": {"driver": "core"}, "unlocked": {"locking": False}}.get(
+        how, {}
+    )
+    if how == "moved":
+        monkeypatch.chdir(tmp_path)
+        path = "a.h5"
+    if how == "anonymous":
+        with h5py.File(tmp_path / "b.h5", "w") as file:
+            dataset = file.create_dataset(None, data=ARRAY, chunks=(7, 4))
+            source = from_dataset(dataset)
+            assert source.layout().key is None
+            assert_array_equal(read(source), ARRAY)
+        return
+    with h5py.File(path, "r", **options) as file:
+        if how == "moved":
+            monkeypatch.chdir("/")
+        if how == "replaced":
+            with h5py.File(tmp_path / "b.h5", "w") as other:
+                other["chunked"] = -ARRAY
+            os.replace(tmp_path / "b.h5", path)
+        source = from_dataset(file["chunked"])
+        assert isinstance(source, Chunks)
+        assert isinstance(source.reader, ObjectReader)
+        assert source.chunk_rows == 7
+        assert_array_equal(read(source), ARRAY)
+
+
+def test_objects_are_told_apart(path: str) -> None:
+    sources = []
+    files = [h5py.File(io.BytesIO(), "w") for _ in range(2)]
+    for number, file in enumerate(files):
+        file.create_dataset("u", data=ARRAY * (number + 1), chunks=(10, 6))
+        sources.append(from_dataset(file["u"]))
+    assert sources[0] != sources[1]
+    assert_array_equal(read(sources[0]), ARRAY)
+    assert_array_equal(read(sources[1]), ARRAY * 2)
+
+
+@pytest.mark.parametrize("wrong", [None, np.zeros(3), "u"], ids=str)
+def test_no_dataset(wrong: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"open h5py\.Dataset; got"):
+        from_dataset(wrong)
+
+
+def test_closed_objects() -> None:
+    file = h5py.File(io.BytesIO(), "w")
+    dataset = file.create_dataset("u", data=ARRAY, chunks=(10, 6))
+    source = from_dataset(dataset)
+    file.close()
+    with pytest.raises(ArgumentError, match="Closed"):
+        from_dataset(dataset)
+    with pytest.raises(SourceError, match="must stay open"):
+        read(source, [0])
+
+
+def test_missing_chunks_of_an_object() -> None:
+    with h5py.File(io.BytesIO(), "w") as file:
+        dataset = file.create_dataset("u", (40, 6), "f8", chunks=(10, 6), fillvalue=-1)
+        dataset[:10] = ARRAY[:10]
+        with pytest.raises(MissingChunkError, match="rows 10-39"):
+            from_dataset(dataset)
+        held = dataset[...]
+        assert_array_equal(read(from_dataset(dataset, missing="fill")), held)
+
+
+# Writers
+
+
+@pytest.mark.parametrize("key", ["plain", "chunked"])
+@pytest.mark.parametrize("by", ["object", "path"])
+def test_what_is_written_is_seen(path: str, key: str, by: str) -> None:
+    with h5py.File(path, "r+") as file:
+        file[key][3] = -1.0  # not flushed
+        source = from_dataset(file[key]) if by == "object" else open_hdf5(path, key)
+        expected = ARRAY.copy()
+        expected[3] = -1
+        assert source.chunk_rows == 1
+        assert_array_equal(read(source), expected)
+        file[key][5] = -2.0
+        expected[5] = -2
+        assert_array_equal(read(source), expected)
+        if by == "object":
+            file[key]  # still open
+        else:
+            pickle.dumps(source)
+    if by == "path":
+        assert_array_equal(read(source), expected)
+        # Nothing that was read holds the writer's file open.
+        with h5py.File(path, "r+") as file:
+            file.attrs["again"] = 1
+
+
+def test_object_that_shrank() -> None:
+    with h5py.File(io.BytesIO(), "w") as file:
+        dataset = file.create_dataset("u", data=ARRAY, chunks=(10, 6), maxshape=(None, 6))
+        source = from_dataset(dataset)
+        dataset.resize((20, 6))
+        with pytest.raises(SourceError, match=r"rows? 30"):
+            read(source, [30])
+
+
+WRITER = """
+import sys, h5py
+file = h5py.File(sys.argv[1], "r+")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def writer(path: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", WRITER, path]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+        process.communicate("")
+
+
+def test_writer_in_another_process(path: str, writer: subprocess.Popen[str]) -> None:
+    with pytest.raises(SourceError, match=r"locked.*HDF5_USE_FILE_LOCKING") as caught:
+        open_hdf5(path, "chunked")
+    assert caught.value.path == path
+
+
+def test_swmr_writer_in_another_process(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("u", data=ARRAY, chunks=(7, 4))
+    script = WRITER.replace('"r+")', '"r+", libver="latest"); file.swmr_mode = True')
+    with subprocess.Popen(
+        [sys.executable, "-c", script, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(SourceError, match="open for writing elsewhere"):
+            open_hdf5(path)
+        process.communicate("")
+    assert_array_equal(read(open_hdf5(path)), ARRAY)
+
+
+# Forks and other processes
+
+
+def in_child(work: Callable[[], bool]) -> int:
+    """Run `work` in a forked child and return its exit status."""
+    with warnings.catch_warnings():
+        # Python 3.12 warns of a fork beside threads, which other tests may have left.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            status = 0 if work() else 1
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("key", ["plain", "chunked", "zstd"])
+@pytest.mark.parametrize("before", [True, False], ids=["read before", "unread"])
+def test_fork(path: str, key: str, before: bool) -> None:
+    source = open_hdf5(path, key)
+    if before:
+        read(source, [0, 20])
+    assert in_child(lambda: np.array_equal(read(source), ARRAY)) == 0
+    assert_array_equal(read(source), ARRAY)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_fork_with_an_open_object() -> None:
+    with h5py.File(io.BytesIO(), "w") as file:
+        source = from_dataset(file.create_dataset("u", data=ARRAY, chunks=(10, 6)))
+        read(source, [0])
+
+        def refused() -> bool:
+            with pytest.raises(SourceError, match="a fork of it"):
+                read(source, [30])
+            return True
+
+        assert in_child(refused) == 0
+        assert_array_equal(read(source), ARRAY)
+
+
+def test_fresh_process_loads_plugins(path: str) -> None:
+    source = open_hdf5(path, "zstd")
+    script = (
+        "import pickle, sys, numpy as np\n"
+        "source = pickle.loads(sys.stdin.buffer.read())\n"
+        "assert 'h5py' not in sys.modules\n"
+        "out = np.empty(source.shape)\n"
+        "source.read_into(np.arange(len(out)), out)\n"
+        "sys.stdout.buffer.write(out.tobytes())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=pickle.dumps(source), capture_output=True, check=True
+    )
+    assert done.stdout == ARRAY.tobytes()
+
+
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    """HDF5 keeps no chunk that the engine keeps already."""
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", data=np.zeros((64, 1000)), chunks=(8, 1000), compression="gzip")
+    source = open_hdf5(path)
+    read(source)
+    from oocdata.sources import handles
+
+    (opened,) = [
+        value
+        for value in handles._open.values()
+        if getattr(getattr(value, "reader", None), "file", None) == source.reader.file  # type: ignore[attr-defined]
+    ]
+    assert opened.dataset.id.get_access_plist().get_chunk_cache()[1] == 0
