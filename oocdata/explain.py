@@ -126,7 +126,6 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
     read_bytes = sum(request.rows.size * _row_bytes(request.source) for request in requests)
     cached = sum(_row_bytes(source) * source.shape[0] for source in chunked)
     batch_bytes //= loader.num_shards
-    block = loader.dataset.blocks.length
     sequential = isinstance(loader.order, Sequential)
     return Explanation(
         elements=len(loader.dataset),
@@ -136,17 +135,25 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
         layouts=tuple(layout_of(source) for source in sources),
         order=_order_words(loader),
         reason=loader.reason,
-        mixing=None
-        if sequential
-        else mixing(
-            loader.order, len(loader.dataset), loader.batch_size, max(block, 1), seed=loader.seed
-        ),
+        mixing=None if sequential else _mixing(loader),
         amplification=_amplification(loader, requests),
         batch_bytes=batch_bytes,
         resident_bytes=in_flight * max(batch_bytes, read_bytes)
         + _SCRATCH_BYTES
         + min(cached, chunk_cache().budget),
         in_flight=in_flight,
+    )
+
+
+def _mixing(loader: Loader) -> Mixing:
+    blocks = loader.dataset.blocks
+    return mixing(
+        loader.order,
+        len(loader.dataset),
+        loader.batch_size,
+        blocks.length,
+        first=blocks.first,
+        seed=loader.seed,
     )
 
 
