@@ -1,0 +1,222 @@
+"""What a Zarr array's codecs mean for its reader: who can decode them and what lies together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+__all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
+
+# What TensorStore's drivers "zarr" and "zarr3" take: codec -> its options. An option that they do
+# not know (numcodecs' zstd checksum) makes them refuse the array, so then zarr-python must read it.
+_TENSORSTORE_V2 = {
+    "zlib": {"level"},
+    "gzip": {"level"},
+    "bz2": {"level"},
+    "zstd": {"level"},
+    "blosc": {"cname", "clevel", "shuffle", "blocksize"},
+}
+_TENSORSTORE_V3 = {
+    "bytes": {"endian"},
+    "transpose": {"order"},
+    "gzip": {"level"},
+    "zstd": {"level", "checksum"},
+    "blosc": {"cname", "clevel", "shuffle", "typesize", "blocksize"},
+    "crc32c": set(),
+    "sharding_indexed": {"chunk_shape", "codecs", "index_codecs", "index_location"},
+}
+_BLOSC_SHUFFLES = {-1: "auto-shuffle", 0: "", 1: "shuffle", 2: "bitshuffle", "noshuffle": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """Where a shard keeps the addresses of its chunks, and in which order.
+
+    16 bytes for each chunk, offset and length as uint64, all ones for a chunk that is not there
+    (Zarr specification, codec ``sharding_indexed`` version 1.0, "Binary shard format").
+
+    Attributes
+    ----------
+    grid : tuple of int
+        Chunks of a shard, in the order of the stored axes.
+    axes : tuple of int
+        The array's axis of each stored axis: a transpose may stand before the sharding.
+    chunk_shape : tuple of int
+        In the order of the stored axes.
+    at_end : bool
+    checksum_bytes : int
+        4 where a crc32c follows the addresses.
+    """
+
+    grid: tuple[int, ...]
+    axes: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    at_end: bool
+    checksum_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the index."""
+        return 16 * prod(self.grid) + self.checksum_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CodecChain:
+    """What a chain of codecs means for a reader.
+
+    Attributes
+    ----------
+    text : str
+        For people.
+    zarr_only : str
+        What TensorStore can't decode; empty where it can all.
+    extra_bytes : int or None
+        Bytes stored beside the elements where nothing compresses; None where something does.
+    chunk_shape : tuple of int or None
+        The innermost chunk of a shard, in the array's axes; None without shards.
+    shard_index : ShardIndex or None
+    """
+
+    text: str
+    zarr_only: str
+    extra_bytes: int | None
+    chunk_shape: tuple[int, ...] | None = None
+    shard_index: ShardIndex | None = None
+
+
+def named(value: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and options of a v3 extension.
+
+    The short form, a bare name, is refused: TensorStore and zarr-python do not read it either.
+
+    Examples
+    --------
+    >>> named({"name": "gzip", "configuration": {"level": 1}})
+    ('gzip', {'level': 1})
+    """
+    if not isinstance(value, dict):
+        raise TypeError(f"an extension must be an object with a name; got {value!r}")
+    options = value.get("configuration") or {}
+    if not isinstance(options, dict):
+        raise TypeError(f"configuration must be an object; got {options!r}")
+    return str(value["name"]), options
+
+
+def describe_v2(compressor: Any, filters: Any) -> CodecChain:
+    """Describe a v2 compressor (an object or null) and filters (a list or null).
+
+    Examples
+    --------
+    >>> describe_v2({"id": "lzma"}, [{"id": "delta", "dtype": "<i4"}]).zarr_only
+    'the codec delta'
+    """
+    codecs = [*(filters or []), *([compressor] if compressor is not None else [])]
+    steps = [(str(codec["id"]), {k: v for k, v in codec.items() if k != "id"}) for codec in codecs]
+    # No filter at all passes TensorStore's driver "zarr", not even one that it knows as a
+    # compressor.
+    strange = f"the codec {steps[0][0]}" if filters else _strange(steps, _TENSORSTORE_V2)
+    return CodecChain(_text(steps), strange, None if steps else 0)
+
+
+def describe_v3(codecs: Any, chunk_shape: tuple[int, ...]) -> CodecChain:
+    """Describe the codecs of a v3 array.
+
+    Parameters
+    ----------
+    codecs : list
+        As in the metadata.
+    chunk_shape : tuple of int
+        What the codecs work on.
+
+    Examples
+    --------
+    >>> plain, checksum = {"name": "bytes"}, {"name": "crc32c"}
+    >>> options = {"chunk_shape": [2, 3], "codecs": [plain], "index_codecs": [plain, checksum]}
+    >>> shards = {"name": "sharding_indexed", "configuration": options}
+    >>> chain = describe_v3([shards], (4, 6))
+    >>> chain.chunk_shape, chain.shard_index.grid, chain.shard_index.nbytes
+    ((2, 3), (2, 2), 68)
+    """
+    steps = [named(codec) for codec in codecs]
+    strange = _strange(steps, _TENSORSTORE_V3)
+    axes = tuple(range(len(chunk_shape)))
+    plain = 0
+    for place, (name, options) in enumerate(steps):
+        if name == "transpose":
+            order = options["order"]
+            if sorted(order) != list(range(len(axes))):
+                raise ValueError(f"transpose must have an order of the axes; got {order!r}")
+            axes = tuple(axes[axis] for axis in order)
+        elif name == "crc32c":
+            plain += 4
+        elif name == "sharding_indexed":
+            after = steps[place + 1 :]
+            chain = _shards(options, tuple(chunk_shape[axis] for axis in axes), axes)
+            if after:  # TensorStore refuses it, and the index lies inside what these codecs encoded
+                reason = f"the codec {after[0][0]} around shards"
+                chain = replace(chain, zarr_only=reason, shard_index=None)
+            around = [step for step in steps if step[0] != name]
+            texts = [text for text in (chain.text, _text(around)) if text != "none"]
+            return replace(
+                chain, zarr_only=strange or chain.zarr_only, text=", ".join(texts) or "none"
+            )
+    compressed = any(name not in ("bytes", "transpose", "crc32c") for name, _ in steps)
+    return CodecChain(_text(steps), strange, None if compressed else plain)
+
+
+def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ...]) -> CodecChain:
+    """Describe shards whose axes lie in the order `axes`."""
+    chunk = tuple(options["chunk_shape"])
+    if len(chunk) != len(shard) or any(
+        not isinstance(n, int) or n < 1 or length % n
+        for n, length in zip(chunk, shard, strict=True)
+    ):
+        raise ValueError(f"the chunks {chunk} of a shard must divide its shape {shard}")
+    inner = describe_v3(options["codecs"], chunk)
+    nested = inner.chunk_shape is not None
+    innermost = inner.chunk_shape or chunk
+    in_array = [0] * len(axes)
+    for place, axis in enumerate(axes):
+        in_array[axis] = innermost[place]
+    index_steps = [named(codec) for codec in options["index_codecs"]]
+    index_names = [name for name, _ in index_steps]
+    index = None
+    if index_names in (["bytes"], ["bytes", "crc32c"]) and not nested:
+        index = ShardIndex(
+            grid=tuple(length // n for length, n in zip(shard, chunk, strict=True)),
+            axes=axes,
+            chunk_shape=chunk,
+            at_end=options.get("index_location", "end") == "end",
+            checksum_bytes=4 if len(index_names) == 2 else 0,
+        )
+    strange = inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3)
+    return CodecChain(inner.text, strange, None, tuple(in_array), index)
+
+
+def _strange(steps: list[tuple[str, dict[str, Any]]], known: dict[str, set[str]]) -> str:
+    for name, options in steps:
+        if name not in known:
+            return f"the codec {name}"
+        for option, value in options.items():
+            level = option == "level" and name in ("zlib", "gzip", "bz2")
+            if option not in known[name] or (level and value not in range(10)):
+                return f"the codec {name} with {option} {value!r}"
+    return ""
+
+
+def _text(steps: list[tuple[str, dict[str, Any]]]) -> str:
+    words = []
+    for name, options in steps:
+        if name == "bytes":
+            words += ["big-endian"] if options.get("endian") == "big" else []
+        elif name == "blosc":
+            shuffle = _BLOSC_SHUFFLES.get(options.get("shuffle", 0), str(options.get("shuffle")))
+            words.append(f"blosc {options.get('cname')} {options.get('clevel')} {shuffle}".strip())
+        elif name == "transpose":
+            words.append(f"transpose {tuple(options['order'])}")
+        elif "level" in options:
+            words.append(f"{name} {options['level']}")
+        else:
+            words.append(name)
+    return ", ".join(words) or "none"

@@ -1,0 +1,276 @@
+"""Where the files of a Zarr hierarchy lie: a folder, a ZIP archive, a URL, a store of zarr-python.
+
+All four are small descriptions with one interface: read a metadata file, ask whether a stored
+object is there, and say how TensorStore or zarr-python gets at the same place.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from oocdata.errors import (
+    MissingFileError,
+    SourceError,
+    UnknownFormatError,
+)
+from oocdata.sources.handles import handle
+from oocdata.sources.zarr_tensorstore import LIBRARY_ERRORS, first_line, tensorstore
+
+__all__ = ["Address", "Archive", "Folder", "Store", "Stored", "join", "store_of"]
+
+
+class Stored(NamedTuple):
+    """What is known of one stored object: its bytes and a number that tells versions apart."""
+
+    nbytes: int
+    version: int
+
+
+class Store(Protocol):
+    """The files of a Zarr hierarchy, by name. Frozen, hashable, picklable."""
+
+    @property
+    def path(self) -> str:
+        """For messages."""
+        ...
+
+    @property
+    def listable(self) -> bool:
+        """Whether asking for thousands of objects is cheap."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a small file; None where there is none."""
+        ...
+
+    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
+        """Return `nbytes` from `start`, or from the end if `start` is None."""
+        ...
+
+    def status(self, name: str) -> Stored | None:
+        """Return what is known of an object; None where there is none."""
+        ...
+
+    def kvstore(self, key: str) -> Any:
+        """Return TensorStore's specification of the folder of an array."""
+        ...
+
+    def zarr_store(self) -> Any:
+        """Return a zarr-python store, open for reading."""
+        ...
+
+
+def join(*parts: str) -> str:
+    """Return the name of an object below a key.
+
+    Examples
+    --------
+    >>> join("", "zarr.json"), join("a/b", "c", "0")
+    ('zarr.json', 'a/b/c/0')
+    """
+    return "/".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A Zarr hierarchy in a folder."""
+
+    path: str
+
+    listable = True
+
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a small file; None where there is none."""
+        try:
+            with open(os.path.join(self.path, name), "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
+        """Return `nbytes` from `start`, or from the end if `start` is None."""
+        try:
+            with open(os.path.join(self.path, name), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                return os.pread(
+                    file.fileno(), nbytes, max(0, size - nbytes) if start is None else start
+                )
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def status(self, name: str) -> Stored | None:
+        """Return what is known of an object; None where there is none."""
+        try:
+            found = os.stat(f"{self.path}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        # The inode as well: a writer that renames a new file into place may keep its size, and the
+        # clock of a file system is coarse.
+        return Stored(found.st_size, found.st_mtime_ns ^ (found.st_ino << 20))
+
+    def kvstore(self, key: str) -> Any:
+        """Return TensorStore's specification of the folder of an array."""
+        return {"driver": "file", "path": os.path.join(self.path, key, "")}
+
+    def zarr_store(self) -> Any:
+        """Return a zarr-python store, open for reading."""
+        from zarr.storage import LocalStore
+
+        return LocalStore(self.path, read_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A Zarr hierarchy in a ZIP archive; `version` tells one version of the file from the next."""
+
+    path: str
+    version: int
+
+    listable = True
+
+    @classmethod
+    def of(cls, path: str) -> Archive:
+        """Return the archive as it is now."""
+        found = os.stat(path)
+        archive = cls(path, found.st_mtime_ns ^ found.st_size ^ (found.st_ino << 20))
+        archive.members()
+        return archive
+
+    def members(self) -> zipfile.ZipFile:
+        """Return this process's open archive."""
+        return handle(("zip", self), self._open)
+
+    def _open(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self.path)
+        except FileNotFoundError as error:
+            raise MissingFileError(
+                "the archive must exist when it is read; it is gone.", path=self.path
+            ) from error
+        except zipfile.BadZipFile as error:
+            raise UnknownFormatError(
+                f"a zipped Zarr must be a ZIP archive; {error}. Was it cut short?", path=self.path
+            ) from error
+
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a small file; None where there is none."""
+        try:
+            return self.members().read(name)
+        except KeyError:
+            return None
+        except zipfile.BadZipFile as error:
+            raise UnknownFormatError(
+                f"the member {name!r} must be readable; {error}.", path=self.path
+            ) from error
+
+    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
+        """Return `nbytes` from `start`, or from the end if `start` is None."""
+        whole = self.read(name)
+        if whole is None:
+            return None
+        first = max(0, len(whole) - nbytes) if start is None else start
+        return whole[first : first + nbytes]
+
+    def status(self, name: str) -> Stored | None:
+        """Return what is known of an object; None where there is none."""
+        try:
+            return Stored(self.members().getinfo(name).file_size, self.version)
+        except KeyError:
+            return None
+
+    def kvstore(self, key: str) -> Any:
+        """Return TensorStore's specification of the folder of an array."""
+        base = {"driver": "file", "path": self.path}
+        return {"driver": "zip", "base": base, "path": f"{key}/" if key else ""}
+
+    def zarr_store(self) -> Any:
+        """Return a zarr-python store, open for reading."""
+        from zarr.storage import ZipStore
+
+        return ZipStore(self.path, mode="r", read_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A Zarr hierarchy at a URL that TensorStore reads: ``http(s)://``, ``s3://``, ``gs://``."""
+
+    path: str
+
+    listable = False
+
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a small file; None where there is none."""
+        return self._read(name)
+
+    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
+        """Return `nbytes` from `start`, or from the end if `start` is None."""
+        whole = self._read(name)
+        if whole is None:
+            return None
+        first = max(0, len(whole) - nbytes) if start is None else start
+        return whole[first : first + nbytes]
+
+    def status(self, name: str) -> Stored | None:
+        """Return what is known of an object; None where there is none."""
+        whole = self._read(name)
+        return None if whole is None else Stored(len(whole), 0)
+
+    def kvstore(self, key: str) -> Any:
+        """Return TensorStore's specification of the folder of an array."""
+        return f"{self.path}/{key}/" if key else f"{self.path}/"
+
+    def zarr_store(self) -> Any:
+        """Refuse: zarr-python needs the user's own store and credentials for this."""
+        raise SourceError(
+            "TensorStore can't decode this array, and an array at a URL is read by TensorStore. "
+            "Open it with zarr.open_array and give that to `open`.",
+            path=self.path,
+        )
+
+    def _read(self, name: str) -> bytes | None:
+        library = tensorstore()
+        try:
+            folder = handle(
+                ("kvstore", self), lambda: library.KvStore.open(self.kvstore("")).result()
+            )
+            found = folder.read(name).result()
+        except LIBRARY_ERRORS as error:
+            raise SourceError(
+                f"the URL must be readable; {first_line(error)}. TensorStore reads http://, "
+                "https://, s3:// and gs://.",
+                path=self.path,
+            ) from error
+        return None if found.state == "missing" else bytes(found.value)
+
+
+def store_of(path: str) -> Store:
+    """Return the store at a path or URL.
+
+    Raises
+    ------
+    oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
+    """
+    scheme, mark, rest = path.partition("://")
+    if mark and scheme == "file":
+        from urllib.parse import unquote
+
+        path = unquote("/" + rest.partition("/")[2])
+    elif mark:
+        if scheme not in ("http", "https", "s3", "gs"):
+            raise UnknownFormatError(
+                "a URL must start with file://, http://, https://, s3:// or gs://; got "
+                f"{scheme}://. For another store, open the array with zarr.open_array and "
+                "give that to `open`.",
+                path=path,
+            )
+        return Address(path.rstrip("/"))
+    # A worker process may stand in another folder.
+    absolute = os.path.abspath(path)
+    if os.path.isdir(absolute):
+        return Folder(absolute)
+    if not os.path.exists(absolute):
+        raise MissingFileError("the Zarr folder or archive must exist; it does not.", path=path)
+    return Archive.of(absolute)

@@ -1,0 +1,583 @@
+"""Zarr arrays of every kind read as zarr-python, TensorStore or NumPy wrote them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numcodecs
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+import zarr.codecs.numcodecs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
+from zarr.storage import LoggingStore, MemoryStore, ZipStore
+
+from oocdata.datasets.view import View
+from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.source import Source
+from oocdata.sources.zarr import from_array, list_zarr, open_zarr
+from oocdata.sources.zarr_readers import TensorStoreReader, ZarrReader
+from oocdata.testing import SourceConformance, sample_array
+
+FULL = {"write_empty_chunks": True}
+"""zarr-python leaves out chunks of zeros by default, which here must stand for lost ones."""
+
+
+def write(where: Any, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:
+    """Write an array with zarr-python, every chunk stored."""
+    options.setdefault("chunks", tuple(max(1, (n + 2) // 3) for n in array.shape))
+    stored = zarr.create_array(where, shape=array.shape, dtype=array.dtype, config=FULL, **options)
+    stored[...] = array
+    return stored
+
+
+def options_for(array: NDArray[Any], **options: Any) -> dict[str, Any]:
+    """Return codecs made for the array at hand."""
+    return {name: option(array) if callable(option) else option for name, option in options.items()}
+
+
+class Written(SourceConformance):
+    """An array written by zarr-python with the class's options."""
+
+    dtypes = ("<f4", "<i2")
+    axes = (0, 3)
+    options: ClassVar[dict[str, Any]] = {}
+    reader: type = TensorStoreReader
+
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        with _quiet():
+            write(folder / "a.zarr", array, **options_for(array, **self.options))
+        source = open_zarr(str(folder / "a.zarr"), axis=axis)
+        assert isinstance(source.reader, self.reader)
+        return source
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what zarr-python tells a writer."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Numcodecs codecs are not in")
+        warnings.filterwarnings("ignore", message="Combining a `sharding_indexed` codec")
+        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not")
+        yield
+
+
+class TestV2(Written):
+    options: ClassVar[dict[str, Any]] = {"zarr_format": 2}
+    dtypes = (*SourceConformance.dtypes, "<f2", "|i1", "<c16", "<i8", "<u4")
+
+
+class TestV2FortranSlashBlosc(Written):
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 2,
+        "order": "F",
+        "chunk_key_encoding": {"name": "v2", "separator": "/"},
+        "compressors": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.BITSHUFFLE),
+    }
+
+
+class TestV2BigEndianZlib(Written):
+    dtypes = (">f4", ">i2", ">c16", ">u8", "|u1")
+    options: ClassVar[dict[str, Any]] = {"zarr_format": 2, "compressors": numcodecs.Zlib(3)}
+
+
+class TestV2Raw(Written):
+    options: ClassVar[dict[str, Any]] = {"zarr_format": 2, "compressors": None}
+
+
+class TestV2Filters(Written):
+    dtypes = ("<i2", ">i4", "|u1")
+    reader = ZarrReader
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 2,
+        "filters": lambda array: [numcodecs.Delta(array.dtype.str)],
+        "compressors": numcodecs.LZMA(),
+    }
+
+
+class TestV2TallChunks(Written):
+    """Chunks longer than the array."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 2,
+        "chunks": lambda a: (100, *[4] * (a.ndim - 1)),
+    }
+
+
+class TestV3(Written):
+    options: ClassVar[dict[str, Any]] = {"zarr_format": 3}
+    dtypes = (*SourceConformance.dtypes, "<f2", "|i1", "<c16", "<i8", "<u4")
+
+
+class TestV3Raw(Written):
+    options: ClassVar[dict[str, Any]] = {"zarr_format": 3, "compressors": None}
+
+
+class TestV3SingleRows(Written):
+    options: ClassVar[dict[str, Any]] = {"zarr_format": 3, "chunks": lambda a: (1, *a.shape[1:])}
+
+
+class TestV3TransposeBigEndian(Written):
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 3,
+        "filters": lambda a: [TransposeCodec(order=(*range(1, a.ndim), 0))],
+        "serializer": BytesCodec(endian="big"),
+        "compressors": [BloscCodec(cname="zstd", shuffle="shuffle"), Crc32cCodec()],
+        "chunk_key_encoding": {"name": "v2", "separator": "."},
+    }
+
+
+class TestV3Sharded(Written):
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 3,
+        "chunks": lambda a: (2, *[3] * (a.ndim - 1)),
+        "shards": lambda a: (8, *[6] * (a.ndim - 1)),
+    }
+
+
+class TestV3ShardIndexFirst(Written):
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 3,
+        "chunks": lambda a: (8, *a.shape[1:]),
+        "compressors": None,
+        "serializer": lambda a: ShardingCodec(
+            chunk_shape=(2, *a.shape[1:]),
+            index_location="start",
+            index_codecs=[BytesCodec()],
+            codecs=[TransposeCodec(order=tuple(range(a.ndim))[::-1]), BytesCodec(), GzipCodec()],
+        ),
+    }
+
+
+class TestV3TransposedShards(Written):
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 3,
+        "chunks": lambda a: (8,) * a.ndim,
+        "filters": lambda a: [TransposeCodec(order=(*range(1, a.ndim), 0))],
+        "compressors": None,
+        "serializer": lambda a: ShardingCodec(chunk_shape=(4, 2, 1, 8)[: a.ndim]),
+    }
+
+    def test_chunk_shape_as_tensorstore_sees_it(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, sample_array(self.shape))
+        assert isinstance(source, Chunks)
+        store = tensorstore.open(
+            {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/a.zarr/"}}
+        ).result()
+        assert source.reader.stored.metadata.chunk_shape == store.chunk_layout.read_chunk.shape
+
+
+class TestV3NestedShards(Written):
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 3,
+        "chunks": lambda a: (8,) * a.ndim,
+        "compressors": None,
+        "serializer": lambda a: ShardingCodec(
+            chunk_shape=(4,) * a.ndim, codecs=[ShardingCodec(chunk_shape=(2,) * a.ndim)]
+        ),
+    }
+
+
+class TestV3NumcodecsFilter(Written):
+    dtypes = ("<i2", "<f4")
+    reader = ZarrReader
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 3,
+        "filters": lambda a: [zarr.codecs.numcodecs.Delta(dtype=a.dtype.str)],
+    }
+
+
+class TestV3ShardsByZarr(Written):
+    """Shards whose chunks only zarr-python decodes."""
+
+    dtypes = ("<i2", "<f4")
+    reader = ZarrReader
+    options: ClassVar[dict[str, Any]] = {
+        "zarr_format": 3,
+        "chunks": lambda a: (2, *a.shape[1:]),
+        "shards": lambda a: (6, *a.shape[1:]),
+        "filters": lambda a: [zarr.codecs.numcodecs.Delta(dtype=a.dtype.str)],
+    }
+
+
+class TestTensorStoreWrites(SourceConformance):
+    """Written by another implementation."""
+
+    driver = "zarr3"
+
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        path = folder / "a.zarr"
+        chunk = [max(1, (n + 1) // 2) for n in array.shape]
+        store = tensorstore.open(
+            {
+                "driver": self.driver,
+                "kvstore": {"driver": "file", "path": f"{path}/"},
+                "store_data_equal_to_fill_value": True,
+            },
+            create=True,
+            dtype=array.dtype.name,
+            shape=array.shape,
+            chunk_layout=tensorstore.ChunkLayout(chunk_shape=chunk),
+        ).result()
+        store.write(array).result()
+        return open_zarr(str(path), axis=axis)
+
+
+class TestTensorStoreWritesV2(TestTensorStoreWrites):
+    driver = "zarr"
+
+
+class TestArchive(SourceConformance):
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        with ZipStore(folder / "a.zarr.zip", mode="w") as store:
+            write(store, array)
+        return open_zarr(str(folder / "a.zarr.zip"), axis=axis)
+
+
+class TestArchiveByZarr(SourceConformance):
+    dtypes = ("<i2", "<f4")
+
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        with ZipStore(folder / "a.zip", mode="w") as store:
+            write(store, array, zarr_format=2, compressors=numcodecs.BZ2(), filters=_delta(array))
+        return open_zarr(str(folder / "a.zip"), axis=axis)
+
+
+def _delta(array: NDArray[Any]) -> list[Any]:
+    return [numcodecs.Delta(array.dtype.str)]
+
+
+class TestMemoryStore(SourceConformance):
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        return from_array(write(MemoryStore(), array), axis=axis)
+
+
+class TestMemoryStoreSharded(SourceConformance):
+    dtypes = ("<f4",)
+
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        chunks = (2, *array.shape[1:])
+        stored = write(MemoryStore(), array, chunks=chunks, shards=(8, *array.shape[1:]))
+        return from_array(stored, axis=axis)
+
+
+class TestLocalStore(SourceConformance):
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        group = zarr.create_group(folder / "g.zarr")
+        source = from_array(write(group.store, array, name="deep/a"), axis=axis)
+        assert isinstance(source.reader, TensorStoreReader)
+        return source
+
+
+class TestWrappedStore(SourceConformance):
+    """A store that is not known to be cheap to ask."""
+
+    dtypes = ("<f4",)
+
+    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+        path = folder / "a.zarr"
+        write(path, array)
+        wrapped = LoggingStore(zarr.storage.LocalStore(path), log_level="ERROR")
+        return from_array(zarr.open_array(wrapped, mode="r"), axis=axis)
+
+    def test_pickle(self, tmp_path: Path) -> None:
+        pytest.skip("whether a user's store can be pickled is its own affair")
+
+
+@st.composite
+def stored_arrays(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a shape, its chunks, a row axis, a cut of the element and rows."""
+    shape = tuple(draw(st.lists(st.integers(1, 13), min_size=1, max_size=4)))
+    chunks = tuple(draw(st.integers(1, n + 2)) for n in shape)
+    version = draw(st.sampled_from((2, 3)))
+    shards = None
+    if version == 3 and draw(st.booleans()):
+        shards = tuple(n * draw(st.integers(1, 3)) for n in chunks)
+    axis = draw(st.integers(0, len(shape) - 1))
+    rows = draw(st.lists(st.integers(0, shape[axis] - 1), max_size=20))
+    element = [n for place, n in enumerate(shape) if place != axis]
+    cut = tuple(draw(st.one_of(st.slices(n), st.integers(-n, n - 1))) for n in element)
+    dtype = draw(st.sampled_from(("<f4", ">f4", "|b1", "<u2", ">i8", "<f2", "<c8")))
+    memory = draw(st.booleans())
+    return {
+        "shape": shape,
+        "options": {"chunks": chunks, "shards": shards, "zarr_format": version},
+        "axis": axis,
+        "rows": rows,
+        "cut": cut,
+        "dtype": dtype if version == 2 else np.dtype(dtype).newbyteorder("<").str,
+        "memory": memory,
+    }
+
+
+@settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(case=stored_arrays())
+def test_any_array_reads_as_numpy(tmp_path: Path, case: dict[str, Any]) -> None:
+    array = sample_array(case["shape"], case["dtype"])
+    where = MemoryStore() if case["memory"] else tempfile.mkdtemp(dir=tmp_path)
+    stored = write(where, array, **case["options"])
+    view = View.of(from_array(stored, axis=case["axis"]))[(slice(None), *case["cut"])]
+    expected = np.moveaxis(array, case["axis"], 0)[(slice(None), *case["cut"])]
+    assert view.shape == expected.shape
+    rows = np.asarray(case["rows"], np.int64)
+    assert_array_equal(view.take(rows), expected[rows])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("consolidate", [False, True])
+def test_arrays_in_groups(tmp_path: Path, version: Any, consolidate: bool) -> None:
+    path = str(tmp_path / "g.zarr")
+    group = zarr.create_group(path, zarr_format=version)
+    group.create_group("empty")
+    arrays = {name: sample_array((6, n)) for n, name in enumerate(("u", "deep/er/v", "deep/w"), 1)}
+    for name, array in arrays.items():
+        write(group.store, array, name=name, zarr_format=version)
+    if consolidate:
+        with _quiet():
+            zarr.consolidate_metadata(path)
+    assert list_zarr(path) == ["deep/er/v", "deep/w", "u"]
+    for name, array in arrays.items():
+        source = open_zarr(path, f"/{name}/")
+        assert source.layout().key == name
+        assert_array_equal(np.asarray(View.of(source)), array)
+    with pytest.raises(SeveralDatasetsError, match="'deep/er/v', 'deep/w', 'u'"):
+        open_zarr(path)
+    with pytest.raises(MissingKeyError, match=r"'deep'.*holds: 'deep/er/v'"):
+        open_zarr(path, "deep")
+    with pytest.raises(MissingKeyError, match=r"\.\./g\.zarr/u"):
+        open_zarr(path, "../g.zarr/u")
+    assert open_zarr(f"{path}/deep/er").layout().key == "v"  # the only one
+    assert list_zarr(f"{path}/u") == [""]
+    with pytest.raises(MissingKeyError, match="an array itself"):
+        open_zarr(f"{path}/u", "u")
+
+
+def test_a_link_back_up_is_not_followed_for_ever(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    write(group.store, sample_array((4,)), name="a")
+    (tmp_path / "g.zarr/back").symlink_to(tmp_path / "g.zarr", target_is_directory=True)
+    assert list_zarr(str(tmp_path / "g.zarr")) == ["a"]
+
+
+def test_groups_in_archives(tmp_path: Path) -> None:
+    path = str(tmp_path / "g.zip")
+    with ZipStore(path, mode="w") as store:
+        zarr.create_group(store)
+        write(store, sample_array((4, 2)), name="b/c")
+        write(store, sample_array((3,)), name="a")
+    assert list_zarr(path) == ["a", "b/c"]
+    assert_array_equal(np.asarray(View.of(open_zarr(path, "b/c"))), sample_array((4, 2)))
+
+
+def test_file_url(tmp_path: Path) -> None:
+    write(tmp_path / "my a.zarr", sample_array((5, 2)))
+    url = (tmp_path / "my a.zarr").as_uri()
+    assert_array_equal(np.asarray(View.of(open_zarr(url))), sample_array((5, 2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "storage", "codec", "reading"),
+    [
+        ({"zarr_format": 2}, "chunks of (4, 3)", "zstd 0", "TensorStore"),
+        ({"zarr_format": 2, "compressors": None}, "chunks of (4, 3)", "none", "TensorStore"),
+        (
+            {"zarr_format": 2, "compressors": numcodecs.Blosc("lz4", 5, 1)},
+            "chunks of (4, 3)",
+            "blosc lz4 5 shuffle",
+            "TensorStore",
+        ),
+        (
+            {"zarr_format": 2, "compressors": numcodecs.Zstd(3, checksum=True)},
+            "chunks of (4, 3)",
+            "zstd 3",
+            "zarr-python, because of the codec zstd with checksum True",
+        ),
+        (
+            {"zarr_format": 2, "compressors": numcodecs.LZ4()},
+            "chunks of (4, 3)",
+            "lz4",
+            "zarr-python, because of the codec lz4",
+        ),
+        (
+            {"shards": (8, 6), "compressors": [ZstdCodec(level=3)]},
+            "shards of (8, 6) holding chunks of (4, 3)",
+            "zstd 3",
+            "TensorStore",
+        ),
+        (
+            {
+                "chunks": (8, 6),
+                "serializer": ShardingCodec(chunk_shape=(4, 3)),
+                "compressors": [GzipCodec(level=1)],
+            },
+            "shards of (8, 6) holding chunks of (4, 3)",
+            "gzip 1",
+            "zarr-python, because of the codec gzip around shards",
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_layout(
+    tmp_path: Path, options: dict[str, Any], storage: str, codec: str, reading: str
+) -> None:
+    array = sample_array((16, 6))
+    path = tmp_path / "a.zarr"
+    with _quiet():
+        write(path, array, **{"chunks": (4, 3), **options})
+    source = open_zarr(str(path), missing="fill")
+    layout = source.layout()
+    assert layout.format == f"Zarr v{options.get('zarr_format', 3)}"
+    assert (layout.path, layout.key) == (str(path), None)
+    assert (layout.storage, layout.codec) == (storage, codec)
+    assert reading in layout.reading
+    files = [file for file in path.rglob("*") if file.is_file()]
+    names = (".zarray", ".zattrs", "zarr.json")
+    assert layout.stored_bytes == sum(f.stat().st_size for f in files if f.name not in names)
+    assert source.chunk_rows == 4
+    assert_array_equal(np.asarray(View.of(source)), array)
+
+
+@pytest.mark.parametrize("level", [-1, 0, 9])
+@pytest.mark.parametrize("codec", [numcodecs.Zlib, numcodecs.GZip, numcodecs.Zstd])
+def test_levels_at_the_edge(tmp_path: Path, codec: Any, level: int) -> None:
+    """An option that TensorStore refuses must not come to light at the first read."""
+    array = sample_array((16, 6))
+    write(tmp_path / "a", array, zarr_format=2, compressors=codec(level))
+    assert_array_equal(np.asarray(View.of(open_zarr(str(tmp_path / "a")))), array)
+
+
+def test_content_written_again_is_not_taken_from_the_cache(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.zarr")
+    stored = write(path, sample_array((8, 4)))
+    assert_array_equal(np.asarray(View.of(open_zarr(path))), sample_array((8, 4)))
+    stored[...] = sample_array((8, 4)) + 1
+    assert_array_equal(np.asarray(View.of(open_zarr(path))), sample_array((8, 4)) + 1)
+
+
+def test_an_empty_list_of_filters_is_none(tmp_path: Path) -> None:
+    for number, codec in enumerate((numcodecs.LZMA(), numcodecs.Zlib())):
+        write(tmp_path / str(number), sample_array((6, 3)), zarr_format=2, compressors=codec)
+        file = tmp_path / str(number) / ".zarray"
+        file.write_text(json.dumps({**json.loads(file.read_bytes()), "filters": []}))
+        source = open_zarr(str(tmp_path / str(number)))
+        assert_array_equal(np.asarray(View.of(source)), sample_array((6, 3)))
+
+
+def test_fields_that_need_not_be_understood(tmp_path: Path) -> None:
+    write(tmp_path / "a", sample_array((6, 3)), dimension_names=["t", None])
+    file = tmp_path / "a/zarr.json"
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), "x": {"must_understand": False}}))
+    source = open_zarr(str(tmp_path / "a"))
+    assert_array_equal(np.asarray(View.of(source)), sample_array((6, 3)))
+
+
+def test_two_arrays_in_memory_are_never_mixed_up() -> None:
+    for start in range(8):  # objects that die may be followed by others at the same address
+        array = sample_array((6, 3)) + start
+        assert_array_equal(np.asarray(View.of(from_array(write(MemoryStore(), array)))), array)
+
+
+def test_a_source_in_memory_travels_with_its_content() -> None:
+    source = from_array(write(MemoryStore(), sample_array((6, 3))))
+    copy = pickle.loads(pickle.dumps(source))
+    assert isinstance(copy, Chunks)
+    assert copy.reader != source.reader
+    assert_array_equal(np.asarray(View.of(copy)), sample_array((6, 3)))
+
+
+def test_opening_imports_no_library(tmp_path: Path) -> None:
+    """`info` must answer at once; zarr and TensorStore take longer to import than all the rest."""
+    write(tmp_path / "a.zarr", sample_array((6, 3)))
+    code = (
+        "import sys\n"
+        "from oocdata.sources.zarr import open_zarr\n"
+        f"print(open_zarr({str(tmp_path / 'a.zarr')!r}).layout())\n"
+        "assert not {'zarr', 'tensorstore', 'tensorflow'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda a: from_array(a, axis=2), "`axis` must be an axis of the 2-dim.*got 2"),
+        (lambda a: from_array(a, missing="skip"), '`missing` must be "error" or "fill"; got .skip'),
+        (lambda a: from_array(a[...]), "`array` must be a zarr.Array; got ndarray"),
+        (lambda a: from_array(write({}, np.float32(1), chunks=())), "got a single number"),
+    ],
+)
+def test_wrong_arguments(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call(write({}, sample_array((6, 3))))
+
+
+def test_boxes_are_native_whoever_decodes(tmp_path: Path) -> None:
+    for number, codec in enumerate((numcodecs.LZMA(), numcodecs.Zlib())):
+        path = str(tmp_path / str(number))
+        write(path, sample_array((6, 3), ">i4"), zarr_format=2, compressors=codec)
+        box = open_zarr(path).reader.read_box((slice(0, 6), slice(0, 3)))
+        assert box.dtype == np.dtype(np.int32)
+        assert box.dtype.isnative
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ({"name": "default"}, "c/2/0"),
+        ({"name": "default", "configuration": {"separator": "."}}, "c.2.0"),
+        ({"name": "v2"}, "2.0"),
+        ({"name": "v2", "configuration": {"separator": "/"}}, "2/0"),
+    ],
+    ids=str,
+)
+def test_names_of_chunks(tmp_path: Path, encoding: Any, name: str) -> None:
+    """As TensorStore names them, defaults of the specification included."""
+    array = sample_array((6, 3)) + 1
+    write(tmp_path / "a", array, chunks=(2, 3))
+    file = tmp_path / "a/zarr.json"
+    node = json.loads(file.read_bytes())
+    node["chunk_key_encoding"] = encoding
+    file.write_text(json.dumps(node))
+    for row in range(3):
+        old = tmp_path / f"a/c/{row}/0"
+        new = tmp_path / "a" / name.replace("2", str(row), 1)
+        new.parent.mkdir(parents=True, exist_ok=True)
+        old.rename(new)
+    source = open_zarr(str(tmp_path / "a"))
+    assert source.reader.stored.metadata.name((2, 0)) == name
+    assert_array_equal(np.asarray(View.of(source)), array)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_no_rows(tmp_path: Path, version: Any) -> None:
+    zarr.create_array(tmp_path / "a", shape=(0, 3), chunks=(4, 3), dtype="f4", zarr_format=version)
+    source = open_zarr(str(tmp_path / "a"))
+    assert source.shape == (0, 3)
+    source.read_into(np.empty(0, np.int64), np.empty((0, 3), "f4"))

@@ -1,0 +1,613 @@
+"""Zarr arrays that can't be read as asked: each with its exception, and the rows."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+import zarr.codecs.numcodecs
+from numpy.testing import assert_array_equal
+from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
+from zarr.storage import LocalStore, LoggingStore, MemoryStore, ZipStore
+
+from oocdata.datasets.view import View
+from oocdata.errors import (
+    DamagedChunkError,
+    MissingChunkError,
+    MissingFileError,
+    MissingKeyError,
+    SourceError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
+from oocdata.sources import zarr_survey
+from oocdata.sources.zarr import from_array, list_zarr, open_zarr
+from oocdata.sources.zarr_readers import ZarrReader
+from oocdata.sources.zarr_store import store_of
+from oocdata.testing import sample_array
+
+ARRAY = sample_array((20, 6, 5)) + 1
+
+
+def write(where: Any, **options: Any) -> zarr.Array[Any]:
+    """Write 20 rows in chunks of 4 × 3 × 5, filled with 7 where nothing is written."""
+    options = {"chunks": (4, 3, 5), "fill_value": 7, **options}
+    stored = zarr.create_array(where, shape=ARRAY.shape, dtype="<f4", **options)
+    stored[...] = ARRAY
+    return stored
+
+
+def read(source: Any, *rows: int) -> Any:
+    """Read rows, or all of them."""
+    return View.of(source).take(np.asarray(rows or range(source.shape[0])))
+
+
+KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "v2": ({"zarr_format": 2}, "1.1.0"),
+    "v2 raw": ({"zarr_format": 2, "compressors": None}, "1.1.0"),
+    "v2 zlib": ({"zarr_format": 2, "compressors": numcodecs.Zlib()}, "1.1.0"),
+    "v2 blosc": ({"zarr_format": 2, "compressors": numcodecs.Blosc()}, "1.1.0"),
+    "v2 delta": ({"zarr_format": 2, "filters": [numcodecs.Delta("<f4")]}, "1.1.0"),
+    "v2 lzma": ({"zarr_format": 2, "compressors": numcodecs.LZMA()}, "1.1.0"),
+    "v3": ({}, "c/1/1/0"),
+    "v3 gzip": ({"compressors": [GzipCodec()]}, "c/1/1/0"),
+    "v3 raw": ({"compressors": None}, "c/1/1/0"),
+    "v3 crc32c": ({"compressors": [Crc32cCodec()]}, "c/1/1/0"),
+    "v3 checksum": ({"compressors": [ZstdCodec(checksum=True)]}, "c/1/1/0"),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(params=KINDS)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
+    """Return an array's path and that of the chunk of rows 4 to 7."""
+    options, chunk = KINDS[request.param]
+    write(tmp_path / "a.zarr", **options)
+    return str(tmp_path / "a.zarr"), tmp_path / "a.zarr" / chunk
+
+
+def test_a_missing_chunk_is_found_at_open(stored: tuple[str, Path]) -> None:
+    path, chunk = stored
+    chunk.unlink()
+    with pytest.raises(
+        MissingChunkError, match=r'1 of the array.s chunks.*7.*missing="fill"'
+    ) as got:
+        open_zarr(path)
+    assert got.value.path == path
+    assert got.value.rows == (4, 5, 6, 7)
+    expected = ARRAY.copy()
+    expected[4:8, 3:] = 7
+    assert_array_equal(read(open_zarr(path, missing="fill")), expected)
+
+
+def test_missing_rows_are_those_of_the_row_axis(stored: tuple[str, Path]) -> None:
+    path, chunk = stored
+    chunk.unlink()
+    with pytest.raises(MissingChunkError) as got:
+        open_zarr(path, axis=1)
+    assert got.value.rows == (3, 4, 5)
+
+
+def test_a_chunk_lost_while_open(stored: tuple[str, Path]) -> None:
+    path, chunk = stored
+    source = open_zarr(path)
+    chunk.unlink()
+    with pytest.raises(MissingChunkError, match="every chunk must be stored") as got:
+        read(source)
+    assert got.value.rows == (4, 5, 6, 7)
+    assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
+    # What is asked for does not lie in the lost chunk.
+    assert_array_equal(View.of(source)[:, :3].take([5]), ARRAY[[5], :3])
+
+
+def test_many_objects_are_looked_for_when_read(
+    stored: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zarr_survey, "_MOST_OBJECTS", 9)
+    path, chunk = stored
+    chunk.unlink()
+    source = open_zarr(path)
+    assert source.layout().stored_bytes is None
+    assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
+    with pytest.raises(MissingChunkError) as got:
+        read(source)
+    assert got.value.rows == (4, 5, 6, 7)
+
+
+def test_a_chunk_cut_short(stored: tuple[str, Path]) -> None:
+    path, chunk = stored
+    source = open_zarr(path)
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    with pytest.raises(DamagedChunkError, match="every chunk must decode") as got:
+        read(source)
+    assert (got.value.path, got.value.rows) == (path, (4, 5, 6, 7))
+    assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
+
+
+def test_an_empty_chunk_is_found_at_open(stored: tuple[str, Path]) -> None:
+    path, chunk = stored
+    chunk.write_bytes(b"")
+    for missing in ("error", "fill"):
+        with pytest.raises(DamagedChunkError, match=r"must hold .* bytes.*got 0") as got:
+            open_zarr(path, missing=missing)  # type: ignore[arg-type]
+        assert got.value.rows == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("kind", ["v2 raw", "v3 raw", "v3 crc32c"])
+@pytest.mark.parametrize("change", [-4, 4])
+def test_the_size_of_uncompressed_chunks_is_checked_at_open(
+    tmp_path: Path, kind: str, change: int
+) -> None:
+    options, name = KINDS[kind]
+    write(tmp_path / "a", **options)
+    chunk = tmp_path / "a" / name
+    content = chunk.read_bytes()
+    chunk.write_bytes((content + bytes(4))[: len(content) + change])
+    with pytest.raises(DamagedChunkError, match=rf"{name}' must hold {len(content)} bytes"):
+        open_zarr(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("kind", ["v2", "v2 zlib", "v2 blosc", "v2 lzma", "v3", "v3 gzip"])
+def test_a_flipped_header_byte(tmp_path: Path, kind: str) -> None:
+    _flipped(tmp_path, kind, 1)
+
+
+@pytest.mark.parametrize("kind", ["v2 zlib", "v3 crc32c", "v3 gzip", "v3 checksum"])
+@pytest.mark.parametrize("place", [-1, 40])
+def test_a_flipped_byte_with_a_checksum(tmp_path: Path, kind: str, place: int) -> None:
+    """Without a checksum a flipped bit can decode: nobody can tell."""
+    _flipped(tmp_path, kind, place)
+
+
+def _flipped(folder: Path, kind: str, place: int) -> None:
+    options, name = KINDS[kind]
+    write(folder / "a", **options)
+    chunk = folder / "a" / name
+    content = bytearray(chunk.read_bytes())
+    content[place] ^= 0xFF
+    chunk.write_bytes(content)
+    with pytest.raises(DamagedChunkError) as got:
+        read(open_zarr(str(folder / "a")))
+    assert got.value.rows == (4, 5, 6, 7)
+
+
+def test_rows_that_fail_are_told_apart_in_a_run(tmp_path: Path) -> None:
+    """Chunks of one row are read in runs; the error names the row."""
+    write(tmp_path / "a", chunks=(1, 6, 5))
+    source = open_zarr(str(tmp_path / "a"))
+    (tmp_path / "a/c/9/0/0").unlink()
+    with pytest.raises(MissingChunkError) as got:
+        read(source, *range(5, 15))
+    assert got.value.rows == (9,)
+
+
+def test_a_chunk_that_may_not_be_read(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    chunk = tmp_path / "a/c/1/1/0"
+    source = open_zarr(str(tmp_path / "a"))
+    chunk.unlink()
+    chunk.mkdir()  # the superuser may read every file; nobody can read a folder
+    with pytest.raises(SourceError, match="rows 4, 5, 6, 7"):
+        read(source)
+
+
+# Shards -----------------------------------------------------------------------------------------
+
+
+def _shards(where: Any, **options: Any) -> zarr.Array[Any]:
+    """Write shards of 8 × 6 × 5 in which the chunk of rows 4 to 7, columns 3 to 5 holds only 7s."""
+    options = {"chunks": (4, 3, 5), "shards": (8, 6, 5), "fill_value": 7, **options}
+    stored = zarr.create_array(where, shape=ARRAY.shape, dtype="<f4", **options)
+    holed = ARRAY.copy()
+    holed[4:8, 3:] = 7
+    stored[...] = holed
+    return stored
+
+
+@pytest.fixture(params=["end", "start", "transposed", "by zarr", "memory", "wrapped"])
+def shards(request: pytest.FixtureRequest, tmp_path: Path) -> functools.partial[Any]:
+    """Return how to open shards with a hole."""
+    where: Any = tmp_path / "s"
+    options: dict[str, Any] = {}
+    inner = ShardingCodec(
+        chunk_shape=(4, 3, 5), index_location="start", index_codecs=[BytesCodec(endian="big")]
+    )
+    if request.param == "start":
+        options = {"shards": None, "chunks": (8, 6, 5), "serializer": inner, "compressors": None}
+    if request.param == "transposed":
+        # No order that is its own inverse: that would hide the wrong direction.
+        inner = ShardingCodec(chunk_shape=(1, 2, 1))
+        options = {"shards": None, "chunks": (8, 6, 5), "serializer": inner, "compressors": None}
+        options["filters"] = [zarr.codecs.TransposeCodec(order=(2, 0, 1))]
+    if request.param == "memory":
+        where = MemoryStore()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if request.param == "by zarr":
+            options = {"filters": [zarr.codecs.numcodecs.Delta(dtype="<f4")]}
+        array = _shards(where, **options)
+    if request.param == "memory":
+        return functools.partial(from_array, array)
+    if request.param == "wrapped":
+        store = LoggingStore(LocalStore(where), log_level="ERROR")
+        return functools.partial(from_array, zarr.open_array(store, mode="r"))
+    return functools.partial(open_zarr, str(where))
+
+
+def test_a_chunk_missing_within_a_shard(shards: functools.partial[Any]) -> None:
+    if isinstance(shards.args[0], zarr.Array) and isinstance(shards.args[0].store, LoggingStore):
+        with pytest.raises(MissingChunkError) as got:  # not known to be cheap to ask at open
+            read(shards())
+    else:
+        with pytest.raises(MissingChunkError) as got:
+            shards()
+    assert got.value.rows == (4, 5, 6, 7)
+    with pytest.raises(MissingChunkError) as got:
+        read(shards(axis=1))
+    assert got.value.rows == (3, 4, 5)
+    expected = ARRAY.copy()
+    expected[4:8, 3:] = 7
+    assert_array_equal(read(shards(missing="fill")), expected)
+
+
+def test_chunks_beyond_the_end_of_the_array_are_not_missed(tmp_path: Path) -> None:
+    stored = zarr.create_array(
+        tmp_path / "a", shape=(10, 5), chunks=(4, 2), shards=(16, 8), dtype="f4", fill_value=7
+    )
+    stored[...] = sample_array((10, 5)) + 10
+    assert_array_equal(read(open_zarr(str(tmp_path / "a"))), sample_array((10, 5)) + 10)
+
+
+def test_holes_are_found_at_open(tmp_path: Path) -> None:
+    _shards(tmp_path / "s")
+    with pytest.raises(MissingChunkError, match="1 of the array's chunks"):
+        open_zarr(str(tmp_path / "s"))
+
+
+def test_a_hole_made_while_open(tmp_path: Path) -> None:
+    stored = _shards(tmp_path / "s", config={"write_empty_chunks": True})
+    source = open_zarr(str(tmp_path / "s"))
+    os.remove(tmp_path / "s/c/1/0/0")
+    with pytest.raises(MissingChunkError) as got:
+        read(source)
+    assert got.value.rows is not None
+    assert set(got.value.rows) <= set(range(8, 16))
+    holed = stored.with_config({"write_empty_chunks": False})
+    holed[...] = 7
+    with pytest.raises(MissingChunkError):
+        read(source, 0, 19)
+
+
+@pytest.mark.parametrize("kept", [5, 60, -30])
+def test_a_shard_cut_short(tmp_path: Path, kept: int) -> None:
+    write(tmp_path / "s", shards=(8, 6, 5))
+    shard = tmp_path / "s/c/1/0/0"
+    whole = open_zarr(str(tmp_path / "s"))
+    shard.write_bytes(shard.read_bytes()[:kept])
+    with pytest.raises(DamagedChunkError) as got:
+        read(whole)
+    assert got.value.rows is not None
+    assert set(got.value.rows) <= set(range(8, 16))
+    with pytest.raises((DamagedChunkError, MissingChunkError)):
+        read(open_zarr(str(tmp_path / "s")))
+
+
+def test_shards_whose_index_is_encoded_can_only_be_filled(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _shards(
+            tmp_path / "s",
+            shards=None,
+            chunks=(8, 6, 5),
+            serializer=ShardingCodec(chunk_shape=(4, 3, 5)),
+            compressors=[GzipCodec()],
+        )
+    with pytest.raises(SourceError, match='Give missing="fill"'):
+        read(open_zarr(str(tmp_path / "s")))
+    expected = ARRAY.copy()
+    expected[4:8, 3:] = 7
+    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing="fill")), expected)
+
+
+# Store objects ----------------------------------------------------------------------------------
+
+
+def test_missing_chunks_in_memory_are_found_at_open() -> None:
+    stored = write(store := MemoryStore())
+    del store._store_dict["c/1/1/0"]
+    with pytest.raises(MissingChunkError, match="memory://") as got:
+        from_array(stored)
+    assert got.value.rows == (4, 5, 6, 7)
+    expected = ARRAY.copy()
+    expected[4:8, 3:] = 7
+    assert_array_equal(read(from_array(stored, missing="fill")), expected)
+
+
+def test_missing_chunks_in_a_wrapped_store_are_found_when_read(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    (tmp_path / "a/c/1/1/0").unlink()
+    store = LoggingStore(LocalStore(tmp_path / "a"), log_level="ERROR")
+    source = from_array(zarr.open_array(store, mode="r"))
+    assert isinstance(source.reader, ZarrReader)
+    assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
+    with pytest.raises(MissingChunkError) as got:
+        read(source)
+    assert got.value.rows == (4, 5, 6, 7)
+
+
+def test_missing_chunks_in_an_archive(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    (tmp_path / "a/c/1/1/0").unlink()
+    path = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "a")
+    with pytest.raises(MissingChunkError) as got:
+        open_zarr(path)
+    assert got.value.rows == (4, 5, 6, 7)
+    expected = ARRAY.copy()
+    expected[4:8, 3:] = 7
+    assert_array_equal(read(open_zarr(path, missing="fill")), expected)
+
+
+# What is no Zarr, or none that can be read ------------------------------------------------------
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="must exist"):
+        open_zarr(str(tmp_path / "none.zarr"))
+    with pytest.raises(UnknownFormatError, match=r"zarr\.json, \.zarray or \.zgroup"):
+        open_zarr(str(tmp_path))
+    zarr.create_group(tmp_path / "g")
+    with pytest.raises(MissingKeyError, match="it holds none"):
+        open_zarr(str(tmp_path / "g"))
+    (tmp_path / "text.zip").write_text("no archive")
+    with pytest.raises(UnknownFormatError, match="must be a ZIP archive"):
+        open_zarr(str(tmp_path / "text.zip"))
+    with pytest.raises(UnknownFormatError, match="got ftp://"):
+        open_zarr("ftp://host/a.zarr")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (b"{", "must be JSON"),
+        (b"[]", "must be a JSON object; got list"),
+        (b"\xff\xfe", "must be JSON"),
+        ({"shape": [20, -6, 5]}, "shape must be whole numbers of at least 0"),
+        ({"shape": "20"}, "shape must be whole numbers"),
+        ({"zarr_format": 4}, "zarr_format"),
+        ({"chunks": [4, 3], "chunk_grid": {"name": "regular", "configuration": {}}}, "chunk"),
+        ({"dtype": "<q9", "codecs": [{}]}, "q9|name"),
+        ({"order": "A", "storage_transformers": [1]}, "order|storage_transformers"),
+        (
+            {"dimension_separator": "-", "chunk_key_encoding": {"name": "other"}},
+            "separator|encoding",
+        ),
+        ({"compressor": 3, "codecs": 3}, "is wrong"),
+        ({"compressor": 3, "codecs": ["bytes"]}, "is wrong"),
+        ({"dtype": "|f4", "surprise": 1}, "byte order|'surprise'"),
+        ({"dtype": "f4", "chunk_key_encoding": 4}, "byte order|with a name"),
+    ],
+)
+def test_metadata_that_is_wrong(tmp_path: Path, version: Any, change: Any, message: str) -> None:
+    write(tmp_path / "a", zarr_format=version)
+    file = tmp_path / "a" / (".zarray" if version == 2 else "zarr.json")
+    if isinstance(change, dict):  # the fields of version 2, then those of version 3
+        older = ("chunks", "dtype", "order", "dimension_separator", "compressor")
+        fields = {n: v for n, v in change.items() if version == 2 or n not in older}
+        change = json.dumps({**json.loads(file.read_bytes()), **fields}).encode()
+    file.write_bytes(change)
+    with pytest.raises(UnknownFormatError, match=message) as got:
+        open_zarr(str(tmp_path / "a"))
+    assert got.value.path == str(tmp_path / "a")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["shape", "fill_value"])
+def test_metadata_that_lack_a_field(tmp_path: Path, version: Any, name: str) -> None:
+    write(tmp_path / "a", zarr_format=version)
+    file = tmp_path / "a" / (".zarray" if version == 2 else "zarr.json")
+    node = json.loads(file.read_bytes())
+    del node[name]
+    file.write_text(json.dumps(node))
+    with pytest.raises(UnknownFormatError, match=f"lacks '{name}'"):
+        open_zarr(str(tmp_path / "a"))
+
+
+def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    file = tmp_path / "a/zarr.json"
+    node = json.loads(file.read_bytes())
+    node["chunk_grid"] = {"name": "rectilinear", "configuration": {"kind": "inline"}}
+    file.write_text(json.dumps(node))
+    with pytest.raises(UnknownFormatError, match="must be regular; got 'rectilinear'"):
+        open_zarr(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    ("version", "dtype", "message"),
+    [
+        (2, "<U5", "U5"),
+        (2, "|S3", "S3"),
+        (2, "<M8[ns]", "datetime64"),
+        (2, "<m8[s]", "timedelta64"),
+        (2, "|O", "variable length"),
+        (2, [["a", "<f4"], ["b", "<i2", [3]]], r"fields \['a', 'b'\]"),
+        (2, "<f16", "float128"),
+        (3, "string", "'string'"),
+        (3, "r16", "'r16'"),
+        (3, {"name": "numpy.datetime64", "configuration": {"unit": "s"}}, "numpy.datetime64"),
+        (3, "bfloat16", "bfloat16"),
+    ],
+    ids=str,
+)
+def test_dtypes_that_no_batch_holds(tmp_path: Path, version: Any, dtype: Any, message: str) -> None:
+    write(tmp_path / "a", zarr_format=version)
+    file = tmp_path / "a" / (".zarray" if version == 2 else "zarr.json")
+    node = json.loads(file.read_bytes())
+    node["dtype" if version == 2 else "data_type"] = dtype
+    file.write_text(json.dumps(node))
+    with pytest.raises(UnsupportedDtypeError, match=message):
+        open_zarr(str(tmp_path / "a"))
+
+
+def test_zarr_2_without_a_fill_value_fills_with_zeros(tmp_path: Path) -> None:
+    """As zarr-python does; TensorStore too."""
+    write(tmp_path / "a", zarr_format=2, fill_value=None)
+    (tmp_path / "a/1.1.0").unlink()
+    with pytest.raises(MissingChunkError, match="the fill value null"):
+        open_zarr(str(tmp_path / "a"))
+    expected = ARRAY.copy()
+    expected[4:8, 3:] = 0
+    assert_array_equal(read(open_zarr(str(tmp_path / "a"), missing="fill")), expected)
+    assert_array_equal(zarr.open_array(tmp_path / "a", mode="r")[...], expected)
+
+
+@pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
+def test_an_array_resized_since_open(tmp_path: Path, kind: str) -> None:
+    stored = write(tmp_path / "a", **KINDS[kind][0])
+    source = open_zarr(str(tmp_path / "a"))
+    stored.resize((10, 6, 5))
+    with pytest.raises(UnknownFormatError, match="keep the shape"):
+        read(source)
+
+
+@pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
+def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "a", **KINDS[kind][0])
+    source = open_zarr(str(tmp_path / "a"))
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(SourceError, match=r"must be able to open|every chunk must be stored"):
+        read(source)
+
+
+# URLs -------------------------------------------------------------------------------------------
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """Serve the test's folder."""
+    handler = functools.partial(_Silent, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_reading_over_http(tmp_path: Path, url: str, version: Any) -> None:
+    group = zarr.create_group(tmp_path / "g", zarr_format=version)
+    write(group.store, name="b/c", zarr_format=version)
+    with pytest.raises(MissingKeyError, match="no consolidated metadata"):
+        open_zarr(f"{url}/g")
+    assert_array_equal(read(open_zarr(f"{url}/g", "b/c")), ARRAY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(tmp_path / "g")
+    assert list_zarr(f"{url}/g") == ["b/c"]
+    source = open_zarr(f"{url}/g")
+    assert_array_equal(read(source), ARRAY)
+    assert source.layout().stored_bytes is None
+    (tmp_path / "g" / ("b/c/1.1.0" if version == 2 else "b/c/c/1/1/0")).unlink()
+    with pytest.raises(MissingChunkError) as got:
+        read(open_zarr(f"{url}/g"))
+    assert got.value.rows == (4, 5, 6, 7)
+    with pytest.raises(UnknownFormatError, match="there is none of them"):
+        open_zarr(f"{url}/other")
+
+
+def test_codecs_that_need_zarr_python_are_refused_at_a_url(tmp_path: Path, url: str) -> None:
+    write(tmp_path / "a", **KINDS["v2 lzma"][0])
+    with pytest.raises(SourceError, match=r"zarr\.open_array"):
+        read(open_zarr(f"{url}/a"))
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/a.zarr", "gs://bucket/a.zarr", "https://host/a.zarr/"]
+)
+def test_addresses_are_ones_tensorstore_takes(address: str) -> None:
+    import tensorstore
+
+    for key in ("", "b/c"):
+        specification = store_of(address).kvstore(key)
+        assert tensorstore.KvStore.Spec(specification).to_json()["driver"] in ("s3", "gcs", "http")
+        assert specification == f"{address.rstrip('/')}/{key}/".replace("//", "/").replace(
+            ":/", "://"
+        )
+
+
+# Forks ------------------------------------------------------------------------------------------
+
+
+def _in_child(work: Callable[[], str]) -> str:
+    """Return what `work` returns in a forked process."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads alive: meant
+        child = os.fork()
+    if child == 0:
+        try:
+            text = work()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writing, text.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        text = pipe.read().decode()  # ends with the child, however that ends
+    os.waitpid(child, 0)
+    return text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("kind", ["v3", "v2 blosc"])
+def test_tensorstore_after_a_fork_is_an_error_not_a_hang(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / "a", **KINDS[kind][0])
+    source = open_zarr(str(tmp_path / "a"))
+    read(source)
+    text = _in_child(lambda: str(read(open_zarr(str(tmp_path / "a")), 1).sum()))
+    # The parent's decoded chunks are forgotten by the child, so it must read, and may not.
+    assert text.startswith("SourceError: TensorStore can't be used in a process that was forked")
+    assert "'spawn'" in text
+    assert_array_equal(read(source), ARRAY)  # the parent goes on
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("where", ["lzma", "memory", "blosc filter"])
+def test_zarr_python_starts_again_after_a_fork(tmp_path: Path, where: str) -> None:
+    if where == "memory":
+        source = from_array(write(MemoryStore()))
+    else:
+        filters = [numcodecs.Delta("<f4")] if where == "blosc filter" else None
+        codec = numcodecs.LZMA() if where == "lzma" else numcodecs.Blosc()
+        write(tmp_path / "a", zarr_format=2, compressors=codec, filters=filters)
+        source = open_zarr(str(tmp_path / "a"))
+    read(source)
+    assert _in_child(lambda: str(read(source, 1, 2).sum())) == str(ARRAY[1:3].sum())
+
+
+def test_archives_by_zarr_python_that_are_cut_short(tmp_path: Path) -> None:
+    with ZipStore(tmp_path / "a.zip", mode="w") as store:
+        write(store, zarr_format=2, compressors=numcodecs.LZMA())
+    content = (tmp_path / "a.zip").read_bytes()
+    (tmp_path / "a.zip").write_bytes(content[:-40])
+    with pytest.raises(UnknownFormatError, match="cut short"):
+        open_zarr(str(tmp_path / "a.zip"))
