@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
-from oocdata.sources import hdf5_storage
+from oocdata.sources.hdf5 import storage
 from oocdata.sources.hdf5 import from_dataset, open_hdf5
 from oocdata.sources.source import Source
 from oocdata.testing import SourceConformance, sample_array
@@ -140,7 +140,7 @@ def test_whole_files_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def listed(*_: Any) -> None:
         raise AssertionError("the chunks were listed")
 
-    monkeypatch.setattr(hdf5_storage.np, "zeros", listed)
+    monkeypatch.setattr(storage.np, "zeros", listed)
     assert open_hdf5(path).shape == (100, 2)
 
 

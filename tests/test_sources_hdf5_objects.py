@@ -23,7 +23,7 @@ from oocdata.errors import ArgumentError, MissingChunkError, SourceError
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents
 from oocdata.sources.hdf5 import from_dataset, open_hdf5
-from oocdata.sources.hdf5_reader import Hdf5Reader, ObjectReader
+from oocdata.sources.hdf5.reader import Hdf5Reader, ObjectReader
 from oocdata.sources.source import Source
 from oocdata.testing import SourceConformance, sample_array
 

@@ -39,7 +39,7 @@ from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.source import Source
 from oocdata.sources.zarr import from_array, list_zarr, open_zarr
-from oocdata.sources.zarr_readers import TensorStoreReader, ZarrReader
+from oocdata.sources.zarr.readers import TensorStoreReader, ZarrReader
 from oocdata.testing import SourceConformance, sample_array
 
 FULL = {"write_empty_chunks": True}

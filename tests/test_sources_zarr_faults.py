@@ -32,10 +32,10 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.sources import zarr_survey
+from oocdata.sources.zarr import survey
 from oocdata.sources.zarr import from_array, list_zarr, open_zarr
-from oocdata.sources.zarr_readers import ZarrReader
-from oocdata.sources.zarr_store import store_of
+from oocdata.sources.zarr.readers import ZarrReader
+from oocdata.sources.zarr.store import store_of
 from oocdata.testing import sample_array
 
 ARRAY = sample_array((20, 6, 5)) + 1
@@ -115,7 +115,7 @@ def test_a_chunk_lost_while_open(stored: tuple[str, Path]) -> None:
 def test_many_objects_are_looked_for_when_read(
     stored: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zarr_survey, "_MOST_OBJECTS", 9)
+    monkeypatch.setattr(survey, "_MOST_OBJECTS", 9)
     path, chunk = stored
     chunk.unlink()
     source = open_zarr(path)

@@ -10,8 +10,8 @@ import numpy as np
 
 from oocdata.errors import DamagedChunkError, SourceError, UnknownFormatError
 from oocdata.sources.source import Layout
-from oocdata.sources.zarr_metadata import ArrayMetadata
-from oocdata.sources.zarr_store import Store
+from oocdata.sources.zarr.metadata import ArrayMetadata
+from oocdata.sources.zarr.store import Store
 
 __all__ = ["Described", "StoredArray", "rows_that_fail"]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oocdata.sources.zarr_store import Stored
+from oocdata.sources.zarr.store import Stored
 
 if TYPE_CHECKING:
     import zarr

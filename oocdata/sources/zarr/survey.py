@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
-from oocdata.sources.zarr_metadata import ArrayMetadata
-from oocdata.sources.zarr_store import Store, join
+from oocdata.sources.zarr.metadata import ArrayMetadata
+from oocdata.sources.zarr.store import Store, join
 
 __all__ = ["Survey", "absent_rows", "missing_error", "survey"]
 

@@ -22,7 +22,7 @@ from oocdata.errors import (
     MissingFileError,
     TruncatedFileError,
 )
-from oocdata.sources.hdf5_file import FILTERS, hdf5_library, require_filters
+from oocdata.sources.hdf5.file import FILTERS, hdf5_library, require_filters
 
 __all__ = [
     "Rules",

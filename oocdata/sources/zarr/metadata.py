@@ -17,7 +17,7 @@ import numpy as np
 
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 from oocdata.sources.source import check_dtype
-from oocdata.sources.zarr_codecs import CodecChain, ShardIndex, describe_v2, describe_v3, named
+from oocdata.sources.zarr.codecs import CodecChain, ShardIndex, describe_v2, describe_v3, named
 
 __all__ = ["ArrayMetadata", "load_json", "parse_array", "unreadable"]
 

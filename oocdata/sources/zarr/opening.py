@@ -2,7 +2,7 @@
 
 Opening reads metadata and looks whether the stored objects are there; it imports neither
 zarr-python nor TensorStore, which take longer to import than all the rest. Reading is by
-TensorStore (``zarr_readers.TensorStoreReader``), or by zarr-python where only that can decode the
+TensorStore (`readers.TensorStoreReader`), or by zarr-python where only that can decode the
 array.
 """
 
@@ -17,12 +17,12 @@ from oocdata.errors import (
 )
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.source import check_axis
-from oocdata.sources.zarr_hierarchy import find_array, list_arrays
-from oocdata.sources.zarr_metadata import ArrayMetadata, parse_array
-from oocdata.sources.zarr_readers import TensorStoreReader, ZarrReader
-from oocdata.sources.zarr_store import Archive, Folder, Store, store_of
-from oocdata.sources.zarr_stored import StoredArray
-from oocdata.sources.zarr_survey import survey
+from oocdata.sources.zarr.hierarchy import find_array, list_arrays
+from oocdata.sources.zarr.metadata import ArrayMetadata, parse_array
+from oocdata.sources.zarr.readers import TensorStoreReader, ZarrReader
+from oocdata.sources.zarr.store import Archive, Folder, Store, store_of
+from oocdata.sources.zarr.stored import StoredArray
+from oocdata.sources.zarr.survey import survey
 
 if TYPE_CHECKING:
     import zarr
@@ -105,7 +105,7 @@ def from_array(array: zarr.Array[Any], *, axis: int = 0, missing: Missing = "err
     import zarr
     from zarr.storage import LocalStore
 
-    from oocdata.sources.zarr_held import Held, metadata_of
+    from oocdata.sources.zarr.held import Held, metadata_of
 
     _check_missing(missing)
     if not isinstance(array, zarr.Array):

@@ -22,10 +22,10 @@ from oocdata.errors import (
 )
 from oocdata.sources.handles import handle
 from oocdata.sources.source import Layout
-from oocdata.sources.zarr_held import Held, calm
-from oocdata.sources.zarr_stored import Described, StoredArray, rows_that_fail
-from oocdata.sources.zarr_survey import absent_rows, missing_error
-from oocdata.sources.zarr_tensorstore import (
+from oocdata.sources.zarr.held import Held, calm
+from oocdata.sources.zarr.stored import Described, StoredArray, rows_that_fail
+from oocdata.sources.zarr.survey import absent_rows, missing_error
+from oocdata.sources.zarr.tensorstore import (
     LIBRARY_ERRORS,
     first_line,
     shared_context,

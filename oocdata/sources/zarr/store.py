@@ -17,7 +17,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.sources.handles import handle
-from oocdata.sources.zarr_tensorstore import LIBRARY_ERRORS, first_line, tensorstore
+from oocdata.sources.zarr.tensorstore import LIBRARY_ERRORS, first_line, tensorstore
 
 __all__ = ["Address", "Archive", "Folder", "Store", "Stored", "join", "store_of"]
 

@@ -24,9 +24,9 @@ from oocdata.errors import (
     MissingKeyError,
     UnknownFormatError,
 )
-from oocdata.sources.hdf5_file import find_beside, hdf5_library, open_file
-from oocdata.sources.hdf5_links import find_dataset
-from oocdata.sources.hdf5_storage import Rules, Storage, inspect_stored, missing_error
+from oocdata.sources.hdf5.file import find_beside, hdf5_library, open_file
+from oocdata.sources.hdf5.links import find_dataset
+from oocdata.sources.hdf5.storage import Rules, Storage, inspect_stored, missing_error
 
 __all__ = ["first_places", "inspect_storage"]
 

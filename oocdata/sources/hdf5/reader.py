@@ -23,9 +23,9 @@ from oocdata.errors import (
 )
 from oocdata.sources.extents import FileStamp
 from oocdata.sources.handles import handle
-from oocdata.sources.hdf5_file import hdf5_library, open_file, readable, require_filters, said
-from oocdata.sources.hdf5_storage import Rules, raw_folder
-from oocdata.sources.hdf5_virtual import first_places, inspect_storage
+from oocdata.sources.hdf5.file import hdf5_library, open_file, readable, require_filters, said
+from oocdata.sources.hdf5.storage import Rules, raw_folder
+from oocdata.sources.hdf5.virtual import first_places, inspect_storage
 from oocdata.sources.source import Layout
 
 __all__ = ["Hdf5Reader", "ObjectReader", "delivered"]
@@ -60,7 +60,7 @@ class Hdf5Reader:
     chunk_shape : tuple of int
     rules : Rules
     kind : str
-        See `oocdata.sources.hdf5_storage.Storage`.
+        See `oocdata.sources.hdf5.storage.Storage`.
     filters : tuple of int
         Filters that the process must have.
     changing : bool

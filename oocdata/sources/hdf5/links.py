@@ -19,7 +19,7 @@ from oocdata.errors import (
     SeveralDatasetsError,
     SourceError,
 )
-from oocdata.sources.hdf5_file import find_beside, hdf5_library, open_file
+from oocdata.sources.hdf5.file import find_beside, hdf5_library, open_file
 
 __all__ = ["choose_dataset", "external_link", "find_dataset", "list_names"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from oocdata.errors import MissingKeyError, UnknownFormatError
 from oocdata.sources.source import choose_key
-from oocdata.sources.zarr_metadata import ArrayMetadata, load_json, parse_array, unreadable
-from oocdata.sources.zarr_store import Archive, Folder, Store, join
+from oocdata.sources.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
+from oocdata.sources.zarr.store import Archive, Folder, Store, join
 
 __all__ = ["find_array", "list_arrays"]
 

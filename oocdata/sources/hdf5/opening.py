@@ -23,11 +23,11 @@ from oocdata.errors import (
 )
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
-from oocdata.sources.hdf5_file import hdf5_library, open_file, readable
-from oocdata.sources.hdf5_links import choose_dataset, find_dataset, list_names
-from oocdata.sources.hdf5_reader import Hdf5Reader, ObjectReader, delivered
-from oocdata.sources.hdf5_storage import Rules, Storage, codec_name
-from oocdata.sources.hdf5_virtual import inspect_storage
+from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
+from oocdata.sources.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.sources.hdf5.reader import Hdf5Reader, ObjectReader, delivered
+from oocdata.sources.hdf5.storage import Rules, Storage, codec_name
+from oocdata.sources.hdf5.virtual import inspect_storage
 from oocdata.sources.source import Layout, Source, check_axis, check_dtype
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
