@@ -125,7 +125,8 @@ class SourceError(OocdataError, OSError):
         return f"{self.message} [{where}]" if where else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # OSError's own __reduce__ would lose the keywords when a worker process sends the error home.
+        # OSError's own __reduce__ would lose the keywords when a worker process sends the error
+        # home.
         return (_rebuild, (type(self), self.message, self.path, self.key, self.rows))
 
 

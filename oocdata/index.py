@@ -119,7 +119,8 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     if low < -length or high >= length:
         wrong = high if high >= length else low
         raise PositionError(
-            f"positions must lie within [{-length}, {length}) for a length of {length}; got {wrong}."
+            f"positions must lie within [{-length}, {length}) for a length of {length}; got "
+            f"{wrong}."
         )
     chosen = array.astype(np.int64)  # a copy: what a description holds must not change
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
@@ -161,7 +162,9 @@ def select(selection: Selection, places: Selection) -> Selection:
     range(6, 12, 2)
     """
     if not isinstance(places, range):
-        return take(selection, places)
+        chosen = take(selection, places)
+        chosen.flags.writeable = False  # it becomes part of a description
+        return chosen
     if isinstance(selection, range):
         return compose_ranges(selection, places)
     return selection[as_slice(places)]
@@ -342,12 +345,11 @@ def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[rang
         shares = [Fraction(str(size)) for size in sizes]
         if sum(shares) > 1 + Fraction(1, 10**9):
             raise ArgumentError(
-                f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of {float(sum(shares)):g}."
+                f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of "
+                f"{float(sum(shares)):g}."
             )
         ends = [min(left, round(share * left)) for share in accumulate(shares)]
-        lengths = [
-            end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)
-        ]
+        lengths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     if left < 1 or min(lengths) < 1:
         raise EmptyError(
             f"every part must hold at least one element; got {tuple(sizes)} of {length}"

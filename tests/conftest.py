@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from oocdata.frontends import originals
 from oocdata.sources import handles
 from oocdata.sources.cache import chunk_cache
 
@@ -49,6 +50,8 @@ def close_handles() -> None:
         if isinstance(one, ThreadPoolExecutor):
             one.shutdown(wait=True)
     chunk_cache().clear()
+    # An exception that is kept for TensorFlow keeps what its frames hold.
+    originals._kept.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,8 @@
 """What every dataset can do, given which rows an element is made of.
 
-A dataset is a frozen description: positions in, row numbers out (`requests`), and how the arrays that come
-back make elements (`assemble`). It never touches storage, so composing reads nothing; `read` is the one
-place where the two meet.
+A dataset is a frozen description: positions in, row numbers out (`requests`), and how the arrays
+that come back make elements (`assemble`). It never touches storage, so composing reads nothing;
+`read` is the one place where the two meet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.above import above
 from oocdata.datasets.spec import Batch, Spec, map_tree
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_positions, split_ranges
+from oocdata.index import Selection, as_count, as_positions, slice_range, split_ranges
 from oocdata.sources.buffers import empty
 from oocdata.sources.source import Source
 
@@ -165,7 +165,13 @@ class Dataset(ABC):
     def __getitem__(self, key: Any) -> Any:
         """Read one element (an int), or select without reading (a slice, int array or mask)."""
         if isinstance(key, slice):
-            return self.select(range(len(self))[key])
+            return self.select(slice_range(range(len(self)), key))
+        if isinstance(key, range) and key and min(key) >= 0 and max(key) < len(self):
+            return self.select(key)
+        if isinstance(key, bool | tuple):
+            raise ArgumentError(
+                f"an index must be an int, a slice, an int array or a bool mask; got {key!r}."
+            )
         try:
             position = operator.index(key)
         except TypeError:
@@ -175,7 +181,7 @@ class Dataset(ABC):
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:
         """Read several elements at once: what PyTorch's fetcher calls on a map-style dataset."""
-        batch = self.take(np.asarray(positions, np.int64))
+        batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
 
     def split(self, *sizes: float, gap: int = 0) -> tuple[Self, ...]:
@@ -224,7 +230,8 @@ class Dataset(ABC):
         Returns
         -------
         Dataset
-            A contiguous part, so that a shard reads its own chunks only; lengths differ by at most 1.
+            A contiguous part, so that a shard reads its own chunks only; lengths differ by at most
+            1.
 
         Examples
         --------
@@ -254,14 +261,15 @@ class Dataset(ABC):
         Parameters
         ----------
         fn : callable
-            Gets the batch: ``fn(x)``, ``fn(x, y)`` for a tuple, ``fn({…})`` for a dict. It may change
-            its arguments in place. Returns an array, a tuple or a dict.
+            Gets the batch: ``fn(x)``, ``fn(x, y)`` for a tuple, ``fn({…})`` for a dict. It may
+            change its arguments in place. Returns an array, a tuple or a dict.
         batched : bool
             False: `fn` gets one element at a time; the results are stacked.
         rng : bool
             Pass ``rng=``, a `numpy.random.Generator` that depends on (seed, epoch, step) alone.
         spec : tree of ArraySpec, optional
-            What an element looks like afterwards. Without it one element is tried when it is first needed.
+            What an element looks like afterwards. Without it one element is tried when it is first
+            needed.
 
         Examples
         --------
@@ -288,8 +296,8 @@ class Dataset(ABC):
         ----------
         batch_size : int
         shuffle : bool, "global", "block" or Order
-            False: in order. True: the best kind for this storage. "global": a true permutation of all
-            elements. "block": stored chunks in random order, mixed within a window of several.
+            False: in order. True: the best kind for this storage. "global": a true permutation of
+            all elements. "block": stored chunks in random order, mixed within a window of several.
         seed : int
             With the epoch, fixes the order and what `map` functions draw.
         drop_remainder : bool

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, as_spec, leaves, map_tree
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, align, as_spec, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import Selection
 from oocdata.sources.source import check_dtype
@@ -47,9 +47,11 @@ class Map(Dataset):
     def spec(self) -> Spec:
         """What an element looks like after the function; reads one element if it was not given."""
         if self.given is not None:
-            return as_spec(self.given)
+            return self._checked(as_spec(self.given))
         if len(self.source) == 0:
-            raise EmptyError("`spec` must be given to map an empty dataset; there is nothing to try.")
+            raise EmptyError(
+                "`spec` must be given to map an empty dataset; there is nothing to try."
+            )
         arrays = (request.read() for request in self.source.requests(np.zeros(1, np.int64)))
         batch = self._apply(self.source.assemble(arrays, Draw()), Draw(), 1)
         spec: Spec = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), batch)
@@ -57,9 +59,10 @@ class Map(Dataset):
 
     @staticmethod
     def _checked(spec: Spec) -> Spec:
-        for leaf in leaves(spec):
-            check_dtype(leaf.dtype)
-        return spec
+        checked: Spec = map_tree(
+            lambda leaf: ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("=")), spec
+        )
+        return checked
 
     @property
     def blocks(self) -> Blocks:
@@ -90,13 +93,14 @@ class Map(Dataset):
         """
         batch = self.source.assemble(arrays, draw)
         length = len(next(leaves(batch)))
-        result = self._apply(batch, draw, length)
-        self._check(result, length)
-        return result
+        if length == 0:  # nothing to call the function on
+            empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
+            return empty
+        return self._agreed(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
         if self.batched:
-            result = map_tree(np.asarray, self._call(batch, draw))
+            result = map_tree(_native, self._call(batch, draw))
             for array in leaves(result):
                 if array.ndim == 0 or len(array) != length:
                     raise MapError(
@@ -106,7 +110,7 @@ class Map(Dataset):
                     )
         else:
             singles = (map_tree(itemgetter(place), batch) for place in range(length))
-            result = self._stack([map_tree(np.asarray, self._call(one, draw)) for one in singles])
+            result = self._stack([map_tree(_native, self._call(one, draw)) for one in singles])
         checked: Batch = result
         return checked
 
@@ -116,8 +120,8 @@ class Map(Dataset):
         return tuple(result) if isinstance(result, list) else result
 
     def _stack(self, elements: list[Any]) -> Any:
-        columns = [list(leaves(element)) for element in elements]
         try:
+            columns = [list(leaves(align(element, elements[0]))) for element in elements]
             stacked = iter([np.stack(column) for column in zip(*columns, strict=True)])
         except ValueError as error:
             raise MapError(
@@ -125,21 +129,32 @@ class Map(Dataset):
             ) from error
         return map_tree(lambda _: next(stacked), elements[0])
 
-    def _check(self, result: Batch, length: int) -> None:
-        wanted = list(leaves(self.spec))
-        got = list(leaves(result))
-        same = len(wanted) == len(got) and all(
-            array.shape == (length, *leaf.shape) and array.dtype == leaf.dtype
-            for leaf, array in zip(wanted, got, strict=True)
-        )
-        if not same:
-            found = ", ".join(f"{array.shape[1:]} {array.dtype}" for array in got)
+    def _agreed(self, result: Batch) -> Batch:
+        """Return a result in the order of the spec, which names arrays by their place."""
+        found = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), result)
+        if found != self.spec:  # dicts are equal in any order
             raise MapError(
-                f"a mapped function must return what its spec says, "
-                f"{', '.join(map(str, wanted))}; {self._name} returned {found}. "
-                "Convert with `.astype(...)` in the function, or give `spec`."
+                f"a mapped function must return what its spec says, {_said(self.spec)}; "
+                f"{self._name} returned {_said(found)}. Convert with `.astype(...)` in the "
+                "function, or give `spec`."
             )
+        aligned: Batch = align(result, self.spec)
+        return aligned
 
     @property
     def _name(self) -> str:
         return repr(getattr(self.fn, "__name__", type(self.fn).__name__))
+
+
+def _native(value: Any) -> NDArray[Any]:
+    """Return an array in native byte order: TensorFlow reads any other as if it were."""
+    array = np.asarray(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _said(tree: Spec) -> str:
+    if isinstance(tree, tuple):
+        return f"({', '.join(map(_said, tree))})"
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{name!r}: {_said(part)}" for name, part in tree.items()) + "}"
+    return str(tree)

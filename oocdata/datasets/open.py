@@ -31,9 +31,9 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     ----------
     target : path, URL, object, or list of them
         ``.npy``, ``.npz`` (stored), HDF5, Zarr v2 or v3, raw binary; an ndarray, memmap,
-        ``h5py.Dataset``, ``zarr.Array``, or anything with shape, dtype and slicing; a source of your own
-        (`oocdata.Source`). A list or a glob is one array along the rows; a glob's files come in
-        natural order (``part2`` before ``part10``).
+        ``h5py.Dataset``, ``zarr.Array``, or anything with shape, dtype and slicing; a source of
+        your own (`oocdata.Source`). A list or a glob is one array along the rows; a glob's files
+        come in natural order (``part2`` before ``part10``).
     key : str, optional
         The dataset inside an HDF5 file, Zarr group or ``.npz``; not needed when there is one.
     axis : int
@@ -41,8 +41,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     dtype, shape, offset
         For raw binary: the stored dtype, the shape in C order (one entry may be -1), bytes to skip.
     missing : {"error", "fill"}
-        What to do about chunks that were never written or have been lost, which look the same: raise,
-        or deliver the fill value.
+        What to do about chunks that were never written or have been lost, which look the same:
+        raise, or deliver the fill value.
     external : bool
         Accept HDF5 data that lies in other files.
 

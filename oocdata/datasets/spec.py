@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 
-__all__ = ["ArraySpec", "Batch", "Spec", "as_spec", "leaves", "map_tree"]
+__all__ = ["ArraySpec", "Batch", "Spec", "align", "as_spec", "leaves", "map_tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,28 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
+def align(tree: Any, pattern: Any) -> Any:
+    """Return a tree with its dicts in the order of another tree's.
+
+    Raises
+    ------
+    ValueError
+        If their tuples, dicts and names differ.
+
+    Examples
+    --------
+    >>> align({"b": 2, "a": 1}, {"a": None, "b": None})
+    {'a': 1, 'b': 2}
+    """
+    if isinstance(pattern, tuple) and isinstance(tree, tuple):
+        return tuple(align(one, other) for one, other in zip(tree, pattern, strict=True))
+    if isinstance(pattern, dict) and isinstance(tree, dict) and tree.keys() == pattern.keys():
+        return {name: align(tree[name], part) for name, part in pattern.items()}
+    if isinstance(pattern, tuple | dict) or isinstance(tree, tuple | dict):
+        raise ValueError("trees differ")
+    return tree
+
+
 def leaves(tree: Any) -> Iterator[Any]:
     """Yield the leaves of a tree in order.
 
@@ -106,7 +128,8 @@ def as_spec(tree: Any) -> Spec:
             return ArraySpec(tuple(int(length) for length in value.shape), np.dtype(kind))
         except (AttributeError, TypeError) as error:
             raise ArgumentError(
-                f"`spec` must hold things with a shape and a dtype, in tuples and dicts; got {value!r}. "
+                "`spec` must hold things with a shape and a dtype, in tuples and dicts; got "
+                f"{value!r}. "
                 "Write ooc.ArraySpec((3, 4), np.dtype('f4'))."
             ) from error
 

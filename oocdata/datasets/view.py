@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -12,11 +11,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
 from oocdata.datasets.spec import ArraySpec, Batch
-from oocdata.datasets.windows import Windows, episode_runs
+from oocdata.datasets.windows import Runs, Windows, episode_runs, part_runs
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_cuts, expand_key, select, take
-from oocdata.sources.adapt import Converted, cut_source, layout_of
-from oocdata.sources.source import Source, check_dtype
+from oocdata.sources.adapt import Converted, as_dtype, cut_source, layout_of, part_starts
+from oocdata.sources.source import Source
 
 __all__ = ["View"]
 
@@ -95,7 +94,8 @@ class View(Dataset):
         if chunk <= 1 or len(self) == 0:
             return Blocks(1, 1)
         if not isinstance(self.rows, range):
-            # Neighbours of a sorted selection are mostly in one chunk; of an unsorted one they are not.
+            # Neighbours of a sorted selection are mostly in one chunk; of an unsorted one they are
+            # not.
             ascending = bool(np.all(np.diff(self.rows) > 0))
             return Blocks(chunk, chunk) if ascending else Blocks(1, 1)
         step = self.rows.step
@@ -137,7 +137,9 @@ class View(Dataset):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Read every row; ``np.asarray(view)``."""
         if copy is False:
-            raise ArgumentError("an array of a view must be a copy, because it is read; got copy=False.")
+            raise ArgumentError(
+                "an array of a view must be a copy, because it is read; got copy=False."
+            )
         view = self if dtype is None else self.astype(dtype)
         return view.take(np.arange(len(view)))
 
@@ -151,7 +153,7 @@ class View(Dataset):
         oocdata.errors.ArgumentError
             For complex to real, which would lose the imaginary part.
         """
-        wanted = check_dtype(np.dtype(dtype)).newbyteorder("=")
+        wanted = as_dtype(dtype).newbyteorder("=")
         if self.dtype.kind == "c" and wanted.kind != "c":
             raise ArgumentError(
                 f"`dtype` must be complex for complex rows; got {wanted}. Choose a part in `.map`."
@@ -185,8 +187,9 @@ class View(Dataset):
         horizon : int
             Rows from the last input to the first target.
         episodes : array_like of int, shape (n,), or "files", optional
-            Lengths of the episodes, which sum to the number of rows, or an id for each row (ids that
-            repeat only side by side); "files": each file of a list or glob is one. No window crosses.
+            Lengths of the episodes, which sum to the number of rows, or an id for each row (ids
+            that repeat only side by side); "files": each file of a list or glob is one. No window
+            crosses.
 
         Returns
         -------
@@ -230,21 +233,19 @@ class View(Dataset):
         *,
         time_axis: bool,
     ) -> Windows:
-        runs = episode_runs(self._episodes(episodes), len(self))
+        runs = self._runs(episodes)
         return Windows.of(
             self, inputs, targets, shift, dilation, horizon, runs, time_axis=time_axis
         )
 
-    def _episodes(self, episodes: ArrayLike | str | None) -> ArrayLike | None:
+    def _runs(self, episodes: ArrayLike | str | None) -> Runs:
         if not isinstance(episodes, str):
-            return episodes
+            return episode_runs(episodes, len(self))
         if episodes != "files":
             raise ArgumentError(
                 f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
             )
-        starts = np.asarray(getattr(self.source, "part_starts", (0,)), np.int64)
-        return np.searchsorted(starts, take(self.rows, np.arange(len(self))), side="right")
+        return part_runs(part_starts(self.source), self.rows)
 
     def __str__(self) -> str:
         return f"{self!r} from {layout_of(self.source).path or 'memory'}"
-

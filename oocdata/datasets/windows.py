@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
@@ -15,7 +16,7 @@ from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, select, take
 from oocdata.sources.source import Source
 
-__all__ = ["Runs", "Windows", "episode_runs"]
+__all__ = ["Runs", "Windows", "episode_runs", "part_runs"]
 
 
 class _Rows(Protocol):
@@ -59,15 +60,19 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     """
     if episodes is None:
         return Runs(np.zeros(1, np.int64), np.array([rows], np.int64))
-    given = np.asarray(episodes)
+    try:
+        given = np.asarray(episodes if np.size(episodes) else np.zeros(0, np.int64))
+    except ValueError as error:
+        raise ArgumentError(f"`episodes` must be integers in one dimension; {error}.") from error
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise ArgumentError(
             "`episodes` must be integers in one dimension, lengths or an id for each row; got "
             f"{given.dtype} of shape {given.shape}."
         )
     values = given.astype(np.int64)
-    if len(values) != rows:  # (as many lengths as rows would all be 1, where no window fits)
-        if values.sum() != rows or (values < 1).any():
+    # (As many lengths as rows would all be 1, where no window fits.)
+    if rows == 0 or len(values) != rows:
+        if values.sum() != rows or (values < 1).any() or (values > rows).any():
             raise ArgumentError(
                 f"`episodes` must be lengths that sum to the {rows} rows, or {rows} ids; got "
                 f"{len(values)} numbers with a sum of {int(values.sum())}."
@@ -76,10 +81,33 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     starts = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1))
     if len(np.unique(values[starts])) != len(starts):
         raise ArgumentError(
-            "`episodes` must keep the rows of an episode side by side; an id comes back after another "
-            "one. Give every stretch its own id."
+            "`episodes` must keep the rows of an episode side by side; an id comes back after "
+            "another one. Give every stretch its own id."
         )
     return Runs(starts, np.diff(np.append(starts, rows)))
+
+
+def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
+    """Return the runs of chosen rows that lie in one part each, e.g. in one file.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the rows come back to a part after another one.
+
+    Examples
+    --------
+    >>> part_runs((0, 10, 20), range(25, 5, -2)).lengths
+    array([3, 5, 2])
+    """
+    if not isinstance(rows, range):
+        return episode_runs(np.searchsorted(part_starts, rows, side="right"), len(rows))
+    # By bisection: ids for each of 10⁹ rows would take gigabytes.
+    ascending = rows if rows.step > 0 else rows[::-1]
+    bounds = [bisect_left(ascending, start) for start in part_starts]
+    lengths = np.diff([*bounds, len(rows)])[:: 1 if rows.step > 0 else -1]
+    lengths = lengths[lengths > 0]
+    return Runs(np.cumsum(lengths) - lengths, lengths)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -129,15 +157,14 @@ class Windows(Dataset):
             np.zeros(0, np.int64),
             range(0),
         )
-        counts = np.maximum((runs.lengths - made.span) // made.shift + 1, 0)
-        total = int(counts.sum())
-        if total == 0:
-            longest = int(runs.lengths.max(initial=0))
+        longest = int(runs.lengths.max(initial=0))
+        if made.span > longest:
             raise EmptyError(
                 f"a window must fit into the data; it spans {made.span} rows and the longest run "
                 f"has {longest}. Ask for fewer inputs or targets, or a smaller dilation or horizon."
             )
-        return replace(made, ends=np.cumsum(counts), chosen=range(total))
+        counts = np.maximum((runs.lengths - made.span) // made.shift + 1, 0)
+        return replace(made, ends=np.cumsum(counts), chosen=range(int(counts.sum())))
 
     def __repr__(self) -> str:
         return f"<Windows: {len(self)} elements of {self.inputs}+{self.targets} rows>"
@@ -171,26 +198,35 @@ class Windows(Dataset):
         step = self.shift * abs(self.chosen.step)
         length = max(1, rows.length // step)
         start = int(self._starts(np.array([self.chosen[0]]))[0])
-        left = (rows.first - start - 1) % rows.length + 1 if self.chosen.step > 0 else rows.length
+        ahead = rows.first - 1 - start if self.chosen.step > 0 else start - rows.first
+        left = ahead % rows.length + 1
         return Blocks(length, min(length, (left - 1) // step + 1))
 
     def gap_positions(self, gap: int) -> int:
         """Return the positions to drop so that `gap` rows lie between neighbours, unused."""
-        # Element b starts at row b * shift; the last element before it, a, ends at a * shift + span.
+        # Element b starts at row b * shift; the last element before it, a, ends at a * shift +
+        # span.
         step = self.shift
         if isinstance(self.chosen, range):
             step *= abs(self.chosen.step)
-        elif not np.all(np.diff(self.chosen) > 0):
-            raise ArgumentError(
-                "windows must be in ascending order to be split without sharing a row; these were "
-                "selected in another order. Split first, then select."
-            )
-        return max(0, -(-(self.span + gap) // step) - 1)
+        else:
+            steps = np.diff(self.chosen)
+            if not (np.all(steps > 0) or np.all(steps < 0)):
+                raise ArgumentError(
+                    "windows must be in ascending or descending order to be split without sharing "
+                    "a row; these were selected in another order. Split first, then select."
+                )
+        dropped = max(0, -(-(self.span + gap) // step) - 1)
+        if len(self.runs.starts) == 1:
+            return dropped
+        # Across episodes elements may lie closer than `shift`; what is dropped still keeps its
+        # rows.
+        return max(dropped, -(-gap // min(step, self.span)))
 
     def _starts(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the view's position at which each of all elements starts."""
         if len(self.ends) == 1:
-            return elements * self.shift + self.runs.starts[0]
+            return elements * self.shift + int(self.runs.starts[0])
         episode = np.searchsorted(self.ends, elements, side="right")
         before = np.concatenate(([0], self.ends[:-1]))[episode]
         return self.runs.starts[episode] + (elements - before) * self.shift

@@ -97,7 +97,8 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     members = list(leaves(parts))
     if not members or not all(isinstance(member, Dataset) for member in members):
         raise ArgumentError(
-            f"`zip` must get datasets, or one dict of them; got {datasets!r}. Open arrays with ooc.open."
+            f"`zip` must get datasets, or one dict of them; got {datasets!r}. Open arrays with "
+            "ooc.open."
         )
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:

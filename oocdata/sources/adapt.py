@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from oocdata.errors import ArgumentError
 from oocdata.index import Cut, as_slice, cut_shape
 from oocdata.sources.source import (
     ConvertingSource,
@@ -16,9 +17,10 @@ from oocdata.sources.source import (
     DescribedSource,
     Layout,
     Source,
+    check_dtype,
 )
 
-__all__ = ["Converted", "CutRows", "cut_source", "layout_of"]
+__all__ = ["Converted", "CutRows", "as_dtype", "cut_source", "layout_of", "part_starts"]
 
 _SCRATCH_BYTES = 1 << 20
 
@@ -47,6 +49,34 @@ def layout_of(source: Source) -> Layout:
     )
 
 
+def as_dtype(given: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype that batches can hold, from what a caller gave.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If NumPy knows no such dtype.
+    oocdata.errors.UnsupportedDtypeError
+        If batches can't hold it.
+
+    Examples
+    --------
+    >>> as_dtype("f4")
+    dtype('float32')
+    """
+    try:
+        dtype = np.dtype(given)
+    except TypeError as error:
+        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
+    return check_dtype(dtype)
+
+
+def part_starts(source: Source) -> tuple[int, ...]:
+    """Return the first row of each file that a source is made of; ``(0,)`` for one."""
+    starts: tuple[int, ...] = getattr(source, "part_starts", (0,))
+    return starts
+
+
 class _Wrapper:
     """What a source in front of another one passes on."""
 
@@ -57,6 +87,11 @@ class _Wrapper:
     def chunk_rows(self) -> int:
         """Rows stored and decoded together."""
         return self.source.chunk_rows
+
+    @property
+    def part_starts(self) -> tuple[int, ...]:
+        """The first row of each file of several."""
+        return part_starts(self.source)
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
@@ -109,7 +144,7 @@ class Converted(_Wrapper):
 
     def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]`` in this dtype."""
-        if isinstance(self.source, ConvertingSource):
+        if isinstance(self.source, ConvertingSource) and self.source.converts:
             self.source.read_into(rows, out)
             return
         for part, whole in _through_scratch(self.source, rows):
@@ -125,4 +160,3 @@ def _through_scratch(source: Source, rows: NDArray[np.int64]) -> Any:
         some = rows[start : start + count]
         source.read_into(some, scratch[: len(some)])
         yield slice(start, start + len(some)), scratch[: len(some)]
-

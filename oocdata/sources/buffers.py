@@ -2,8 +2,8 @@
 
 Fresh memory is the largest cost of a batch: the allocator gives megabytes back to the kernel, and
 every page of the next batch faults again. Here a batch is an array whose base object returns
-its block to a pool in its finaliser, so a block is reused only when no array, tensor or list can see
-it any more. TensorFlow aliases a NumPy array without a copy when its data is 64-byte aligned
+its block to a pool in its finaliser, so a block is reused only when no array, tensor or list can
+see it any more. TensorFlow aliases a NumPy array without a copy when its data is 64-byte aligned
 (``EIGEN_MAX_ALIGN_BYTES``) and holds a reference for as long as it does.
 """
 
@@ -12,7 +12,8 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections import defaultdict
+from collections import OrderedDict
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -34,12 +35,12 @@ class _Block:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.mapping = mmap.mmap(-1, nbytes)
+        # Private: Python's default is shared, and after a fork a child would write into our
+        # batches.
+        self.mapping = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if nbytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
+            with suppress(OSError):  # a kernel built without huge pages: small ones serve
                 self.mapping.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:  # a kernel built without huge pages: small ones serve
-                pass
         self.address = np.frombuffer(self.mapping, np.uint8).ctypes.data
 
 
@@ -88,7 +89,8 @@ class Pool:
         self.idle_bytes = idle_bytes
         # Re-entrant: the garbage collector may run a lease's finaliser while this thread holds it.
         self._lock = threading.RLock()
-        self._idle: defaultdict[int, list[_Block]] = defaultdict(list)
+        # By size, the size asked for last at the end; no key is ever removed, for the same reason.
+        self._idle: OrderedDict[int, list[_Block]] = OrderedDict()
         self._idle_now = 0
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -112,17 +114,23 @@ class Pool:
         # Whole pages, so that the short last batch of an epoch finds a block of its own size class.
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
-            blocks = self._idle[size]
+            blocks = self._idle.setdefault(size, [])
+            self._idle.move_to_end(size)
             block = blocks.pop() if blocks else None
             if block is not None:
                 self._idle_now -= size
         return np.asarray(_Lease(self, block or _Block(size), shape, kind))
 
     def _give_back(self, block: _Block) -> None:
+        if block.nbytes > self.idle_bytes:
+            return
         with self._lock:
-            if self._idle_now + block.nbytes <= self.idle_bytes:
-                self._idle[block.nbytes].append(block)
-                self._idle_now += block.nbytes
+            self._idle.setdefault(block.nbytes, []).append(block)
+            self._idle_now += block.nbytes
+            # Sizes that went out of use make room for those in use.
+            for blocks in list(self._idle.values()):
+                while blocks and self._idle_now > self.idle_bytes:
+                    self._idle_now -= blocks.pop().nbytes
 
 
 def is_leased(array: NDArray[Any]) -> bool:

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ class ChunkCache:
 
     Examples
     --------
+    >>> import numpy as np
     >>> cache = ChunkCache(budget=100)
     >>> cache.get("a", 80, lambda: np.zeros(10)).shape
     (10,)
@@ -40,9 +40,7 @@ class ChunkCache:
         self._lock = threading.Lock()
         self._chunks: OrderedDict[Hashable, tuple[int, Future[NDArray[Any]]]] = OrderedDict()
 
-    def get(
-        self, key: Hashable, nbytes: int, decode: Callable[[], NDArray[Any]]
-    ) -> NDArray[Any]:
+    def get(self, key: Hashable, nbytes: int, decode: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """Return the array of `key`, decoding it if no one has; the array must not be written.
 
         Parameters
@@ -63,7 +61,10 @@ class ChunkCache:
                 future: Future[NDArray[Any]] = Future()
                 self._chunks[key] = (nbytes, future)
                 self.nbytes += nbytes
-                self._trim()
+                # What can't be kept must not push out what can.
+                while self.nbytes > self.budget:
+                    _, (dropped, _) = self._chunks.popitem(last=nbytes > self.budget)
+                    self.nbytes -= dropped
         if found is not None:
             return found[1].result()
         try:
@@ -84,11 +85,6 @@ class ChunkCache:
         with self._lock:
             self._chunks.clear()
             self.nbytes = 0
-
-    def _trim(self) -> None:
-        while self.nbytes > self.budget and self._chunks:
-            _, (nbytes, _) = self._chunks.popitem(last=False)
-            self.nbytes -= nbytes
 
 
 _cache = ChunkCache(256 << 20)

@@ -1,10 +1,10 @@
 """The chunks engine: rows packed in chunks that are read or decoded together.
 
 A format gives this engine one thing: an array as it lies in storage that can be read by boxes (an
-h5py dataset, a Zarr array, any object that slices). The engine turns a batch of rows into the fewest
-boxes, one for each run of rows in a chunk, reads each box once for the batch and copies the rows to their
-places. Decoded chunks stay in a cache with a byte budget, because the next frame, the next batch of a
-block shuffle and the target of a window lie in the same chunk.
+h5py dataset, a Zarr array, any object that slices). The engine turns a batch of rows into the
+fewest boxes, one for each run of rows in a chunk, reads each box once for the batch and copies the
+rows to their places. Decoded chunks stay in a cache with a byte budget, because the next frame, the
+next batch of a block shuffle and the target of a window lie in the same chunk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["BoxReader", "Chunks"]
+
+_Task: TypeAlias = tuple[tuple[slice, ...], bool, NDArray[np.int64], NDArray[np.int64]]
+"""(box, whole chunk?, rows within the box, places in the batch)"""
 
 
 class BoxReader(Protocol):
@@ -131,7 +134,7 @@ class Chunks:
         order = np.argsort(rows, kind="stable")
         tasks = list(self._tasks(rows[order], order))
 
-        def work(task: tuple[tuple[slice, ...], bool, NDArray[np.int64], NDArray[np.int64]]) -> None:
+        def work(task: _Task) -> None:
             box, whole, inside, places = task
             out[places] = self._rows(box, whole)[inside]
 
@@ -148,9 +151,7 @@ class Chunks:
 
         return ThreadPoolExecutor(self.reader.threads, "oocdata-boxes")
 
-    def _tasks(
-        self, rows: NDArray[np.int64], places: NDArray[np.int64]
-    ) -> Iterator[tuple[tuple[slice, ...], bool, NDArray[np.int64], NDArray[np.int64]]]:
+    def _tasks(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> Iterator[_Task]:
         """Yield (box, whole chunk?, rows within the box, places in the batch) for sorted rows."""
         step = self.chunk_rows
         total = self.reader.shape[self.axis]
@@ -180,7 +181,8 @@ class Chunks:
             read = chunk_cache().get(key, nbytes, lambda: self.reader.read_box(box))
         else:
             read = self.reader.read_box(box)
-        rows: NDArray[Any] = np.moveaxis(read, self.axis, 0)[(slice(None), *map(_within, self.cuts))]
+        within = (slice(None), *map(_within, self.cuts))
+        rows: NDArray[Any] = np.moveaxis(read, self.axis, 0)[within]
         return rows
 
 

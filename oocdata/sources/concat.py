@@ -103,8 +103,9 @@ def concatenate(parts: Sequence[Source]) -> Source:
                 "Open them one by one and use `.astype`, or leave that file out.",
                 path=layout_of(part).path,
             )
+    flat = [one for part in parts for one in (part.parts if isinstance(part, Concat) else (part,))]
     # A part without rows owns nothing, and would share its start with the next.
-    filled = tuple(part for part in parts if part.shape[0]) or (first,)
+    filled = tuple(part for part in flat if part.shape[0]) or (first,)
     lengths = [part.shape[0] for part in filled]
     starts = tuple(int(end - n) for end, n in zip(np.cumsum(lengths), lengths, strict=True))
     return Concat(filled, starts)

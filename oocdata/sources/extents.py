@@ -1,13 +1,13 @@
 """The extents engine: rows at known byte offsets of one file.
 
-``.npy``, raw binary, stored ``.npz`` members and contiguous HDF5 are all the same thing: an offset, a
-dtype and a stride for each axis. Fortran order, another row axis and cuts of the element axes only
-change those integers, so one engine reads them all.
+``.npy``, raw binary, stored ``.npz`` members and contiguous HDF5 are all the same thing: an offset,
+a dtype and a stride for each axis. Fortran order, another row axis and cuts of the element axes
+only change those integers, so one engine reads them all.
 
 A row is decomposed into *pieces*, the runs of bytes that lie together; a batch is then a list of
-(offset, length) requests, with neighbours joined into one. Reading is by ``preadv``, straight into the
-batch: the GIL is released, no page is mapped (resident memory stays flat), and a file that is cut
-short gives a short read, never SIGBUS.
+(offset, length) requests, with neighbours joined into one. Reading is by ``preadv``, straight into
+the batch: the GIL is released, no page is mapped (resident memory stays flat), and a file that is
+cut short gives a short read, never SIGBUS.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class FileStamp:
     path : str
         Absolute.
     nbytes : int
-    modified : int
-        Nanoseconds since the epoch.
+    modified : int or None
+        Nanoseconds since the epoch; None where whoever opened it may also write to it.
     """
 
     path: str
     nbytes: int
-    modified: int
+    modified: int | None
 
     @classmethod
     def of(cls, path: str) -> FileStamp:
@@ -59,8 +59,32 @@ class FileStamp:
         return cls(os.path.abspath(path), status.st_size, status.st_mtime_ns)
 
     def descriptor(self) -> Descriptor:
-        """Return this process's open descriptor."""
-        return handle(self, lambda: Descriptor(self.path))
+        """Return this process's open descriptor.
+
+        Raises
+        ------
+        oocdata.errors.MissingFileError, oocdata.errors.SourceError
+            If the file is gone, or is no longer what it was.
+        """
+        return handle(self, self._open)
+
+    def _open(self) -> Descriptor:
+        opened = Descriptor(self.path)
+        status = os.fstat(opened.number)
+        if status.st_size < self.nbytes:
+            raise TruncatedFileError(
+                f"the file must hold {self.nbytes} bytes, as when it was opened; it ends at "
+                f"{status.st_size}. It was cut short.",
+                path=self.path,
+            )
+        # Another file at the same path may have another shape or dtype: its bytes mean something
+        # else.
+        if self.modified not in (None, status.st_mtime_ns):
+            raise SourceError(
+                "the file must be as it was when it was opened; it has changed. Open it again.",
+                path=self.path,
+            )
+        return opened
 
 
 def contiguous_strides(
@@ -177,7 +201,10 @@ class Extents:
         memory = out.view(np.uint8).data
         number = self.file.descriptor()
         requests = zip(
-            starts[firsts].tolist(), (firsts * pieces.nbytes).tolist(), lengths.tolist(), strict=True
+            starts[firsts].tolist(),
+            (firsts * pieces.nbytes).tolist(),
+            lengths.tolist(),
+            strict=True,
         )
         for offset, place, length in requests:
             done = 0
@@ -199,9 +226,7 @@ class Extents:
                     )
                 done += got
 
-    def _error(
-        self, kind: type[SourceError], message: str, rows: NDArray[np.int64]
-    ) -> SourceError:
+    def _error(self, kind: type[SourceError], message: str, rows: NDArray[np.int64]) -> SourceError:
         return kind(message, path=self.file.path, key=self.described.key, rows=rows.tolist())
 
 
@@ -250,8 +275,8 @@ def _pieces(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> 
     if span <= _SPARSE * nbytes:
         # The row with its holes and its own strides (cuts, steps, flips): one request.
         return _Pieces(False, np.array([low]), span, span, shape, strides, -low)
-    # Far apart: the axes that are dense in storage, innermost first, make a piece; the others, places.
-    # By stride, not by axis: a Fortran row has its dense axis first.
+    # Far apart: the axes that are dense in storage, innermost first, make a piece; the others,
+    # places. By stride, not by axis: a Fortran row has its dense axis first.
     inner = sorted(range(len(shape)), key=lambda axis: abs(strides[axis]))
     piece, dense = itemsize, 0
     for axis in inner:

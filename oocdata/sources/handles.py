@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from oocdata.errors import MissingFileError
+from oocdata.errors import MissingFileError, SourceError
 
 __all__ = ["Descriptor", "descriptor", "handle"]
 
@@ -69,6 +69,8 @@ class Descriptor:
                 "the file must exist when it is read; it is gone. Was it moved after `open`?",
                 path=path,
             ) from error
+        except OSError as error:
+            raise SourceError(f"the file must be readable; {error}.", path=path) from error
 
     def __del__(self) -> None:
         if self.number >= 0:

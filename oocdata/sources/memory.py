@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import SourceError, UnknownFormatError
+from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.index import Cut, as_slice
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents, FileStamp
 from oocdata.sources.source import Layout, Source, check_axis, check_dtype
 
 __all__ = ["Memory", "open_array", "open_object"]
+
+_SCRATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,13 @@ class Memory:
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
         return Layout(
-            "array in memory", None, None, "contiguous", "none", None, "each row copied into the batch"
+            "array in memory",
+            None,
+            None,
+            "contiguous",
+            "none",
+            None,
+            "each row copied into the batch",
         )
 
     def cut(self, cuts: tuple[Cut, ...]) -> Source:
@@ -60,14 +68,18 @@ class Memory:
         row_bytes = prod(self.shape[1:]) * array.itemsize
         if row_bytes == 0 or len(rows) == 0:
             return
-        if array.flags.c_contiguous and array.dtype == out.dtype and array.dtype.isnative:
-            # np.take copies the whole of an array that is not contiguous, aligned and native; rows as
-            # opaque items are always aligned. mode="clip" writes to `out` without a buffer.
+        alike = array.dtype == out.dtype and array.dtype.isnative and out.flags.writeable
+        if alike and array.flags.c_contiguous and out.flags.c_contiguous:
+            # np.take copies the whole of an array that is not contiguous, aligned and native; rows
+            # as opaque items are always aligned. mode="clip" writes to `out` without a buffer.
             items = np.ndarray((len(array),), f"V{row_bytes}", array)
             np.take(items, rows, out=np.ndarray((len(rows),), f"V{row_bytes}", out), mode="clip")
             return
-        for place, row in enumerate(rows.tolist()):
-            out[place] = array[row]
+        # Arrays, never single numbers, which NumPy converts by other rules. In blocks that stay in
+        # cache.
+        count = max(1, _SCRATCH_BYTES // row_bytes)
+        for start in range(0, len(rows), count):
+            out[start : start + count] = array[rows[start : start + count]]
 
 
 def open_array(array: NDArray[Any], *, axis: int = 0) -> Source:
@@ -78,6 +90,11 @@ def open_array(array: NDArray[Any], *, axis: int = 0) -> Source:
     oocdata.errors.UnsupportedDtypeError
         If batches can't hold its dtype.
     """
+    if isinstance(array, np.ma.MaskedArray):
+        raise UnsupportedDtypeError(
+            "an array must not be masked, because batches have no mask; got a masked array. "
+            "Say what stands for the missing: array.filled(0)."
+        )
     stored = check_dtype(array.dtype)
     row_axis = check_axis(axis, array.ndim)
     if isinstance(array, np.memmap):
@@ -98,7 +115,12 @@ def _extents_of(array: np.memmap[Any, Any], stored: np.dtype[Any]) -> Extents | 
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     if not -root.offset <= start <= root.nbytes:
         return None
-    stamp = FileStamp.of(str(root.filename))
+    try:
+        stamp = FileStamp.of(str(root.filename))
+    except FileNotFoundError:  # deleted, but still mapped
+        return None
+    if root.mode != "r":
+        stamp = replace(stamp, modified=None)
     layout = Layout(
         format="numpy.memmap",
         path=stamp.path,
@@ -142,17 +164,23 @@ class ObjectReader:
     def read_box(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the elements of a box."""
         try:
-            read = np.asarray(self.target[box])
+            found = self.target[box]
+            read = np.asarray(found)
         except Exception as error:  # whatever a foreign object raises, its rows must be named
             raise SourceError(
                 f"{type(self.target).__name__} must give {_said(box)}; it raised "
                 f"{type(error).__name__}: {error}."
             ) from error
         shape = tuple(part.stop - part.start for part in box)
-        if read.shape != shape:
+        if read.shape != shape or read.dtype.newbyteorder("=") != self.dtype:
             raise SourceError(
-                f"{type(self.target).__name__} must give an array of shape {shape} for {_said(box)}; "
-                f"got {read.shape}."
+                f"{type(self.target).__name__} must give {self.dtype} of shape {shape} for "
+                f"{_said(box)}; got {read.dtype} of shape {read.shape}."
+            )
+        if np.ma.is_masked(found):
+            raise SourceError(
+                f"{type(self.target).__name__} must give numbers for {_said(box)}; some are "
+                "masked, and batches have no mask. Fill them first, or turn masking off."
             )
         return read
 
@@ -186,5 +214,11 @@ def open_object(target: Any, *, axis: int = 0) -> Chunks:
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
             f"{type(target).__name__}."
         )
-    check_dtype(np.dtype(target.dtype))
+    try:
+        dtype = np.dtype(target.dtype)
+    except TypeError as error:
+        raise UnsupportedDtypeError(
+            f"`target` must have a NumPy dtype; got {target.dtype!r}."
+        ) from error
+    check_dtype(dtype)
     return Chunks.of(ObjectReader(target), check_axis(axis, len(target.shape)))

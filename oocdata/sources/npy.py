@@ -1,12 +1,14 @@
 """``.npy``, raw binary and ``.npz`` members: a header, then rows at known offsets.
 
 The ``.npy`` format is NumPy's (``numpy.lib.format``, NEP 1): magic, version, header length, a
-header of shape, dtype and order, then the elements. A stored (not deflated) member of an ``.npz`` is the
-same bytes inside a ZIP archive (APPNOTE 4.3.7: 30 bytes of local header, the name, an extra field).
+header of shape, dtype and order, then the elements. A stored (not deflated) member of an ``.npz``
+is the same bytes inside a ZIP archive (APPNOTE 4.3.7: 30 bytes of local header, the name, an extra
+field).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod
 from typing import IO, TYPE_CHECKING, Any
@@ -18,14 +20,12 @@ from numpy.typing import DTypeLike
 from oocdata.errors import (
     ArgumentError,
     CompressedMemberError,
-    MissingKeyError,
-    SeveralDatasetsError,
     TrailingBytesError,
     TruncatedFileError,
     UnknownFormatError,
-    UnsupportedDtypeError,
 )
 from oocdata.index import as_count
+from oocdata.sources.adapt import as_dtype
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
 from oocdata.sources.source import Layout, check_axis, check_dtype, choose_key
 
@@ -99,11 +99,21 @@ def open_raw(
         If dtype, shape and offset do not account for the file to the byte.
     """
     stamp = FileStamp.of(path)
-    stored = check_dtype(np.dtype(dtype), path)
+    stored = as_dtype(dtype)
     start = as_count("offset", offset, at_least=0)
-    lengths = [int(length) for length in shape]
+    if start > stamp.nbytes:
+        raise TruncatedFileError(
+            f"`offset` must lie within the {stamp.nbytes} bytes of the file; got {start}.",
+            path=path,
+        )
+    try:
+        lengths = [operator.index(length) for length in shape]
+    except TypeError:
+        lengths = [-2]
     if lengths.count(-1) > 1 or any(length < -1 for length in lengths):
-        raise ArgumentError(f"`shape` must have at most one -1; got {tuple(shape)}.")
+        raise ArgumentError(
+            f"`shape` must be whole numbers from 0, at most one of them -1; got {shape!r}."
+        )
     if -1 in lengths:
         known = prod(length for length in lengths if length != -1) * stored.itemsize
         lengths[lengths.index(-1)] = max(stamp.nbytes - start, 0) // known if known else 0
@@ -154,8 +164,9 @@ def open_npz(path: str, key: str | None = None, *, axis: int = 0) -> Extents:
                 "an .npz member must start with a ZIP local header.", path=path, key=name
             )
         # The local extra field may differ from the central one (NumPy pads it): read it here.
-        name_length, extra_length = int.from_bytes(local[26:28], "little"), int.from_bytes(
-            local[28:30], "little"
+        name_length, extra_length = (
+            int.from_bytes(local[26:28], "little"),
+            int.from_bytes(local[28:30], "little"),
         )
         start = member.header_offset + 30 + name_length + extra_length
         file.seek(start)
@@ -190,7 +201,10 @@ def _read_header(
             else npy_format.read_array_header_2_0
         )
         shape, fortran, dtype = read(file)
-    except ValueError as error:
+        if any(length < 0 for length in shape):
+            raise ValueError(f"its shape is {shape}")
+    # What a damaged header raises is anything: it is parsed as Python, by several of its modules.
+    except Exception as error:
         raise UnknownFormatError(
             f"the .npy header must be readable; {error}.", path=path, key=key
         ) from error
@@ -213,7 +227,8 @@ def _extents(
     promise = f"{needed} bytes of elements (shape {shape}, {stored.str})"
     if held < needed:
         raise TruncatedFileError(
-            f"the file must hold {promise}; got {held}. It was cut short, or its writer is not done.",
+            f"the file must hold {promise}; got {held}. It was cut short, or its writer is not "
+            "done.",
             path=stamp.path,
             key=key,
         )

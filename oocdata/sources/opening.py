@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from oocdata.errors import ArgumentError, MissingFileError, UnknownFormatError
+from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.sources import memory, npy
 from oocdata.sources.concat import concatenate
-from oocdata.sources.source import Source, check_axis
+from oocdata.sources.source import Source, check_axis, check_dtype
 
 __all__ = ["Format", "Missing", "format_of", "list_datasets", "open_source"]
 
@@ -50,11 +50,16 @@ def open_source(
     if isinstance(target, str | os.PathLike):
         path = os.path.expanduser(os.fspath(target))
         if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
-            found = sorted(glob.glob(path), key=_natural)
+            found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
             if not found:
                 raise MissingFileError("a glob must match at least one file; got none.", path=path)
             return open_source(found, key, **options)
-        return _open_path(path, key, options)
+        try:
+            return _open_path(path, key, options)
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError(f"the file must be readable; {error}.", path=path) from error
     if dtype is not None or shape is not None or offset:
         raise ArgumentError(
             "`dtype`, `shape` and `offset` must be given for raw binary files only; got "
@@ -65,25 +70,32 @@ def open_source(
 
 def _natural(path: str) -> list[tuple[int, int | str]]:
     """Sort key by which part 2 comes before part 10: files of a time series stay in order."""
-    return [(0, int(run)) if run.isdigit() else (1, run) for run in re.split(r"(\d+)", path) if run]
+    runs = [run for run in re.split(r"(\d+)", path) if run]
+    return [(0, int(run)) if run.isdecimal() else (1, run) for run in runs]
 
 
 def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
     axis, missing, external = options["axis"], options["missing"], options["external"]
     dtype, shape, offset = options["dtype"], options["shape"], options["offset"]
     if dtype is not None and shape is not None:
+        if key is not None:
+            raise ArgumentError(
+                f"`key` must be None for raw binary, which has no names; got {key!r}."
+            )
         if not os.path.isfile(path):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
         return npy.open_raw(path, dtype=dtype, shape=shape, offset=offset, axis=axis)
     kind = format_of(path)
     if dtype is not None or shape is not None or offset:
         raise ArgumentError(
-            "`dtype`, `shape` and `offset` must be given for raw binary files only, dtype and shape "
-            f"together; '{path}' is {kind}. Use `.astype` to convert."
+            "`dtype`, `shape` and `offset` must be given for raw binary files only, dtype and "
+            f"shape together; '{path}' is {kind}. Use `.astype` to convert."
         )
     if kind == "npy":
         if key is not None:
-            raise ArgumentError(f"`key` must be None for a .npy, which holds one array; got {key!r}.")
+            raise ArgumentError(
+                f"`key` must be None for a .npy, which holds one array; got {key!r}."
+            )
         return npy.open_npy(path, axis=axis)
     if kind == "npz":
         return npy.open_npz(path, key, axis=axis)
@@ -122,7 +134,7 @@ def format_of(path: str) -> Format:
         head = file.read(8)
         if head.startswith(_NUMPY_MAGIC):
             return "npy"
-        if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
+        if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
             return "zarr" if _is_zarr_archive(path) else "npz"
         # HDF5 file format specification, section II.A: at 0, or after a user block of 512·2ⁿ.
         place, nbytes = 0, os.path.getsize(path)
@@ -182,13 +194,21 @@ def _open_object(
 ) -> Source:
     if key is not None:
         raise ArgumentError(
-            f"`key` must be None for an object; got {key!r}. Pass the dataset itself: file[{key!r}]."
+            f"`key` must be None for an object; got {key!r}. Pass the dataset itself: "
+            f"file[{key!r}]."
         )
     if isinstance(target, np.ndarray):
         return memory.open_array(target, axis=axis)
     if isinstance(target, Source):
         if check_axis(axis, len(target.shape)) != 0:
-            raise ArgumentError(f"`axis` must be 0 for a source, whose rows come first; got {axis}.")
+            raise ArgumentError(
+                f"`axis` must be 0 for a source, whose rows come first; got {axis}."
+            )
+        if not check_dtype(target.dtype).isnative:
+            raise ArgumentError(
+                f"a source must deliver native byte order; {type(target).__name__} has "
+                f"{target.dtype.str}."
+            )
         return target
     # By name: whoever holds such an object has imported its library, nobody else should have to.
     library = type(target).__module__.partition(".")[0]

@@ -1,0 +1,273 @@
+"""Views against the arrays that they are views of."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.datasets.dataset import Blocks, Draw
+from oocdata.errors import ArgumentError, EmptyError, PositionError, UnsupportedDtypeError
+from oocdata.testing import RecordingSource, sample_array
+
+ARRAY = sample_array((20, 4, 6))
+
+
+@pytest.fixture
+def view() -> ooc.View:
+    return ooc.open(ARRAY)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        7,
+        -1,
+        np.int8(3),
+        np.uint64(3),
+        np.array(3),
+        (3,),
+        (3, ...),
+        (3, 1),
+        (3, slice(1, 3), -1),
+        (-20, ..., 0),
+        (0, 0, 0),
+    ],
+    ids=repr,
+)
+def test_one_row(view: ooc.View, key: Any):
+    got = view[key]
+    assert_array_equal(got, ARRAY[key])
+    assert got.shape == ARRAY[key].shape
+    assert got.dtype == ARRAY.dtype
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        slice(3, 7),
+        slice(None, None, -3),
+        slice(50, 70),
+        slice(-5, None),
+        slice(10**30),
+        slice(np.int64(2), np.uint8(9)),
+        [0, 5, 5, -1],
+        np.array([3, 1], np.uint8),
+        np.arange(20) % 3 == 0,
+        np.zeros(20, bool),
+        [True] * 20,
+        [],
+        ...,
+        (),
+        (slice(2, 4), 1),
+        ([3, 4], slice(None), slice(None, None, -2)),
+        (..., 2),
+        (slice(None), slice(1, 1)),
+        range(3, 9, 2),
+    ],
+    ids=repr,
+)
+def test_selections(key: Any):
+    source = RecordingSource(ARRAY)
+    view = ooc.open(source)[key]
+    expected = ARRAY[np.arange(0)] if isinstance(key, list) and not key else ARRAY[key]
+    assert isinstance(view, ooc.View)
+    assert source.reads == []
+    assert view.shape == expected.shape
+    assert view.ndim == expected.ndim
+    assert view.nbytes == expected.nbytes
+    assert len(view) == len(expected)
+    assert_array_equal(np.asarray(view), expected)
+
+
+@pytest.mark.parametrize("key", [20, -21, 10**30, np.uint64(2**63), (0, 4), (0, 0, -7)], ids=repr)
+def test_places_that_do_not_exist(view: ooc.View, key: Any):
+    with pytest.raises(PositionError, match="within"):
+        view[key]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        True,
+        np.True_,
+        None,
+        1.0,
+        "a",
+        [0.5],
+        [[1]],
+        [True] * 19,
+        np.zeros((20, 4), bool),
+        (0, 0, 0, 0),
+        (slice(None), [0, 1]),
+        (0, None),
+        slice(None, None, 0),
+        slice(0.5, 3),
+        slice("a"),
+        (slice(None), slice(None, None, 0)),
+        (..., ...),
+        ([[0]],),
+        {1},
+    ],
+    ids=repr,
+)
+def test_indices_of_no_use(view: ooc.View, key: Any):
+    with pytest.raises(ArgumentError, match="must"):
+        view[key]
+
+
+def test_iteration_ends(view: ooc.View):
+    assert_array_equal(np.stack(list(view)), ARRAY)
+    assert list(view[:0]) == []
+
+
+def test_a_selection_is_not_the_users_array(view: ooc.View):
+    rows = np.array([1, 2, 3])
+    chosen = view[rows]
+    rows[:] = 10**9
+    assert_array_equal(np.asarray(chosen), ARRAY[[1, 2, 3]])
+    mine = chosen[::-1]
+    assert_array_equal(np.asarray(mine), ARRAY[[3, 2, 1]])
+    assert not mine.rows.flags.writeable
+
+
+def test_regular_selections_stay_ranges(view: ooc.View):
+    assert view[::2][::-1][1:4].rows == range(16, 10, -2)
+    assert view[range(0, 20, 2)].rows == range(0, 20, 2)
+
+
+def test_take_owns_its_memory(view: ooc.View):
+    first = view.take([1, 2])
+    first[...] = -1
+    assert_array_equal(view.take([1, 2]), ARRAY[[1, 2]])
+    assert view.take([]).shape == (0, 4, 6)
+    assert view.take(np.arange(20) > 17).shape == (2, 4, 6)
+
+
+def test_asarray(view: ooc.View):
+    assert_array_equal(np.asarray(view[::-1, 0], "f8"), ARRAY[::-1, 0].astype("f8"))
+    assert np.asarray(view, "i2").dtype == np.dtype("i2")
+    assert np.array(view, copy=True).flags.writeable
+    assert np.asarray(view[:0]).shape == (0, 4, 6)
+    with pytest.raises(ArgumentError, match="must be a copy"):
+        np.asarray(view, copy=False)
+    assert np.mean(view) == ARRAY.mean()
+
+
+def test_what_torch_calls(view: ooc.View):
+    items = view.__getitems__([3, 0, 3])
+    assert isinstance(items, list)
+    assert_array_equal(np.stack(items), ARRAY[[3, 0, 3]])
+    assert view.__getitems__([]) == []
+    with pytest.raises(ArgumentError):
+        view.__getitems__([0.5])
+
+
+def test_dtypes(view: ooc.View):
+    assert view.astype("f4") is view
+    assert view.astype(">f8").dtype == np.dtype("f8")
+    assert view.astype(">f8").dtype.isnative
+    assert_array_equal(np.asarray(view.astype("u1").astype("f8")), ARRAY.astype("u1").astype("f8"))
+    assert_array_equal(
+        view[:, 1].astype("i8")[::2, ::-1].take([3]), ARRAY[[6], 1, ::-1].astype("i8")
+    )
+    with pytest.raises(ArgumentError, match="must be complex"):
+        ooc.open(np.zeros(3, "c8")).astype("f4")
+    for wrong in ("U3", object, "M8[s]", np.longdouble):
+        with pytest.raises(UnsupportedDtypeError):
+            view.astype(wrong)
+    with pytest.raises(ArgumentError, match="`dtype` must"):
+        view.astype("nonsense")
+
+
+@given(st.data())
+def test_blocks_count_the_positions_of_a_chunk(data: st.DataObject):
+    chunk = data.draw(st.integers(1, 12))
+    total = data.draw(st.integers(1, 60))
+    start = data.draw(st.integers(0, total))
+    stop = data.draw(st.integers(start, total))
+    step = data.draw(st.sampled_from([1, -1]))
+    view = ooc.open(RecordingSource(sample_array((total, 1)), chunk))[start:stop][::step]
+    chunks = [row // chunk for row in view.rows]
+    first, length = view.blocks.first, view.blocks.length
+    assert 1 <= first <= length
+    if not chunks:
+        return
+    assert length == chunk
+    borders = [i for i in range(1, len(chunks)) if chunks[i] != chunks[i - 1]]
+    assert borders == list(range(first, len(chunks), length))
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 60), st.integers(0, 59), st.sampled_from([2, 3, 7, -2, -5])
+)
+def test_blocks_with_a_step_are_never_nonsense(chunk: int, total: int, start: int, step: int):
+    view = ooc.open(RecordingSource(sample_array((total, 1)), chunk))[start::step]
+    assert 1 <= view.blocks.first <= view.blocks.length <= chunk
+    if len(view) and chunk % step == 0:
+        chunks = [row // chunk for row in view.rows]
+        borders = [i for i in range(1, len(chunks)) if chunks[i] != chunks[i - 1]]
+        assert borders == list(range(view.blocks.first, len(chunks), view.blocks.length))
+
+
+def test_rows_that_are_addressable_make_no_blocks(view: ooc.View):
+    assert view.blocks == view[::3].blocks == view[[1, 5]].blocks == Blocks(1, 1)
+
+
+def test_split_and_shard(view: ooc.View):
+    parts = view.split(0.6, 0.2, 0.2)
+    assert [part.rows for part in parts] == [range(12), range(12, 16), range(16, 20)]
+    assert [part.rows for part in view.split(3, 4, gap=2)] == [range(3), range(5, 9)]
+    shards = [view.shard(3, i) for i in range(3)]
+    assert_array_equal(np.concatenate([np.asarray(one) for one in shards]), ARRAY)
+    assert len(view.shard(20, 19)) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "said"),
+    [
+        (lambda v: v.split(), ArgumentError, "at least one"),
+        (lambda v: v.split(0.5, 0.6), ArgumentError, "sum to at most 1"),
+        (lambda v: v.split(15, 6), ArgumentError, "sum to at most 20"),
+        (lambda v: v.split(0.5, 0.5, gap=-1), ArgumentError, "`gap` must"),
+        (lambda v: v.split(0.5, 0.5, gap=True), ArgumentError, "`gap` must"),
+        (lambda v: v.split(0.5, 0.5, gap=19), EmptyError, "19 dropped"),
+        (lambda v: v[:0].split(1.0), EmptyError, "at least one element"),
+        (lambda v: v.shard(0, 0), ArgumentError, "`num_shards` must"),
+        (lambda v: v.shard(3, 3), ArgumentError, "`index` must be less than"),
+        (lambda v: v.shard(3, -1), ArgumentError, "`index` must"),
+        (lambda v: v.shard(21, 0), EmptyError, "at most the length, 20; got 21"),
+    ],
+)
+def test_wrong_splits_and_shards(view: ooc.View, call: Any, kind: Any, said: str):
+    with pytest.raises(kind, match=said):
+        call(view)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (5, 0), (5,)], ids=str)
+def test_small_shapes(shape: tuple[int, ...]):
+    array = sample_array(shape)
+    view = ooc.open(array)
+    assert_array_equal(np.asarray(view[::-1]), array[::-1])
+    assert repr(view).startswith(f"<View: {shape[0]} rows of ")
+    assert (len(view) > 0) == bool(shape[0])
+
+
+def test_random_numbers_depend_on_where_a_batch_stands_alone():
+    def numbers(*where: int) -> list[int]:
+        return Draw(*where).rng.integers(2**60, size=3).tolist()
+
+    assert numbers(7, 1, 2) == numbers(7, 1, 2)
+    places = [(7, 1, 2), (7, 2, 1), (8, 1, 2), (-7, 1, 2), (0, 0, 0), (2**70, 0, 0), (7, 1, 3)]
+    assert len({tuple(numbers(*where)) for where in places}) == len(places)
+
+
+def test_pickle(view: ooc.View):
+    for made in (view, view[::2, 1], view[[3, 1]], view.astype("f8"), view[np.arange(20) > 3]):
+        assert_array_equal(np.asarray(pickle.loads(pickle.dumps(made))), np.asarray(made))

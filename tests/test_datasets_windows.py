@@ -1,0 +1,358 @@
+"""Windows against counting them out."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.datasets.windows import episode_runs, part_runs
+from oocdata.errors import ArgumentError, EmptyError, PositionError
+from oocdata.testing import RecordingSource, sample_array
+
+ROWS = ooc.open(np.arange(100))
+
+
+def counted_out(
+    rows: int,
+    inputs: int,
+    targets: int,
+    shift: int = 1,
+    dilation: int = 1,
+    horizon: int = 1,
+    lengths: list[int] | None = None,
+) -> list[tuple[list[int], list[int]]]:
+    """Every window in plain Python: (positions of x, positions of y)."""
+    windows = []
+    first = 0
+    for length in lengths or [rows]:
+        start = first
+        while True:
+            x = [start + i * dilation for i in range(inputs)]
+            y = [x[-1] + horizon + i * dilation for i in range(targets)]
+            if max(x + y) >= first + length:
+                break
+            windows.append((x, y))
+            start += shift
+        first += length
+    return windows
+
+
+SIZES = st.fixed_dictionaries(
+    {
+        "inputs": st.integers(1, 5),
+        "targets": st.integers(0, 4),
+        "shift": st.integers(1, 7),
+        "dilation": st.integers(1, 4),
+        "horizon": st.integers(1, 5),
+    }
+)
+
+
+@given(SIZES, st.lists(st.integers(1, 20), min_size=1, max_size=5), st.booleans(), st.booleans())
+def test_every_window(sizes: dict[str, int], lengths: list[int], ids: bool, episodic: bool):
+    rows = sum(lengths)
+    expected = counted_out(rows, **sizes, lengths=lengths if episodic else None)
+    episodes: Any = np.repeat(np.arange(len(lengths)) * 7 - 3, lengths) if ids else lengths
+    assume(ids or set(lengths) != {1})  # then lengths can't be told from ids
+    view = ooc.open(np.arange(rows) * 10)
+    if not expected:
+        with pytest.raises(EmptyError, match="must fit"):
+            view.windows(**sizes, episodes=episodes if episodic else None)
+        return
+    windows = view.windows(**sizes, episodes=episodes if episodic else None)
+    assert len(windows) == len(expected)
+    batch = windows.take(range(len(windows)))
+    x, y = batch if sizes["targets"] else (batch, None)
+    assert_array_equal(x, np.array([x for x, _ in expected]) * 10)
+    if y is not None:
+        assert_array_equal(y, np.array([y for _, y in expected]) * 10)
+        assert [leaf.shape for leaf in windows.spec] == [x.shape[1:], y.shape[1:]]
+    one = windows[-1]
+    assert_array_equal(one[0] if sizes["targets"] else one, x[-1])
+
+
+def test_sliding_window_view():
+    array = sample_array((30, 4, 5))
+    x = ooc.open(array).windows(6).take(range(25))
+    assert_array_equal(x, np.moveaxis(sliding_window_view(array, 6, 0), -1, 1))
+
+
+@given(st.integers(1, 3), st.integers(0, 59), st.sampled_from([1, 2, 3, -1, -4]), st.integers(1, 3))
+def test_windows_of_a_view_with_a_step(inputs: int, start: int, step: int, shift: int):
+    array = np.arange(60)
+    view = ooc.open(array)[start::step]
+    chosen = array[start::step]
+    expected = counted_out(len(chosen), inputs, 1, shift)
+    if not expected:
+        with pytest.raises(EmptyError):
+            view.windows(inputs, 1, shift=shift)
+        return
+    x, y = view.windows(inputs, 1, shift=shift).take(range(len(expected)))
+    assert_array_equal(x, chosen[[x for x, _ in expected]])
+    assert_array_equal(y, chosen[[y for _, y in expected]])
+
+
+@pytest.mark.parametrize(
+    ("horizon", "episodes"), [(1, None), (3, None), (2, [40, 60]), (1, [99, 1])]
+)
+def test_next_frame(horizon: int, episodes: Any):
+    pairs = ROWS.next_frame(horizon, episodes)
+    expected = counted_out(100, 1, 1, horizon=horizon, lengths=episodes)
+    x, y = pairs.take(range(len(pairs)))
+    assert_array_equal(x, [x[0] for x, _ in expected])
+    assert_array_equal(y, [y[0] for _, y in expected])
+    assert [leaf.shape for leaf in pairs.spec] == [(), ()]
+
+
+def test_what_it_looks_like():
+    view = ooc.open(np.zeros((10, 2, 3), "f4"))
+    assert [str(leaf) for leaf in view.windows(4, 2).spec] == [
+        "(4, 2, 3) float32",
+        "(2, 2, 3) float32",
+    ]
+    assert str(view.windows(4).spec) == "(4, 2, 3) float32"
+    assert [str(leaf) for leaf in view.next_frame().spec] == ["(2, 3) float32"] * 2
+    assert repr(view.windows(4, 2)) == "<Windows: 5 elements of 4+2 rows>"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"inputs": 0}, "inputs"),
+        ({"inputs": 1.0}, "inputs"),
+        ({"inputs": True}, "inputs"),
+        ({"inputs": 1, "targets": -1}, "targets"),
+        ({"inputs": 1, "shift": 0}, "shift"),
+        ({"inputs": 1, "dilation": 0}, "dilation"),
+        ({"inputs": 1, "horizon": 0}, "horizon"),
+        ({"inputs": 1, "shift": 2**63}, "shift"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], name: str):
+    with pytest.raises(ArgumentError, match=f"`{name}` must be a whole number"):
+        ROWS.windows(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"inputs": 101},
+        {"inputs": 2**62},
+        {"inputs": 2**62, "targets": 2**62, "dilation": 2**62, "horizon": 2**62},
+        {"inputs": 1, "targets": 1, "horizon": 2**63 - 1},
+        {"inputs": 51, "episodes": [50, 50]},
+    ],
+)
+def test_windows_that_do_not_fit(arguments: dict[str, Any]):
+    with pytest.raises(EmptyError, match=r"spans \d+ rows and the longest run has"):
+        ROWS.windows(**arguments)
+
+
+def test_steps_beyond_the_data():
+    assert len(ROWS.windows(1, shift=2**62)) == 1
+    assert ROWS.windows(1, shift=2**62, episodes=[50, 50]).take([0, 1]).tolist() == [[0], [50]]
+    assert ROWS.windows(1, dilation=2**62).take([99]).tolist() == [[99]]
+    assert len(ooc.open(np.arange(1)).windows(1)) == 1
+    with pytest.raises(EmptyError):
+        ROWS[:0].windows(1)
+    for empty in ([], np.zeros(0, int)):
+        with pytest.raises(EmptyError):
+            ROWS[:0].windows(1, episodes=empty)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "said"),
+    [
+        ([50, 49], "sum to the 100 rows, or 100 ids; got 2 numbers with a sum of 99"),
+        ([100, 0], "lengths that sum to"),
+        ([101, -1], "lengths that sum to"),
+        ([2**62, 2**62, 2**62, 2**62, 100], "lengths that sum to"),
+        ([0] * 50 + [1] * 49, "100 ids; got 99 numbers"),
+        ([0, 1] * 50, "an id comes back"),
+        ([0] * 50 + [1] * 49 + [0], "an id comes back"),
+        ([50.0, 50.0], "integers in one dimension"),
+        ([[50, 50]], "integers in one dimension"),
+        ([True] * 100, "integers in one dimension"),
+        (100, "integers in one dimension"),
+        ("file", "or the word 'files'"),
+        ([[1], [2, 3]], "`episodes` must be integers"),
+    ],
+)
+def test_wrong_episodes(episodes: Any, said: str):
+    with pytest.raises(ArgumentError, match=said):
+        ROWS.windows(2, episodes=episodes)
+
+
+def test_episodes_are_those_of_the_view_not_of_the_file():
+    with pytest.raises(ArgumentError, match="40 rows, or 40 ids; got 2 numbers with a sum of 100"):
+        ROWS[10:50].windows(2, episodes=[60, 40])
+    ids = np.repeat([1, 2], [60, 40])
+    with pytest.raises(ArgumentError, match="40 rows, or 40 ids; got 100 numbers"):
+        ROWS[40:80].windows(2, episodes=ids)
+    assert len(ROWS[40:80].windows(2, episodes=ids[40:80])) == 38
+
+
+def test_episodes_are_not_the_users_array():
+    lengths = np.array([50, 50])
+    windows = ROWS.windows(2, episodes=lengths)
+    lengths[:] = 1
+    assert len(windows) == 98
+    assert windows.take([49])[0].tolist() == [50, 51]
+
+
+@pytest.mark.parametrize("ids", [[0, 0, 1], [5, 5, -5], np.array([2**64 - 1] * 2 + [0], np.uint64)])
+def test_runs(ids: Any):
+    runs = episode_runs(ids, 3)
+    assert (runs.starts.tolist(), runs.lengths.tolist()) == ([0, 2], [2, 1])
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.builds(
+        slice, st.integers(-50, 50), st.integers(-50, 50), st.sampled_from([1, 2, 5, -1, -3])
+    ),
+)
+def test_runs_of_parts(lengths: list[int], cut: slice):
+    starts = np.cumsum([0, *lengths[:-1]])
+    rows = range(sum(lengths))[cut]
+    runs = part_runs(starts.tolist(), rows)
+    expected = part_runs(starts.tolist(), np.array(rows, np.int64))
+    if rows:
+        assert_array_equal(runs.starts, expected.starts)
+        assert_array_equal(runs.lengths, expected.lengths)
+    assert int(runs.lengths.sum()) == len(rows)
+
+
+def test_select_and_shard():
+    windows = ROWS.windows(3, 1, episodes=[30, 70])
+    whole = windows.take(range(len(windows)))
+    for key in (
+        slice(5, 60, 7),
+        slice(None, None, -1),
+        [3, 3, 27, 28],
+        np.arange(len(windows)) > 80,
+    ):
+        part = windows[key]
+        places = np.arange(len(windows))[key]
+        assert len(part) == len(places)
+        for one, all_ in zip(part.take(range(len(part))), whole, strict=True):
+            assert_array_equal(one, all_[places])
+        assert_array_equal(part[::-2].take([0])[0], whole[0][places[::-2][:1]])
+    shards = [windows.shard(7, i) for i in range(7)]
+    assert_array_equal(np.concatenate([s.take(range(len(s)))[0] for s in shards]), whole[0])
+    for wrong in (len(windows), -len(windows) - 1):
+        with pytest.raises(PositionError):
+            windows[wrong]
+    for wrong in ((1, 2), True, (slice(None), 0)):
+        with pytest.raises(ArgumentError):
+            windows[wrong]
+
+
+ALONE = {"inputs": 1, "targets": 0, "shift": 1, "dilation": 1, "horizon": 1}
+
+
+def used(windows: ooc.Windows) -> list[set[int]]:
+    """The view's rows that each element is made of."""
+    requests = windows.requests(np.arange(len(windows)))
+    rows = np.concatenate([r.rows.reshape(len(windows), -1) for r in requests], axis=1)
+    return [set(row) for row in rows.tolist()]
+
+
+@settings(max_examples=300)
+@given(
+    SIZES,
+    st.lists(st.integers(1, 25), min_size=1, max_size=6),
+    st.integers(0, 12),
+    st.sampled_from([1, 1, 2, 3, -1, -2]),
+    st.integers(2, 3),
+)
+@example(dict(ALONE, shift=7), [8, 8], 5, 1, 2)
+@example(dict(ALONE, shift=7), [8, 1, 1, 1, 1, 1, 1, 1, 8, 8], 5, 1, 2)
+@example(dict(ALONE, shift=7), [8, 8], 5, -1, 2)
+def test_parts_never_share_a_row_and_the_gap_stays_unused(
+    sizes: dict[str, int], lengths: list[int], gap: int, step: int, number: int
+):
+    episodes = np.repeat(np.arange(len(lengths)), lengths)
+    try:
+        windows = ooc.open(np.arange(sum(lengths))).windows(**sizes, episodes=episodes)
+        parts = windows[::step].split(*[1 / number] * number, gap=gap)
+    except EmptyError:
+        return
+    rows = [set().union(*used(part)) for part in parts]
+    for i, one in enumerate(rows):
+        for other in rows[i + 1 :]:
+            assert not one & other
+            low, high = (one, other) if max(one) < min(other) else (other, one)
+            assert min(high) - max(low) > gap
+
+
+@given(SIZES, st.integers(10, 80), st.integers(0, 12))
+def test_no_more_is_dropped_than_needed(sizes: dict[str, int], rows: int, gap: int):
+    try:
+        windows = ooc.open(np.arange(rows)).windows(**sizes)
+        left, right = windows.split(0.5, 0.5, gap=gap)
+    except EmptyError:
+        return
+    dropped = len(windows) - len(left) - len(right)
+    if dropped:
+        every = used(windows)
+        before, after = every[len(left)], set().union(*used(right))
+        assert min(after) - max(before) <= gap
+
+
+def test_a_selection_out_of_order_cannot_be_split():
+    with pytest.raises(ArgumentError, match="ascending or descending order"):
+        ROWS.windows(2)[[5, 3, 9, 20]].split(0.5, 0.5)
+    with pytest.raises(ArgumentError, match="ascending or descending order"):
+        ROWS.windows(2)[[3, 3, 9, 20]].split(0.5, 0.5)
+    for key in ([3, 5, 9, 20], [20, 9, 5, 3]):
+        one, two = (set().union(*used(part)) for part in ROWS.windows(2)[key].split(1, 1))
+        assert not one & two
+
+
+@given(
+    st.integers(1, 10),
+    st.integers(2, 70),
+    st.integers(0, 69),
+    st.integers(1, 4),
+    st.integers(0, 20),
+    st.sampled_from([1, -1]),
+)
+def test_blocks_count_the_elements_that_start_in_a_chunk(
+    chunk: int, total: int, start: int, shift: int, skip: int, step: int
+):
+    view = ooc.open(RecordingSource(sample_array((total, 1)), chunk))[start:]
+    try:
+        windows = view.windows(2, shift=shift)[skip:][::step]
+    except EmptyError:
+        return
+    blocks = windows.blocks
+    assert 1 <= blocks.first <= blocks.length
+    if len(windows) == 0 or chunk % shift or chunk == 1:
+        return
+    starts = windows.requests(np.arange(len(windows)))[0].rows[:, 0] // chunk
+    borders = np.flatnonzero(np.diff(starts)) + 1
+    assert blocks.length == chunk // shift
+    assert borders.tolist() == list(range(blocks.first, len(windows), blocks.length))
+
+
+def test_each_request_is_what_is_read():
+    source = RecordingSource(np.arange(20))
+    windows = ooc.open(source)[::2].windows(2, 1, dilation=2)
+    windows.take([3, 0])
+    assert source.reads == [[6, 10, 0, 4], [12, 6]]
+
+
+def test_pickle():
+    windows = ROWS.windows(3, 2, shift=2, episodes=[30, 70])[[4, 1, 2]]
+    copy = pickle.loads(pickle.dumps(windows))
+    for one, other in zip(copy.take([0, 1, 2]), windows.take([0, 1, 2]), strict=True):
+        assert_array_equal(one, other)

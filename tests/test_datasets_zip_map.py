@@ -1,0 +1,332 @@
+"""Datasets side by side, and functions over their batches."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.datasets.dataset import Blocks
+from oocdata.datasets.spec import ArraySpec, align, as_spec, leaves, map_tree
+from oocdata.errors import ArgumentError, EmptyError, MapError, UnsupportedDtypeError
+from oocdata.testing import RecordingSource, sample_array
+
+ARRAY = sample_array((20, 4, 6))
+LABELS = np.arange(20, dtype="i8")
+
+
+def halved(x: np.ndarray) -> np.ndarray:
+    return x / 2
+
+
+def noisy(x: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
+    return x + rng.normal(size=x.shape).astype("f4")
+
+
+# --- zip
+
+
+def test_tuples_and_dicts():
+    image, label = ooc.open(ARRAY), ooc.open(LABELS)
+    pair = ooc.zip(image, label)
+    x, y = pair.take([3, 1])
+    assert_array_equal(x, ARRAY[[3, 1]])
+    assert_array_equal(y, [3, 1])
+    named = ooc.zip({"image": image, "label": label})
+    assert list(named[4]) == ["image", "label"]
+    assert named[4]["label"] == 4
+    assert [str(leaf) for leaf in leaves(named.spec)] == ["(4, 6) float32", "() int64"]
+    assert len(pair) == len(named) == 20
+    assert len(ooc.zip(image)[0]) == 1
+
+
+def test_zips_of_zips():
+    image, label = ooc.open(ARRAY), ooc.open(LABELS)
+    nested = ooc.zip({"pair": ooc.zip(image[:19], label[:19]), "next": image.next_frame()})
+    got = nested[5]
+    assert_array_equal(got["pair"][0], ARRAY[5])
+    assert got["pair"][1] == 5
+    assert_array_equal(got["next"][1], ARRAY[6])
+    assert_array_equal(nested[::-1][0]["next"][1], ARRAY[19])
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((), "must get datasets"),
+        (({},), "must get datasets"),
+        ((ARRAY,), "Open arrays with ooc.open"),
+        ((ooc.open(LABELS), ARRAY), "must get datasets"),
+        ((ooc.open(LABELS), ooc.open(LABELS[:19])), "one length; got 20, 19"),
+        (({"a": ooc.open(LABELS), "b": ooc.open(LABELS)[::2]},), r"got 20, 10.*a\[:n\]"),
+    ],
+)
+def test_what_does_not_zip(parts: tuple[Any, ...], said: str):
+    with pytest.raises(ArgumentError, match=said):
+        ooc.zip(*parts)
+
+
+def test_a_zip_is_split_by_its_widest_part():
+    zipped = ooc.zip(ooc.open(LABELS)[:16], ooc.open(ARRAY).windows(4, 1))
+    assert [len(part) for part in zipped.split(0.5, 0.5)] == [6, 6]
+    first, second = zipped.split(0.5, 0.5, gap=2)
+    rows = [
+        {*part.requests(np.arange(len(part)))[1].rows.ravel().tolist()} for part in (first, second)
+    ]
+    assert not rows[0] & rows[1]
+    assert [len(ooc.zip(ooc.open(LABELS)).shard(3, i)) for i in range(3)] == [6, 7, 7]
+
+
+def test_the_blocks_of_a_zip_are_its_longest():
+    zipped = ooc.zip(ooc.open(LABELS), ooc.open(RecordingSource(ARRAY, 6)))
+    assert zipped.blocks == Blocks(6, 6)
+    assert zipped[4:].blocks == Blocks(6, 2)
+
+
+def test_a_batch_of_the_same_view_twice_is_two_arrays():
+    view = ooc.open(ARRAY)
+    one, two = ooc.zip(view, view).take([0, 1])
+    one[...] = 9
+    assert_array_equal(two, ARRAY[:2])
+
+
+# --- map
+
+
+def test_batches_and_elements_give_the_same():
+    view = ooc.open(ARRAY)
+    for batched in (True, False):
+        mapped = view.map(halved, batched=batched)
+        assert_array_equal(mapped.take([3, 5]), ARRAY[[3, 5]] / 2)
+        assert str(mapped.spec) == "(4, 6) float32"
+        assert_array_equal(mapped[4], ARRAY[4] / 2)
+        assert_array_equal(mapped[::-2][1:].take([0]), ARRAY[[17]] / 2)
+
+
+def test_tuples_are_arguments_and_dicts_are_one():
+    image, label = ooc.open(ARRAY), ooc.open(LABELS)
+    for batched in (True, False):
+        pair = ooc.zip(image, label).map(lambda x, y: (x, y * 2), batched=batched)
+        assert pair[3][1] == 6
+        named = ooc.zip({"x": image, "y": label}).map(
+            lambda element: {**element, "y": element["y"] * 2}, batched=batched
+        )
+        assert named[3]["y"] == 6
+        listed = ooc.zip(image, label).map(lambda x, y: [y, x], batched=batched)
+        assert isinstance(listed[3], tuple)
+        one = image.map(lambda x: {"x": x}, batched=batched)
+        assert list(one[0]) == ["x"]
+        scalars = image.map(lambda x: x.sum(axis=(-1, -2)), batched=batched)
+        assert scalars.spec.shape == ()
+
+
+def test_maps_of_maps():
+    view = ooc.open(ARRAY).map(halved).map(lambda x: (x, x.sum(axis=(1, 2))))
+    x, total = view.map(lambda x, total: (x, total + 1), batched=False).take([2, 3])
+    assert_array_equal(x, ARRAY[[2, 3]] / 2)
+    assert_array_equal(total, (ARRAY[[2, 3]] / 2).sum(axis=(1, 2)) + 1)
+
+
+def test_a_function_may_change_its_arguments():
+    def doubled(x: np.ndarray) -> np.ndarray:
+        x *= 2
+        return x
+
+    original = ARRAY.copy()
+    view = ooc.open(ARRAY)
+    for batched in (True, False):
+        for _ in range(2):
+            assert_array_equal(
+                view.map(doubled, batched=batched).take([1, 1]), original[[1, 1]] * 2
+            )
+    assert_array_equal(ARRAY, original)
+
+
+def test_random_numbers_depend_on_the_batch_alone():
+    loader = ooc.open(ARRAY).map(noisy, rng=True).batches(4, shuffle=True, seed=3)
+    copy = pickle.loads(pickle.dumps(loader))
+    batches = [copy.batch(step, epoch) for epoch in (0, 1) for step in range(5)]
+    assert_array_equal(loader.batch(3, 1), batches[8])
+    assert_array_equal(loader.batch(0, 0), batches[0])
+    noises = [batch - ARRAY[loader.positions(i % 5, i // 5)] for i, batch in enumerate(batches)]
+    assert len({noise.tobytes() for noise in noises}) == 10
+    other = ooc.open(ARRAY).map(noisy, rng=True).batches(4, seed=4).batch(0)
+    assert not np.array_equal(
+        other, ooc.open(ARRAY).map(noisy, rng=True).batches(4, seed=3).batch(0)
+    )
+
+
+def test_elements_of_a_batch_do_not_get_the_same_random_numbers():
+    mapped = ooc.open(np.zeros((5, 3), "f4")).map(noisy, rng=True, batched=False)
+    batch = mapped.take(range(5))
+    assert len({row.tobytes() for row in batch}) == 5
+
+
+@pytest.mark.parametrize("order", [">", "<"])
+def test_results_come_in_native_byte_order(order: str):
+    """Or TensorFlow would read them as if they did."""
+    for batched in (True, False):
+        mapped = ooc.open(ARRAY).map(lambda x: x.astype(f"{order}f4"), batched=batched)
+        assert mapped.spec.dtype.isnative
+        assert mapped.take([1]).dtype.isnative
+        assert_array_equal(mapped.take([1]), ARRAY[[1]])
+        given = ooc.open(ARRAY).map(halved, spec=ArraySpec((4, 6), np.dtype(f"{order}f4")))
+        assert given.spec.dtype.isnative
+        assert_array_equal(given.take([1]), ARRAY[[1]] / 2)
+
+
+def test_names_keep_their_arrays_in_whatever_order_they_come():
+    def fickle(x: np.ndarray) -> dict[str, np.ndarray]:
+        a, b = x, -x
+        return {"a": a, "b": b} if x.flat[0] == 0 else {"b": b, "a": a}
+
+    for batched in (True, False):
+        mapped = ooc.open(ARRAY).map(fickle, batched=batched)
+        batch = mapped.take([3, 0, 2])
+        assert list(batch) == list(mapped.spec) == ["a", "b"]
+        assert_array_equal(batch["a"], ARRAY[[3, 0, 2]])
+        assert_array_equal(next(leaves(batch)), ARRAY[[3, 0, 2]])
+
+
+def test_a_spec_that_is_given_is_not_tried():
+    calls: list[int] = []
+
+    def count(x: np.ndarray) -> np.ndarray:
+        calls.append(len(x))
+        return x
+
+    source = RecordingSource(ARRAY)
+    mapped = ooc.open(source).map(count, spec=ooc.open(ARRAY).spec)
+    assert str(mapped.spec) == "(4, 6) float32"
+    assert (calls, source.reads) == ([], [])
+    mapped.take([5])
+    assert source.reads == [[5]]
+    tried = ooc.open(source).map(count)
+    assert tried.spec is tried.spec
+    assert calls == [1, 1]
+    tried[3:].map(halved)[::2].take([0])
+    assert source.reads == [[5], [0], [3], [3]]
+
+
+SHORT = "must keep the 4 elements"
+
+
+@pytest.mark.parametrize(
+    ("function", "batched", "said"),
+    [
+        (lambda x: x[:2], True, SHORT),
+        (lambda x: x.sum(), True, SHORT),
+        (lambda x: None, True, SHORT),
+        (lambda x: (x, x[:3]), True, SHORT),
+        (lambda x: x.astype("f8"), True, r"\(4, 6\) float32; .* returned \(4, 6\) float64"),
+        (lambda x: x[:, 0], True, r"returned \(6,\) float32"),
+        (lambda x: (x, x), True, r"returned \(\(4, 6\) float32, \(4, 6\) float32\)"),
+        (lambda x: (x,), True, r"returned \(\(4, 6\) float32\)"),
+        (lambda x: {"a": x}, True, r"returned {'a': \(4, 6\) float32}"),
+        (lambda x: x[: 1 + int(x[0, 0]) // 24 % 2], False, "one shape"),
+        (lambda x: x if x[0, 0] else (x, x), False, "one shape|one structure"),
+        (lambda x: x if x[0, 0] else None, False, "one shape"),
+    ],
+)
+def test_functions_that_do_not_keep_their_promise(function: Any, batched: bool, said: str):
+    spec = ooc.open(ARRAY).spec
+    mapped = ooc.open(ARRAY).map(function, batched=batched, spec=spec)
+    with pytest.raises(MapError, match=said) as raised:
+        mapped.take([0, 1, 2, 3])
+    assert "lambda" in str(raised.value)
+
+
+def test_a_function_that_changes_its_mind():
+    mapped = ooc.open(ARRAY).map(lambda x: x if x[0, 0, 0] == 0 else x.astype("f8"))
+    with pytest.raises(MapError, match=r"float32; .*float64"):
+        mapped.take([1])
+
+
+def test_what_a_function_raises_comes_out():
+    def fail(x: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("mine")
+
+    for batched in (True, False):
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            ooc.open(ARRAY).map(fail, batched=batched).take([0])
+
+
+@pytest.mark.parametrize("value", [np.array(["a"]), np.array([{}]), np.zeros(1, "M8[s]")])
+def test_results_that_batches_cannot_hold(value: np.ndarray):
+    with pytest.raises(UnsupportedDtypeError, match="elements must be"):
+        ooc.open(ARRAY).map(lambda x: np.repeat(value, len(x))).take([0, 1])
+
+
+def test_wrong_arguments():
+    view = ooc.open(ARRAY)
+    with pytest.raises(ArgumentError, match="`fn` must be a function; got 3"):
+        view.map(3)
+    with pytest.raises(ArgumentError, match="`spec` must hold things with a shape and a dtype"):
+        view.map(halved, spec="f4")
+    with pytest.raises(UnsupportedDtypeError):
+        view.map(halved, spec=np.array(["a"]))
+
+
+def test_nothing_to_map():
+    for batched in (True, False):
+        mapped = ooc.open(ARRAY).map(lambda x: (x, x.sum(keepdims=True)[..., 0]), batched=batched)
+        if not batched:
+            x, total = mapped.take([])
+            assert (x.shape, total.shape) == ((0, 4, 6), (0, 1))
+        with pytest.raises(EmptyError, match="`spec` must be given"):
+            _ = ooc.open(ARRAY)[:0].map(halved, batched=batched).spec
+        known = ooc.open(ARRAY)[:0].map(halved, batched=batched, spec=ooc.open(ARRAY).spec)
+        assert known.take([]).shape == (0, 4, 6)
+
+
+def test_splits_and_blocks_are_those_of_what_is_mapped():
+    pairs = ooc.open(RecordingSource(ARRAY, 5)).next_frame()
+    mapped = pairs.map(lambda x, y: (x, y))
+    assert mapped.blocks == pairs.blocks
+    assert [len(p) for p in mapped.split(0.5, 0.5)] == [len(p) for p in pairs.split(0.5, 0.5)]
+    assert "lambda" in repr(mapped)
+
+
+def test_pickle():
+    view = ooc.open(ARRAY)
+    for made in (
+        view.map(halved),
+        ooc.zip(view, view),
+        ooc.zip({"a": view.map(halved)}),
+        view.map(noisy, rng=True),
+    ):
+        copy = pickle.loads(pickle.dumps(made))
+        for one, other in zip(leaves(copy.take([3, 1])), leaves(made.take([3, 1])), strict=True):
+            assert_array_equal(one, other)
+
+
+# --- trees
+
+
+def test_trees():
+    tree = (1, {"b": 2, "a": (3, 4)}, ())
+    assert list(leaves(tree)) == [1, 2, 3, 4]
+    assert map_tree(str, tree) == ("1", {"b": "2", "a": ("3", "4")}, ())
+    assert list(align({"a": (1, 2), "b": 3}, {"b": 0, "a": (0, 0)})) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "pattern"),
+    [(1, (1,)), ((1,), 1), ((1,), (1, 2)), ({"a": 1}, {"b": 1}), ({"a": 1}, 1), (({},), ((),))],
+)
+def test_trees_that_differ(tree: Any, pattern: Any):
+    with pytest.raises(ValueError, match=r"differ|zip"):
+        align(tree, pattern)
+
+
+def test_specs():
+    assert str(ArraySpec((None, 3), np.dtype("f4"))) == "(None, 3) float32"
+    assert str(ArraySpec((3,), np.dtype("f4"))) == "(3,) float32"
+    assert ArraySpec((None, 3), np.dtype("f4")).nbytes == 12
+    assert as_spec({"a": np.zeros((2, 3))}) == {"a": ArraySpec((2, 3), np.dtype("f8"))}
+    with pytest.raises(ArgumentError, match="`spec` must hold"):
+        as_spec((np.zeros(3), None))

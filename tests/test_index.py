@@ -1,0 +1,262 @@
+"""Integer arithmetic against NumPy and against counting it out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from oocdata.errors import ArgumentError, EmptyError, PositionError
+from oocdata.index import (
+    as_count,
+    as_positions,
+    as_slice,
+    compose_cuts,
+    compose_ranges,
+    cut_shape,
+    expand_key,
+    select,
+    split_ranges,
+    take,
+)
+
+INTS = st.one_of(st.none(), st.integers(-25, 25))
+SLICES = st.builds(slice, INTS, INTS, INTS.filter(lambda step: step != 0))
+
+
+@pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3), np.array(3)], ids=repr)
+def test_as_count_takes_every_kind_of_whole_number(value):
+    count = as_count("n", value)
+    assert count == 3
+    assert type(count) is int
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1, 1.0, "3", None, True, np.True_, np.float32(2), [3], 2**63, 10**30], ids=repr
+)
+def test_as_count_refuses_the_rest_by_name(value):
+    with pytest.raises(ArgumentError, match=r"`inputs` must be a whole number .*; got "):
+        as_count("inputs", value)
+
+
+def test_as_count_from_zero():
+    assert as_count("gap", 0, at_least=0) == 0
+    with pytest.raises(ArgumentError, match="at least 0; got -1"):
+        as_count("gap", -1, at_least=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], []),
+        ((), []),
+        (np.zeros(0, int), []),
+        ([0, -1, 9, -10], [0, 9, 9, 0]),
+        (range(3), [0, 1, 2]),
+        (np.array([-1, 2], np.int8), [9, 2]),
+        (np.array([9, 0], np.uint64), [9, 0]),
+        ([True, False] * 5, [0, 2, 4, 6, 8]),
+        (np.zeros(10, bool), []),
+    ],
+    ids=repr,
+)
+def test_as_positions(given, expected):
+    positions = as_positions(given, 10)
+    assert positions.dtype == np.int64
+    assert positions.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[10], [-11], [0, 2**62], [2**63], [10**30], [-(10**30)], np.array([2**63], np.uint64)],
+    ids=repr,
+)
+def test_positions_that_do_not_exist(wrong):
+    with pytest.raises(PositionError, match=r"within \[-10, 10\) for a length of 10; got "):
+        as_positions(wrong, 10)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [0, [0.0], np.zeros(0), [[0]], "0", None, [None], [True] * 9, [[1, 2], [3]], [1j], ["a"]],
+    ids=repr,
+)
+def test_positions_that_are_not_positions(wrong):
+    with pytest.raises(ArgumentError, match="must"):
+        as_positions(wrong, 10)
+
+
+def test_int8_positions_do_not_overflow():
+    assert as_positions(np.array([-1], np.int8), 1000).tolist() == [999]
+
+
+def test_positions_are_nobody_elses():
+    given = np.array([1, 2, 3])
+    positions = as_positions(given, 10)
+    given[:] = 99
+    assert positions.tolist() == [1, 2, 3]
+
+
+@given(st.integers(0, 20), SLICES, SLICES)
+def test_ranges_compose_as_slices_do(length, first, second):
+    numbers = np.arange(length)
+    old = range(length)[first]
+    new = range(len(old))[second]
+    composed = compose_ranges(old, new)
+    assert list(composed) == numbers[first][second].tolist()
+    assert_array_equal(numbers[as_slice(composed)], numbers[first][second])
+    assert_array_equal(select(numbers[first], new), numbers[first][second])
+
+
+@given(st.integers(1, 20), SLICES, st.data())
+def test_take_and_select(length, cut, data):
+    old = range(length)[cut]
+    numbers = np.array(old, np.int64)
+    places = np.array(
+        data.draw(st.lists(st.integers(0, len(old) - 1)) if old else st.just([])), np.int64
+    )
+    assert_array_equal(take(old, places), numbers[places])
+    assert_array_equal(take(numbers, places), numbers[places])
+    assert_array_equal(select(old, places), numbers[places])
+    assert_array_equal(select(numbers, places), numbers[places])
+    square = np.resize(places, (2, 3)) if len(places) else np.zeros((0, 3), np.int64)
+    assert take(old, square).shape == square.shape
+
+
+def test_ranges_of_any_length_cost_nothing():
+    huge = range(0, 10**18, 3)
+    assert select(select(huge, range(10, 10**17)), range(10**16, 0, -1)) == range(
+        30 + 3 * 10**16, 30, -3
+    )
+    assert split_ranges(10**18, (0.7, 0.2, 0.1))[2] == range(9 * 10**17, 10**18)
+
+
+@pytest.mark.parametrize(
+    "key", [..., (), 3, (3,), (3, ...), (..., 1), (slice(2), 1), (0, ..., 1, slice(None))], ids=repr
+)
+def test_expand_key_as_numpy_does(key):
+    array = np.arange(24).reshape(4, 3, 2)
+    row, cuts = expand_key(key, 3)
+    assert len(cuts) == 2
+    assert_array_equal(array[(row, *cuts)], array[key])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (..., ...),
+        (0, 0, 0, 0),
+        (0, [1]),
+        (0, None),
+        (0, True),
+        (0, np.True_),
+        (0, 1.0),
+        (0, "a"),
+        (0, np.array([0, 1])),
+        (0, np.array([True, False])),
+        (slice(None), slice(None, None, 0)),
+        (slice(None), slice(0.5, 2)),
+    ],
+    ids=repr,
+)
+def test_expand_key_refuses(key):
+    with pytest.raises(ArgumentError, match="must"):
+        compose_cuts((range(3), range(2)), expand_key(key, 3)[1])
+
+
+def test_numpy_integers_cut():
+    _, cuts = expand_key((0, np.int8(-1), np.uint64(0), np.array(1)), 4)
+    assert compose_cuts((range(3), range(2), range(2)), cuts) == (2, 0, 1)
+
+
+@given(st.lists(st.tuples(SLICES, SLICES), min_size=1, max_size=4))
+def test_cuts_compose(keys):
+    array = np.arange(15 * 12).reshape(15, 12)
+    cuts = (range(15), range(12))
+    for key in keys:
+        array = array[key]
+        cuts = compose_cuts(cuts, key)
+    assert cut_shape(cuts) == array.shape
+    expected = np.arange(15 * 12).reshape(15, 12)
+    for axis, cut in enumerate(cuts):
+        expected = expected.take(np.array(cut, int), axis)
+    assert_array_equal(array, expected)
+
+
+def test_a_dropped_axis_stays_dropped():
+    cuts = compose_cuts((range(3), range(5), range(4)), (slice(None), -1, slice(None)))
+    assert cuts == (range(3), 4, range(4))
+    assert compose_cuts(cuts, (2, slice(1, 3))) == (2, 4, range(1, 3))
+    with pytest.raises(PositionError, match=r"length 4 must be indexed within \[-4, 4\); got 4"):
+        compose_cuts(cuts, (0, 4))
+
+
+@pytest.mark.parametrize(
+    ("length", "sizes", "lengths"),
+    [
+        (10, (0.7, 0.2, 0.1), [7, 2, 1]),
+        (10, (0.1, 0.2, 0.7), [1, 2, 7]),
+        (3, (1 / 3, 1 / 3, 1 / 3), [1, 1, 1]),
+        (7, (0.5,), [4]),
+        (1, (1.0,), [1]),
+        (1, (1,), [1]),
+        (100, (np.float64(0.6), np.float64(0.2), np.float64(0.2)), [60, 20, 20]),
+        (100, (np.float32(0.6), np.float32(0.2), np.float32(0.2)), [60, 20, 20]),
+        (100, (np.float16(0.7), np.float16(0.2), np.float16(0.1)), [70, 20, 10]),
+        (9, (Fraction(1, 3), Fraction(2, 3)), [3, 6]),
+        (9, (np.int8(4), np.uint16(5)), [4, 5]),
+        (1000, (0.001,) * 1000, [1] * 1000),
+        (20, (0.05,) * 20, [1] * 20),
+    ],
+    ids=repr,
+)
+def test_split(length, sizes, lengths):
+    parts = split_ranges(length, sizes)
+    assert [len(part) for part in parts] == lengths
+    assert [i for part in parts for i in part] == list(range(sum(lengths)))
+
+
+@given(st.integers(1, 300), st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 5))
+def test_fractions_that_sum_to_one_use_every_place(length, weights, gap):
+    sizes = [weight / sum(weights) for weight in weights]
+    try:
+        parts = split_ranges(length, sizes, gap)
+    except EmptyError:
+        return
+    assert sum(map(len, parts)) + gap * (len(parts) - 1) == length
+    assert all(after.start - before.stop == gap for before, after in pairwise(parts))
+    left = length - gap * (len(parts) - 1)
+    assert all(abs(len(part) - size * left) <= 1 for part, size in zip(parts, sizes, strict=True))
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(), (0.6, 0.5), (0.6, 4), (True, 2), (0.0, 0.5), (-1, 2), (6, 5), ("a",), (float("nan"), 0.2),
+     (float("inf"),), (1.5,), (None,), (-0.5,), (np.True_,)],
+    ids=repr,
+)  # fmt: skip
+def test_split_refuses(sizes):
+    with pytest.raises(ArgumentError, match=r"must .*; got "):
+        split_ranges(10, sizes)
+
+
+@pytest.mark.parametrize(
+    ("length", "sizes", "gap"),
+    [(2, (0.4, 0.3, 0.3), 0), (10, (0.5, 0.5), 9), (10, (0.5, 0.5), 100), (0, (0.5, 0.5), 0),
+     (0, (1.0,), 0)],
+)  # fmt: skip
+def test_no_part_is_empty(length, sizes, gap):
+    with pytest.raises(EmptyError, match="at least one element"):
+        split_ranges(length, sizes, gap)
+
+
+def test_the_sum_is_named():
+    with pytest.raises(ArgumentError, match=r"a sum of 1\.1\."):
+        split_ranges(10, (0.6, 0.5))
+    with pytest.raises(ArgumentError, match=r"at most 8 \(10 less 2 .*a sum of 9\."):
+        split_ranges(10, (4, 5), gap=2)

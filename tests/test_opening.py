@@ -1,0 +1,348 @@
+"""Every bad input, and what `open` says about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.errors import (
+    ArgumentError,
+    CompressedMemberError,
+    MismatchedPartsError,
+    MissingFileError,
+    MissingKeyError,
+    OocdataError,
+    SeveralDatasetsError,
+    SourceError,
+    TrailingBytesError,
+    TruncatedFileError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
+from oocdata.sources.memory import Memory
+from oocdata.sources.opening import format_of, list_datasets
+from oocdata.testing import RecordingSource, sample_array
+
+ARRAY = sample_array((12, 3, 4), "<f4")
+
+
+def store(folder: Path, kind: str, array: np.ndarray = ARRAY) -> tuple[Path, dict[str, Any]]:
+    path = folder / {"raw": "a.bin", "npy": "a.npy", "npz": "a.npz", "hdf5": "a.h5"}.get(kind, kind)
+    if kind == "npy":
+        np.save(path, array)
+    elif kind == "npz":
+        np.savez(path, u=array)
+    elif kind == "raw":
+        path.write_bytes(array.tobytes())
+        return path, {"dtype": array.dtype, "shape": array.shape}
+    elif kind == "hdf5":
+        with h5py.File(path, "w") as file:
+            file["u"] = array
+    else:
+        zarr.save_array(str(path), array)
+    return path, {}
+
+
+KINDS = ["npy", "npz", "raw", "hdf5", "a.zarr"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", [str, Path, os.path.relpath], ids=["str", "Path", "relative"])
+def test_any_format_by_path(tmp_path: Path, kind: str, target: Any):
+    path, options = store(tmp_path, kind)
+    view = ooc.open(target(path), **options)
+    assert_array_equal(np.asarray(view), ARRAY)
+    assert_array_equal(
+        np.asarray(ooc.open(target(path), axis=-1, **options)), np.moveaxis(ARRAY, -1, 0)
+    )
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "hdf5", "a.zarr"])
+def test_a_format_is_known_by_its_content_not_its_name(tmp_path: Path, kind: str):
+    path, _ = store(tmp_path, kind)
+    renamed = path.rename(tmp_path / "renamed.dat")
+    assert_array_equal(np.asarray(ooc.open(renamed)), ARRAY)
+    assert format_of(str(renamed)) in kind
+    (tmp_path / "link").symlink_to(renamed)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "link")), ARRAY)
+
+
+def test_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store(tmp_path, "npy")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(ooc.open("~/a.npy")) == 12
+    assert len(ooc.open("~/*.npy")) == 12
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5"])
+def test_objects_of_every_library(tmp_path: Path, kind: str):
+    path, _ = store(tmp_path, "hdf5")
+    with h5py.File(path) as file:
+        assert_array_equal(np.asarray(ooc.open(file["u"])), ARRAY)
+    array = zarr.create_array({}, data=ARRAY, chunks=(5, 3, 4))
+    assert_array_equal(np.asarray(ooc.open(array)), ARRAY)
+    assert_array_equal(np.asarray(ooc.open(ARRAY)), ARRAY)
+    assert_array_equal(np.asarray(ooc.open(ooc.open(ARRAY))), ARRAY)
+
+
+def test_a_source_of_ones_own():
+    source = RecordingSource(ARRAY)
+    view = ooc.open(source)
+    assert view.source is source
+    assert source.reads == []
+    with pytest.raises(ArgumentError, match="`axis` must be 0 for a source"):
+        ooc.open(source, axis=1)
+    assert ooc.open(source, axis=-3).source is source
+
+
+def test_a_source_of_ones_own_with_a_dtype_that_batches_cannot_hold():
+    with pytest.raises(UnsupportedDtypeError, match="elements must be"):
+        ooc.open(RecordingSource(np.array(["a", "b"])))
+    with pytest.raises(ArgumentError, match="native byte order"):
+        ooc.open(RecordingSource(np.zeros(3, ">f4")))
+
+
+# --- what is not there
+
+
+def test_a_missing_file(tmp_path: Path):
+    store(tmp_path, "npy")
+    with pytest.raises(MissingFileError, match=r"Nearby: a\.npy\. \[file '.*aa\.npy'\]"):
+        ooc.open(tmp_path / "aa.npy")
+    with pytest.raises(FileNotFoundError, match=r"There is no folder '.*nowhere' either"):
+        ooc.open(tmp_path / "nowhere" / "a.npy")
+    with pytest.raises(MissingFileError):
+        ooc.open(tmp_path / "a.bin", dtype="f4", shape=(-1,))
+    with pytest.raises(MissingFileError):
+        ooc.open("")
+
+
+def test_a_link_that_leads_nowhere_or_in_a_circle(tmp_path: Path):
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for name in ("dangling", "circle"):
+        with pytest.raises(MissingFileError):
+            ooc.open(tmp_path / name)
+
+
+def test_a_glob_without_a_match(tmp_path: Path):
+    with pytest.raises(MissingFileError, match=r"must match at least one file.*\*\.npy"):
+        ooc.open(tmp_path / "*.npy")
+
+
+def test_a_folder_that_is_not_zarr(tmp_path: Path):
+    store(tmp_path, "npy")
+    with pytest.raises(UnknownFormatError, match=r"must be a Zarr .*Use a glob"):
+        ooc.open(tmp_path)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, _ = store(tmp_path, "npy")
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(SourceError, match=r"Permission denied.*a\.npy"):
+        ooc.open(path)
+
+
+# --- what is not right
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"hello, world", b"\x93NUM", b"PK", bytes(5000)])
+def test_files_of_no_known_format(tmp_path: Path, content: bytes):
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(UnknownFormatError, match=r"first bytes are b.*For raw binary"):
+        ooc.open(tmp_path / "a.npy")
+
+
+def test_a_truncated_file(tmp_path: Path):
+    path, _ = store(tmp_path, "npy")
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(TruncatedFileError, match="got 575"):
+        ooc.open(path)
+
+
+def test_trailing_bytes(tmp_path: Path):
+    path, _ = store(tmp_path, "npy")
+    with open(path, "ab") as file:
+        file.write(b"!")
+    with pytest.raises(TrailingBytesError, match="got 1 more"):
+        ooc.open(path)
+
+
+def test_a_file_cut_short_while_it_is_open(tmp_path: Path):
+    path, _ = store(tmp_path, "npy")
+    loader = ooc.open(path).batches(4)
+    assert loader.batch(2).shape == (4, 3, 4)
+    os.truncate(path, path.stat().st_size - 1)
+    loader.batch(1)
+    with pytest.raises(TruncatedFileError, match=r"cut short.*a\.npy', row 11\]"):
+        loader.batch(2)
+
+
+def test_object_arrays(tmp_path: Path):
+    np.save(tmp_path / "a.npy", np.array([{}, 1], object), allow_pickle=True)
+    with pytest.raises(UnsupportedDtypeError, match="pickle"):
+        ooc.open(tmp_path / "a.npy")
+
+
+def test_a_compressed_npz(tmp_path: Path):
+    np.savez_compressed(tmp_path / "a.npz", u=ARRAY)
+    with pytest.raises(CompressedMemberError, match=r"np\.save\('u\.npy', np\.load"):
+        ooc.open(tmp_path / "a.npz")
+
+
+def test_keys(tmp_path: Path):
+    path, _ = store(tmp_path, "npy")
+    with pytest.raises(ArgumentError, match=r"`key` must be None for a \.npy"):
+        ooc.open(path, "u")
+    with pytest.raises(ArgumentError, match=r"`key` must be None for an object.*file\['u'\]"):
+        ooc.open(ARRAY, "u")
+    np.savez(tmp_path / "two.npz", u=ARRAY, v=ARRAY + 1)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "two.npz", "v")), ARRAY + 1)
+    with pytest.raises(SeveralDatasetsError, match="'u', 'v'"):
+        ooc.open(tmp_path / "two.npz")
+    with pytest.raises(MissingKeyError, match="'w'"):
+        ooc.open(tmp_path / "two.npz", "w")
+    path, options = store(tmp_path, "raw")
+    with pytest.raises(ArgumentError, match="`key` must be None for raw"):
+        ooc.open(path, "u", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"dtype": "f4"}, {"shape": (12, 3, 4)}, {"offset": 8}, {"dtype": "f4", "offset": 3}],
+    ids=str,
+)
+def test_raw_arguments_for_what_is_not_raw(tmp_path: Path, options: dict[str, Any]):
+    path, _ = store(tmp_path, "npy")
+    for target in (path, ARRAY, [path, path]):
+        with pytest.raises(ArgumentError, match="raw binary files only"):
+            ooc.open(target, **options)
+
+
+def test_a_dtype_that_numpy_does_not_know(tmp_path: Path):
+    path, _ = store(tmp_path, "raw")
+    with pytest.raises(ArgumentError, match="`dtype` must"):
+        ooc.open(path, dtype="nonsense", shape=(-1,))
+    with pytest.raises(UnsupportedDtypeError):
+        ooc.open(path, dtype="U1", shape=(-1,))
+
+
+@pytest.mark.parametrize("missing", ["Error", None, True, "zero"])
+def test_missing(missing: Any):
+    with pytest.raises(ArgumentError, match="`missing` must be 'error' or 'fill'"):
+        ooc.open(ARRAY, missing=missing)
+
+
+@pytest.mark.parametrize(
+    "target", [None, 3, b"a.npy", {"a": 1}, [], (), [3], [[]], object()], ids=repr
+)
+def test_targets_of_no_use(target: Any):
+    with pytest.raises((ArgumentError, UnknownFormatError), match="`target` must"):
+        ooc.open(target)
+
+
+# --- several files
+
+
+def test_natural_order(tmp_path: Path):
+    for number in (1, 2, 10, 9, 100):
+        np.save(tmp_path / f"part{number}.npy", np.full((2, 3), number))
+    view = ooc.open(tmp_path / "part*.npy")
+    assert view[:, 0].take(range(0, 10, 2)).tolist() == [1, 2, 9, 10, 100]
+    assert len(ooc.open(tmp_path / "part[12].npy")) == 4
+    assert len(ooc.open(tmp_path / "part?.npy")) == 6
+
+
+def test_natural_order_of_strange_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    names = ["a1", "a01", "a001", "²", "٣", "a-1", "1", "01a", "b", "a", "A2", "a10", "a9"]
+    for number, name in enumerate(names):
+        np.save(tmp_path / f"{name}.npy", np.full(1, number))
+    first = np.asarray(ooc.open(tmp_path / "*.npy")).tolist()
+    import glob
+
+    found = glob.glob(str(tmp_path / "*.npy"))
+    for order in (sorted(found), sorted(found, reverse=True), found[::-1]):
+        monkeypatch.setattr(glob, "glob", lambda _, order=order: list(order))
+        assert np.asarray(ooc.open(tmp_path / "*.npy")).tolist() == first
+    assert first.index(names.index("a9")) < first.index(names.index("a10"))
+
+
+def test_a_name_with_magic_characters_is_a_name_first(tmp_path: Path):
+    np.save(tmp_path / "a[1].npy", np.arange(3))
+    np.save(tmp_path / "a1.npy", np.arange(5))
+    assert len(ooc.open(tmp_path / "a[1].npy")) == 3
+
+
+def test_a_list_keeps_its_order(tmp_path: Path):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.full(2, number))
+    paths = [tmp_path / "2.npy", str(tmp_path / "0.npy"), np.full(1, 7), str(tmp_path / "[01].npy")]
+    assert np.asarray(ooc.open(paths)).tolist() == [2, 2, 0, 0, 7, 0, 0, 1, 1]
+    assert np.asarray(ooc.open(tuple(paths[:1]))).tolist() == [2, 2]
+
+
+def test_raw_files_in_a_glob(tmp_path: Path):
+    for number in range(3):
+        (tmp_path / f"{number}.bin").write_bytes(np.full((number + 1, 2), number, "<i2").tobytes())
+    view = ooc.open(tmp_path / "*.bin", dtype="<i2", shape=(-1, 2))
+    assert view[:, 0].take(range(6)).tolist() == [0, 1, 1, 2, 2, 2]
+
+
+def test_parts_that_do_not_fit(tmp_path: Path):
+    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
+    np.save(tmp_path / "b.npy", np.zeros((2, 4)))
+    with pytest.raises(MismatchedPartsError, match=r"part 1 has \(4,\).*b\.npy"):
+        ooc.open(tmp_path / "*.npy")
+
+
+def test_one_bad_part_is_named(tmp_path: Path):
+    for name in "abc":
+        np.save(tmp_path / f"{name}.npy", np.zeros((2, 3)))
+    os.truncate(tmp_path / "b.npy", 150)
+    with pytest.raises(TruncatedFileError, match=r"b\.npy"):
+        ooc.open(tmp_path / "*.npy")
+
+
+# --- what is in a file
+
+
+def test_list_datasets(tmp_path: Path):
+    assert list_datasets(str(store(tmp_path, "npy")[0])) == [None]
+    assert list_datasets(str(store(tmp_path, "npz")[0])) == ["u"]
+    assert [str(key).strip("/") for key in list_datasets(str(store(tmp_path, "hdf5")[0]))] == ["u"]
+
+
+def test_hdf5_behind_a_user_block(tmp_path: Path):
+    for block in (512, 1024, 4096):
+        path = tmp_path / f"{block}.h5"
+        with h5py.File(path, "w", userblock_size=block) as file:
+            file["u"] = ARRAY
+        assert format_of(str(path)) == "hdf5"
+        assert_array_equal(np.asarray(ooc.open(path)), ARRAY)
+
+
+def test_opening_reads_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, _ = store(tmp_path, "npy", np.zeros((1000, 1000)))
+    read: list[int] = []
+    monkeypatch.setattr(os, "preadv", lambda *_: read.append(1))
+    view = ooc.open(path)[::2, 3:].astype("f4").next_frame()
+    assert len(view) == 499
+    assert read == []
+
+
+def test_every_error_has_a_root():
+    assert issubclass(MissingFileError, OocdataError)
+    assert isinstance(ooc.open(Memory(ARRAY)), ooc.View)

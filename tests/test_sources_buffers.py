@@ -1,0 +1,239 @@
+"""Batch memory: aligned, recycled, and never seen by two owners at a time."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import pickle
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from oocdata.datasets.view import View
+from oocdata.sources import buffers
+from oocdata.sources.buffers import ALIGNMENT, Pool, empty, is_leased
+from oocdata.sources.memory import Memory
+
+SHAPES = [(1,), (3, 5), (64, 3, 50, 50), (1000,), (7, 0, 3), (0,), (1, 1)]
+DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_handed_out(shape: tuple[int, ...], dtype: str):
+    array = Pool(1 << 20).empty(shape, dtype)
+    assert array.shape == shape
+    assert array.dtype == np.dtype(dtype)
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    if array.size:
+        assert array.ctypes.data % ALIGNMENT == 0
+    array[...] = 1
+    assert (array == 1).all()
+
+
+def test_numpy_integers_are_shapes_too():
+    assert Pool(0).empty((np.int64(3), np.int32(4)), np.float32).shape == (3, 4)
+
+
+def address_of(pool: Pool, shape: tuple[int, ...] = (1000,), dtype: str = "f8") -> int:
+    return pool.empty(shape, dtype).ctypes.data
+
+
+def test_a_block_is_recycled_when_its_array_goes():
+    pool = Pool(1 << 20)
+    pool.empty((1000,), "f8")[:] = 7
+    assert (pool.empty((1000,), "f8") == 7).all()  # memory fresh from the kernel is zero
+    pool.empty((500, 4), "f4")[:] = 3  # the same bytes in another shape
+    assert (pool.empty((2000,), "f4") == 3).all()
+    assert pool._idle_now == 2 * mmap.PAGESIZE
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda array: array[3:],
+        lambda array: array.T,
+        lambda array: array.view(np.uint8)[::7],
+        lambda array: array.reshape(10, -1)[2][3:4],
+        lambda array: list(array[:3]) and [array[5:6]],
+        lambda array: array.data,
+        lambda array: memoryview(array.view(np.uint8))[10:20],
+        lambda array: {"x": (array, [array])},
+        lambda array: np.lib.stride_tricks.as_strided(array, (2,), (8,)),
+        lambda array: np.broadcast_to(array, (3, *array.shape)),
+        lambda array: lambda: array,
+        lambda array: iter(array),
+    ],
+)
+def test_a_block_is_not_reused_while_anything_sees_it(hold: Any):
+    pool = Pool(1 << 20)
+    array = pool.empty((1000,), "f8")
+    array[:] = np.arange(1000)
+    address = array.ctypes.data
+    held = hold(array)
+    del array
+    gc.collect()
+    fresh = [pool.empty((1000,), "f8") for _ in range(4)]
+    assert address not in [one.ctypes.data for one in fresh]
+    for one in fresh:
+        one[:] = -1
+    del held
+    gc.collect()
+    assert address_of(pool) == address
+
+
+def test_a_reference_cycle_holds_until_it_is_collected():
+    pool = Pool(1 << 20)
+    array = pool.empty((1000,), "f8")
+    address = array.ctypes.data
+    cycle: list[Any] = [array]
+    cycle.append(cycle)
+    del array, cycle
+    gc.collect()
+    two = [pool.empty((1000,), "f8") for _ in range(2)]
+    assert address in [one.ctypes.data for one in two]
+
+
+def test_no_two_arrays_ever_share_memory():
+    pool = Pool(1 << 22)
+    rng = random.Random(5)
+    alive: list[tuple[np.ndarray, int]] = []
+    for number in range(2000):
+        array = pool.empty((rng.choice([1, 100, 512, 513, 5000]),), "i4")
+        array[:] = number
+        alive.append((array, number))
+        rng.shuffle(alive)
+        del alive[rng.randrange(1, 20) :]
+        for held, written in alive:
+            assert (held == written).all()
+
+
+def test_many_threads_never_see_each_others_batches():
+    pool = Pool(1 << 22)
+    start = threading.Barrier(8)
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        start.wait()
+        kept: list[tuple[np.ndarray, int]] = []
+        for turn in range(300):
+            array = pool.empty((rng.choice([10, 1000, 3000]),), "i8")
+            array[:] = seed * 1000 + turn
+            kept.append((array[rng.randrange(5) :], seed * 1000 + turn))
+            if len(kept) > 5:
+                view, written = kept.pop(rng.randrange(len(kept)))
+                assert (view == written).all()
+        for view, written in kept:
+            assert (view == written).all()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
+
+
+def test_no_batch_changes_after_it_was_handed_out():
+    array = np.arange(400 * 64, dtype="f4").reshape(400, 64)
+    view = View.of(Memory(array))
+    rng = np.random.default_rng(1)
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    with ThreadPoolExecutor(4) as threads:
+        orders = [rng.integers(0, 400, 32) for _ in range(400)]
+        for rows, batch in zip(orders, threads.map(view.take, orders), strict=True):
+            if rng.random() < 0.3:
+                kept.append((rows, batch[rng.integers(0, 31) :]))
+            if len(kept) > 20:
+                kept.pop(0)
+            for old, seen in kept:
+                assert_array_equal(seen, array[old][-len(seen) :])
+
+
+def test_idle_memory_is_bounded():
+    pool = Pool(3 * mmap.PAGESIZE)
+    held = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(10)]
+    del held
+    assert pool._idle_now == 3 * mmap.PAGESIZE
+    assert sum(block.nbytes for some in pool._idle.values() for block in some) == pool._idle_now
+    assert Pool(0).empty((10,), "f4").shape == (10,)
+
+
+def test_sizes_that_went_out_of_use_do_not_keep_new_ones_from_being_recycled():
+    pool = Pool(8 * mmap.PAGESIZE)
+    held = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(8)]
+    del held
+    assert pool._idle_now == 8 * mmap.PAGESIZE
+    pool.empty((4 * mmap.PAGESIZE,), "u1")[:] = 7
+    assert (pool.empty((4 * mmap.PAGESIZE,), "u1") == 7).all()
+    pool.empty((9 * mmap.PAGESIZE,), "u1")[:] = 7  # more than may be idle: goes at once
+    assert (pool.empty((4 * mmap.PAGESIZE,), "u1") == 7).all()
+    assert pool._idle_now <= 8 * mmap.PAGESIZE
+
+
+def test_what_a_child_writes_stays_in_the_child():
+    batch = empty((1000,), "i4")
+    batch[:] = 1
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        batch[:] = 7
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (batch == 1).all()
+
+
+def test_a_child_does_not_hand_out_what_the_parent_holds():
+    batch = empty((1000,), "i4")
+    batch[:] = 1
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        del batch  # goes to the child's pool
+        for _ in range(3):
+            empty((1000,), "i4")[:] = 9
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (batch == 1).all()
+
+
+def test_a_fork_while_another_thread_allocates_does_not_hang():
+    stop = threading.Event()
+
+    def allocate() -> None:
+        while not stop.is_set():
+            empty((1000,), "i4")
+
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:  # pragma: no cover
+                empty((1000,), "i4")[:] = 1
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_is_leased():
+    array = empty((4, 100), "f4")
+    assert is_leased(array)
+    assert is_leased(array.reshape(-1))
+    assert not is_leased(array[:, 1:])
+    assert not is_leased(np.zeros((4, 100), "f4"))
+    assert not is_leased(array.copy())
+    assert not is_leased(empty((0, 3), "f4"))
+
+
+def test_an_array_travels_by_its_values():
+    array = empty((5,), "f4")
+    array[:] = range(5)
+    assert_array_equal(pickle.loads(pickle.dumps(array)), range(5))
+
+
+def test_the_pool_of_the_process_is_the_one():
+    assert empty.__self__ is buffers._pool

@@ -1,0 +1,369 @@
+"""`.npy`, raw binary and stored `.npz` against NumPy."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.lib import format as npy_format
+from numpy.testing import assert_array_equal
+
+from oocdata.datasets.view import View
+from oocdata.errors import (
+    ArgumentError,
+    CompressedMemberError,
+    MissingKeyError,
+    OocdataError,
+    SeveralDatasetsError,
+    TrailingBytesError,
+    TruncatedFileError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
+from oocdata.sources.extents import Extents
+from oocdata.sources.npy import list_npz, open_npy, open_npz, open_raw
+from oocdata.sources.source import Source
+from oocdata.testing import SourceConformance, sample_array
+
+BIG_ENDIAN = (">f4", ">f8", "|u1", ">i2", "|b1", ">c16", ">u8")
+
+
+class TestNpy(SourceConformance):
+    def store(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        np.save(folder / "a.npy", self.store(array))
+        return open_npy(str(folder / "a.npy"), axis=axis)
+
+
+class TestNpyFortran(TestNpy):
+    def store(self, array: np.ndarray) -> np.ndarray:
+        return np.asfortranarray(array)
+
+
+class TestNpyBigEndian(TestNpy):
+    dtypes = BIG_ENDIAN
+
+    def store(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(array.dtype.newbyteorder(">"))
+
+
+class TestNpyFortranBigEndian(TestNpyFortran):
+    dtypes = BIG_ENDIAN
+
+    def store(self, array: np.ndarray) -> np.ndarray:
+        return np.asfortranarray(array.astype(array.dtype.newbyteorder(">")))
+
+
+class TestNpyVersion3(TestNpy):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        with open(folder / "a.npy", "wb") as file:
+            npy_format.write_array(file, array, version=(3, 0))
+        return open_npy(str(folder / "a.npy"), axis=axis)
+
+
+class TestNpyHeadersOfAnyLength(TestNpy):
+    """An offset that is aligned to nothing."""
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        header = repr({"descr": array.dtype.str, "fortran_order": False, "shape": array.shape})
+        encoded = (header + " " * 3 + "\n").encode()
+        start = b"\x93NUMPY\x02\x00" + struct.pack("<I", len(encoded))
+        (folder / "a.npy").write_bytes(start + encoded + array.tobytes())
+        return open_npy(str(folder / "a.npy"), axis=axis)
+
+
+class TestRaw(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        (folder / "a.bin").write_bytes(b"x" * 13 + array.tobytes())
+        return open_raw(
+            str(folder / "a.bin"), dtype=array.dtype, shape=array.shape, offset=13, axis=axis
+        )
+
+
+class TestRawBigEndian(TestRaw):
+    dtypes = BIG_ENDIAN
+
+
+class TestNpz(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        np.savez(folder / "a.npz", other=np.zeros(3), u=array, last=np.ones(2))
+        return open_npz(str(folder / "a.npz"), "u", axis=axis)
+
+
+class TestNpzBehindOtherBytes(TestNpz):
+    """A ZIP archive may begin anywhere in its file."""
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        inside = io.BytesIO()
+        np.savez(inside, u=array)
+        (folder / "a.npz").write_bytes(b"#!" + b"-" * 99 + inside.getvalue())
+        return open_npz(str(folder / "a.npz"), axis=axis)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (5, 0), (5, 0, 3), (0, 0)], ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_without_elements(tmp_path: Path, shape: tuple[int, ...], order: Any):
+    np.save(tmp_path / "a.npy", np.zeros(shape, "f4", order=order))
+    view = View.of(open_npy(str(tmp_path / "a.npy")))
+    assert view.shape == shape
+    assert np.asarray(view).shape == shape
+    assert view.take([0] * min(shape[0], 1)).shape == (min(shape[0], 1), *shape[1:])
+    assert view[::-1].shape == shape
+
+
+def test_rows_of_one_number(tmp_path: Path):
+    np.save(tmp_path / "a.npy", np.arange(10, dtype=">i2"))
+    view = View.of(open_npy(str(tmp_path / "a.npy")))
+    assert view[3] == 3
+    assert view[3].dtype == np.dtype("i2")
+    assert view[3].dtype.isnative
+    assert_array_equal(view[::-3].take([0, 1]), [9, 6])
+    with pytest.raises(ArgumentError, match="at most 1 axes"):
+        view[0, 0]
+
+
+@pytest.mark.parametrize("kept", [0, 5, 6, 9, 50, 100, 127, 128, 129, 200, -1])
+def test_cut_short(tmp_path: Path, kept: int):
+    np.save(tmp_path / "a.npy", np.arange(100.0))
+    whole = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(whole[:kept])
+    kind = UnknownFormatError if 0 <= kept < 128 else TruncatedFileError
+    with pytest.raises(kind, match="must") as raised:
+        open_npy(str(tmp_path / "a.npy"))
+    assert raised.value.path == str(tmp_path / "a.npy")
+    if kind is TruncatedFileError:
+        held = (len(whole) + kept) % len(whole) - 128
+        said = f"800 bytes of elements (shape (100,), <f8); got {held}"
+        assert said in str(raised.value)
+
+
+def test_trailing_bytes(tmp_path: Path):
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.save(file, np.arange(10))
+        np.save(file, np.arange(10))  # legal for numpy.load twice on a file, never by path
+    with pytest.raises(TrailingBytesError, match="got 208 more"):
+        open_npy(str(tmp_path / "a.npy"))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([{}, None], object),
+        np.zeros(3, [("a", "f4"), ("b", "i4")]),
+        np.array(["a", "b"]),
+        np.array([b"a"]),
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, "m8[s]"),
+        np.zeros(3, np.longdouble),
+        np.zeros(3, np.clongdouble),
+        np.zeros(3, "V4"),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_dtypes_that_batches_cannot_hold(tmp_path: Path, array: np.ndarray):
+    np.save(tmp_path / "a.npy", array, allow_pickle=True)
+    with pytest.raises(UnsupportedDtypeError, match="elements must be") as raised:
+        open_npy(str(tmp_path / "a.npy"))
+    assert "a.npy" in str(raised.value)
+
+
+def test_a_structured_array_names_its_fields(tmp_path: Path):
+    np.save(tmp_path / "a.npy", np.zeros(3, [("speed", "f4"), ("time", "i4")]))
+    with pytest.raises(UnsupportedDtypeError, match=r"fields .*'speed', 'time'"):
+        open_npy(str(tmp_path / "a.npy"))
+
+
+def test_a_single_number(tmp_path: Path):
+    np.save(tmp_path / "a.npy", np.array(3.0))
+    with pytest.raises(ArgumentError, match=r"row axis; got a single number. \[file '.*a.npy'\]"):
+        open_npy(str(tmp_path / "a.npy"))
+
+
+@pytest.mark.parametrize("axis", [3, -4, 0.5, None, "0"])
+def test_axes_that_are_not_there(tmp_path: Path, axis: Any):
+    np.save(tmp_path / "a.npy", np.zeros((2, 3, 4)))
+    with pytest.raises(ArgumentError, match=r"`axis` must be an axis of the 3-dimensional array"):
+        open_npy(str(tmp_path / "a.npy"), axis=axis)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -20)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (20,)",
+        "{'descr': '<f4', 'fortran_order': 3, 'shape': (20,)}",
+        "{'descr': 'nonsense', 'fortran_order': False, 'shape': (20,)}",
+        "{'descr': '<f4', 'shape': (20,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': 20}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (20.0,)}",
+        "[]",
+        "",
+        "'''",
+        "(((((",
+        "__import__('os').abort()",
+        "\x00\x01",
+    ],
+)
+def test_headers_that_say_nonsense(tmp_path: Path, header: str):
+    encoded = header.encode().ljust(117) + b"\n"
+    (tmp_path / "a.npy").write_bytes(
+        b"\x93NUMPY\x01\x00" + struct.pack("<H", len(encoded)) + encoded + bytes(80)
+    )
+    with pytest.raises(UnknownFormatError, match=r"the \.npy header must be readable"):
+        open_npy(str(tmp_path / "a.npy"))
+
+
+def test_a_version_of_the_future(tmp_path: Path):
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x09\x00" + bytes(200))
+    with pytest.raises(UnknownFormatError, match=r"version \(9, 0\)"):
+        open_npy(str(tmp_path / "a.npy"))
+
+
+@given(st.data())
+def test_a_damaged_header_never_gives_anything_but_our_errors(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+):
+    path = tmp_path_factory.mktemp("damaged") / "a.npy"
+    np.save(path, np.arange(30, dtype="<i4").reshape(5, 6))
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(6, 127))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        source = open_npy(str(path))
+    except OocdataError:
+        return
+    assert SourceConformance().read(source, np.arange(source.shape[0])).nbytes == 120
+
+
+# --- raw
+
+
+def test_one_length_is_worked_out(tmp_path: Path):
+    (tmp_path / "a.bin").write_bytes(bytes(4 + 2 * 3 * 8))
+    source = open_raw(str(tmp_path / "a.bin"), dtype="f8", shape=(-1, 3), offset=4)
+    assert source.shape == (2, 3)
+    assert open_raw(str(tmp_path / "a.bin"), dtype="u1", shape=[-1]).shape == (52,)
+    assert open_raw(str(tmp_path / "a.bin"), dtype="u1", shape=(2, np.int64(-1))).shape == (2, 26)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        ({"shape": (-1, -1)}, ArgumentError, "at most one of them -1"),
+        ({"shape": (-2, 3)}, ArgumentError, "`shape` must"),
+        ({"shape": 10}, ArgumentError, "`shape` must"),
+        ({"shape": (2.5, 4)}, ArgumentError, "`shape` must"),
+        ({"shape": ("a",)}, ArgumentError, "`shape` must"),
+        ({"shape": ()}, TrailingBytesError, "got 36 more"),
+        ({"shape": (10,), "offset": -1}, ArgumentError, "`offset` must"),
+        ({"shape": (10,), "offset": 1.5}, ArgumentError, "`offset` must"),
+        ({"shape": (11,)}, TruncatedFileError, "must hold 44 bytes .* got 40"),
+        ({"shape": (9,)}, TrailingBytesError, "got 4 more"),
+        ({"shape": (10,), "offset": 4}, TruncatedFileError, "must hold 40 bytes .* got 36"),
+        ({"shape": (10,), "offset": 400}, TruncatedFileError, "`offset` must lie within the 40"),
+        ({"shape": (-1,), "offset": 400}, TruncatedFileError, "offset"),
+        ({"shape": (-1, 3)}, TrailingBytesError, "got 4 more"),
+        ({"shape": (-1, 0)}, TrailingBytesError, "got 40 more"),
+        ({"shape": (2**62, 2**62)}, TruncatedFileError, "must hold"),
+    ],
+    ids=str,
+)
+def test_raw_arguments(tmp_path: Path, options: dict[str, Any], kind: Any, said: str):
+    (tmp_path / "a.bin").write_bytes(bytes(40))
+    with pytest.raises(kind, match=said):
+        open_raw(str(tmp_path / "a.bin"), dtype="f4", **options)
+
+
+def test_a_billion_rows_without_a_byte_on_disk(tmp_path: Path):
+    rows = 10**9 + 7
+    with open(tmp_path / "a.bin", "wb") as file:
+        file.truncate(rows * 12)
+        for row in (0, 5 * 10**8, rows - 1):
+            file.seek(row * 12)
+            file.write(np.array([row, 1, 2], "<u4").tobytes())
+    view = View.of(open_raw(str(tmp_path / "a.bin"), dtype="<u4", shape=(-1, 3)))
+    assert len(view) == rows
+    assert view[-1].tolist() == [rows - 1, 1, 2]
+    assert view[::-1, 0].take([0, rows // 2, -1]).tolist() == [rows - 1, 0, 0]
+    assert view[5 * 10**8].tolist() == [5 * 10**8, 1, 2]
+    windows = view.windows(3, 2, shift=2, dilation=5, horizon=7)
+    train, test = windows.split(0.7, 0.3)
+    assert len(windows[::-1]) == len(windows)
+    x, y = test[::-1].take([0, 1])
+    assert x.shape == (2, 3, 3)
+    assert y.shape == (2, 2, 3)
+    assert y[0, -1].tolist() == [rows - 1, 1, 2]
+    assert len(train.shard(1000, 999)) == -(-len(train) // 1000)
+    pair = view[::-1].next_frame()
+    assert pair[0][0].tolist() == [rows - 1, 1, 2]
+
+
+# --- npz
+
+
+def test_the_names_in_an_archive(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", np.zeros(3), u=np.ones(2))
+    assert sorted(list_npz(str(tmp_path / "a.npz"))) == ["arr_0", "u"]
+    with pytest.raises(SeveralDatasetsError, match="several datasets: 'u', 'arr_0'"):
+        open_npz(str(tmp_path / "a.npz"))
+    with pytest.raises(MissingKeyError, match=r"got 'v'. It holds: 'u', 'arr_0'"):
+        open_npz(str(tmp_path / "a.npz"), "v")
+
+
+def test_one_array_needs_no_key(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", np.arange(3))
+    assert_array_equal(np.asarray(View.of(open_npz(str(tmp_path / "a.npz")))), range(3))
+
+
+def test_an_empty_archive(tmp_path: Path):
+    np.savez(tmp_path / "a.npz")
+    with pytest.raises(MissingKeyError, match="it holds none"):
+        open_npz(str(tmp_path / "a.npz"))
+
+
+def test_a_compressed_member_says_how_to_convert_and_that_works(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.chdir(tmp_path)
+    array = sample_array((10, 3))
+    np.savez_compressed("it's.npz", u=array)
+    with pytest.raises(CompressedMemberError, match="must be stored") as raised:
+        open_npz("it's.npz", "u")
+    assert raised.value.key == "u"
+    hint = raised.value.message.split("Convert it once: ")[1].rstrip(".")
+    exec(hint, {"np": np})
+    assert_array_equal(np.asarray(View.of(open_npy("u.npy"))), array)
+
+
+def test_an_archive_cut_short(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", u=np.arange(1000))
+    whole = (tmp_path / "a.npz").read_bytes()
+    for kept in (0, 10, 500, len(whole) - 1):
+        (tmp_path / "a.npz").write_bytes(whole[:kept])
+        with pytest.raises(UnknownFormatError, match="ZIP archive"):
+            open_npz(str(tmp_path / "a.npz"))
+
+
+def test_a_member_with_other_bytes_in_it(tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("u.npy", b"no header at all")
+        archive.writestr("readme.txt", b"hello")
+    with pytest.raises(UnknownFormatError, match="header must be readable") as raised:
+        open_npz(str(tmp_path / "a.npz"))
+    assert raised.value.key == "u"
+
+
+def test_what_it_says_of_itself(tmp_path: Path):
+    np.save(tmp_path / "a.npy", np.zeros((10, 3), ">f8", order="F"))
+    layout = open_npy(str(tmp_path / "a.npy")).layout()
+    assert (layout.format, layout.storage) == (".npy", "contiguous, Fortran order")
+    assert (layout.stored_bytes, layout.codec) == (240, "none")
+    assert isinstance(open_npy(str(tmp_path / "a.npy")), Extents)
