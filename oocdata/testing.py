@@ -33,14 +33,15 @@ def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
            [3, 4, 5]], dtype=int32)
     """
     kind = np.dtype(dtype)
-    values = np.arange(int(np.prod(shape))).reshape(shape)
+    values: NDArray[Any] = np.arange(int(np.prod(shape))).reshape(shape)
     if kind.kind == "b":
-        return (values % 3 == 0).astype(kind)
-    if kind.kind == "c":
-        return (values - 1j * values).astype(kind)
-    # A prime modulus: no period that could hide a swapped axis behind an 8-bit dtype.
-    result: NDArray[Any] = (values % 127 if kind.itemsize == 1 else values).astype(kind)
-    return result
+        values = values % 3 == 0
+    elif kind.kind == "c":
+        values = values - 1j * values
+    elif kind.itemsize == 1:
+        # A prime modulus: no period that could hide a swapped axis behind an 8-bit dtype.
+        values = values % 127
+    return values.astype(kind)
 
 
 @dataclass(frozen=True, eq=False)

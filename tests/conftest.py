@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from oocdata.frontends import originals
 from oocdata.sources import handles
-from oocdata.sources.cache import chunk_cache
+from oocdata.sources.slots import chunk_budget, set_chunk_budget
 
 settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
 settings.load_profile("oocdata")
@@ -49,7 +49,7 @@ def close_handles() -> None:
     for one in held:
         if isinstance(one, ThreadPoolExecutor):
             one.shutdown(wait=True)
-    chunk_cache().clear()
+    set_chunk_budget(chunk_budget())
     # An exception that is kept for TensorFlow keeps what its frames hold.
     originals._kept.clear()
 

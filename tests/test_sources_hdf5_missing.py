@@ -182,7 +182,7 @@ def test_damaged_chunk(tmp_path: Path, options: Any) -> None:
     info = next(info for info in chunk_infos(path) if info.chunk_offset[0] == 30)
     overwrite(path, info.byte_offset, b"\xff" * min(info.size, 300))
     source = open_hdf5(path)
-    with pytest.raises(DamagedChunkError, match=r"HDF5 says: .*rows 30, 31") as caught:
+    with pytest.raises(DamagedChunkError, match=r"a chunk must decode; .*rows 30, 31") as caught:
         read(source, [5, 33])
     error = caught.value
     assert (error.path, error.key, error.rows) == (path, "/u", tuple(range(30, 40)))
@@ -240,8 +240,8 @@ def test_changed_between_open_and_read(tmp_path: Path) -> None:
     write(path, (100, 10), [np.s_[...]], chunks=(10, 10))
     source = open_hdf5(path)
     write(path, (50, 10), [np.s_[...]], chunks=(10, 10))
-    with pytest.raises(SourceError, match=r"\(100, 10\) float32; it is now \(50, 10\) float32"):
+    with pytest.raises(SourceError, match="as when it was opened"):
         read(source, [0])
     os.remove(path)
-    with pytest.raises(SourceError, match="must exist"):
+    with pytest.raises(SourceError, match="must exist|is gone"):
         read(source, [0])

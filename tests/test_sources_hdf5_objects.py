@@ -23,7 +23,8 @@ from oocdata.errors import ArgumentError, MissingChunkError, SourceError
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents
 from oocdata.sources.hdf5 import from_dataset, open_hdf5
-from oocdata.sources.hdf5.reader import Hdf5Reader, ObjectReader
+from oocdata.sources.hdf5.chunked import ChunkedReader
+from oocdata.sources.hdf5.reader import ObjectReader
 from oocdata.sources.source import Source
 from oocdata.testing import SourceConformance, sample_array
 
@@ -93,7 +94,7 @@ def test_object_on_disk_is_described_by_path(path: str) -> None:
         plain, chunked = from_dataset(file["plain"]), from_dataset(file["chunked"])
         assert isinstance(plain, Extents)
         assert isinstance(chunked, Chunks)
-        assert isinstance(chunked.reader, Hdf5Reader)
+        assert isinstance(chunked.reader, ChunkedReader)
         assert chunked == open_hdf5(path, "chunked")
         assert hash(chunked) == hash(open_hdf5(path, "chunked"))
         assert_array_equal(read(chunked, [3]), ARRAY[[3]])
@@ -321,7 +322,8 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
     """HDF5 keeps no chunk that the engine keeps already."""
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
-        file.create_dataset("u", data=np.zeros((64, 1000)), chunks=(8, 1000), compression="gzip")
+        zeros = np.zeros((64, 1000), "i4")
+        file.create_dataset("u", data=zeros, chunks=(8, 1000), scaleoffset=4)
     source = open_hdf5(path)
     read(source)
     from oocdata.sources import handles
@@ -332,3 +334,14 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         if getattr(getattr(value, "reader", None), "file", None) == source.reader.file  # type: ignore[attr-defined]
     ]
     assert opened.dataset.id.get_access_plist().get_chunk_cache()[1] == 0
+
+
+def test_the_file_is_free_once_the_table_of_chunks_is_known(tmp_path: Path) -> None:
+    """HDF5 would refuse to open it for writing while anyone has it open for reading."""
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", data=ARRAY, chunks=(2, *ARRAY.shape[1:]), compression="gzip")
+    source = open_hdf5(path)
+    assert_array_equal(read(source), ARRAY)
+    with h5py.File(path, "r+") as file:
+        file["v"] = ARRAY

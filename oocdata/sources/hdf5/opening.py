@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
@@ -23,6 +24,8 @@ from oocdata.errors import (
 )
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
+from oocdata.sources.hdf5.chunked import ChunkedReader
+from oocdata.sources.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
 from oocdata.sources.hdf5.links import choose_dataset, find_dataset, list_names
 from oocdata.sources.hdf5.reader import Hdf5Reader, ObjectReader, delivered
@@ -39,6 +42,8 @@ _READING = {
     "external": "runs of rows from other files through h5py",
     "virtual": "runs of rows through h5py, which puts them together from their sources",
 }
+
+_DECODED = "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
 
 
 def list_hdf5(path: str) -> list[str]:
@@ -240,6 +245,21 @@ def _describe(
         chunk = dataset.chunks or shape
         boxes = tuple(max(1, min(step, n)) for step, n in zip(chunk, shape, strict=True))
     dtype = delivered(stored)
+    decodes = storage.kind == "chunked" and can_decode(storage.filters)
+    if stamp and key and not changing and decodes and max(boxes) > 1 and _is_plain(dataset, stored):
+        decoder = ChunkDecoder(storage.filters, np.dtype(stored.str), dataset.chunks)
+        chunked = ChunkedReader(
+            file=stamp,
+            key=key,
+            shape=shape,
+            dtype=dtype,
+            chunk_shape=boxes,
+            axis=rules.axis,
+            fill=fill,
+            decoder=decoder,
+            described=replace(layout, reading=_DECODED),
+        )
+        return Chunks.of(chunked, rules.axis)
     if stamp and key:
         reader = Hdf5Reader(
             file=stamp,

@@ -8,7 +8,7 @@ a fraction of a millisecond for each box and chunk, which cross its event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,28 @@ class TensorStoreReader(Described):
             return self._read(array, box)
         except LIBRARY_ERRORS as error:
             raise self._failure(array, box, error) from error
+
+    def read_boxes(
+        self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
+    ) -> None:
+        """Decode chunks straight into their places, all of them under way at a time.
+
+        Raises
+        ------
+        oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
+            With the rows that can't be read.
+        """
+        library = tensorstore()
+        array = handle(self, self._open)
+        started = [
+            library.array(out).write(array[box].translate_to[0])
+            for box, out in zip(boxes, outs, strict=True)
+        ]
+        # All must have ended before a slot may be given to another chunk.
+        errors = [future.exception() for future in started]
+        for box, error in zip(boxes, errors, strict=True):
+            if error is not None:
+                raise self._failure(array, box, error) from error
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""

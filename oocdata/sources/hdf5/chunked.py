@@ -1,0 +1,184 @@
+"""Filtered chunks without HDF5: the table of chunks once, then ``pread`` and decode in threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
+from oocdata.sources.extents import FileStamp
+from oocdata.sources.handles import Descriptor, handle
+from oocdata.sources.hdf5.decode import ChunkDecoder
+from oocdata.sources.hdf5.file import open_file, readable
+from oocdata.sources.source import Layout
+
+__all__ = ["ChunkTable", "ChunkedReader"]
+
+_WORTH_A_POOL = 4
+"""Chunks from which on handing them to threads costs less than it gains."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkTable:
+    """Where each chunk of a dataset lies.
+
+    Attributes
+    ----------
+    offsets : ndarray of int64, shape of the chunk grid
+        -1 for a chunk that was never written.
+    sizes : ndarray of int64
+    skipped : ndarray of uint32
+        Bit i is set where filter i was not applied.
+    fill : generic
+        What a chunk that was never written reads as.
+    """
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    skipped: NDArray[np.uint32]
+    fill: Any
+
+    @classmethod
+    def read(cls, file: FileStamp, key: str, chunk_shape: tuple[int, ...]) -> ChunkTable:
+        """Read the table from the file, which is closed again."""
+        with open_file(file.path) as opened, readable(file.path, key):
+            dataset = opened[key]
+            grid = tuple(
+                -(-length // step)
+                for length, step in zip(dataset.shape, dataset.chunks, strict=True)
+            )
+            table = cls(
+                np.full(grid, -1, np.int64),
+                np.zeros(grid, np.int64),
+                np.zeros(grid, np.uint32),
+                dataset.fillvalue,
+            )
+
+            def note(info: Any) -> None:
+                place = tuple(
+                    start // step
+                    for start, step in zip(info.chunk_offset, dataset.chunks, strict=True)
+                )
+                # Chunks may be left beyond the end of a dataset that shrank.
+                if all(at < count for at, count in zip(place, grid, strict=True)):
+                    table.offsets[place] = info.byte_offset
+                    table.sizes[place] = info.size
+                    table.skipped[place] = info.filter_mask
+
+            dataset.id.chunk_iter(note)
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedReader:
+    """A chunked dataset, read without HDF5 once its table of chunks is known.
+
+    Parameters
+    ----------
+    file : FileStamp
+    key : str
+    shape : tuple of int
+        As stored.
+    dtype : numpy.dtype
+        Native byte order.
+    chunk_shape : tuple of int
+        At most the shape.
+    axis : int
+        The row axis, to name rows in errors.
+    fill : bool
+        What was never written reads as the fill value.
+    decoder : ChunkDecoder
+        Of whole stored chunks, which may reach over the shape.
+    described : Layout
+    """
+
+    file: FileStamp
+    key: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    axis: int
+    fill: bool
+    decoder: ChunkDecoder
+    described: Layout = field(compare=False)
+
+    def layout(self) -> Layout:
+        """Return where and how the array is stored."""
+        return self.described
+
+    def read_box(self, box: tuple[slice, ...]) -> NDArray[Any]:
+        """Return the elements of the one chunk that a box is."""
+        out = np.empty(tuple(part.stop - part.start for part in box), self.dtype)
+        self.read_boxes([box], [out])
+        return out
+
+    def read_boxes(
+        self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
+    ) -> None:
+        """Decode chunks into their places, in several threads where that pays."""
+        table = handle((ChunkTable, self.file, self.key), self._table)
+        opened = self.file.descriptor()
+
+        def work(number: int) -> None:
+            self._read(table, opened, boxes[number], outs[number])
+
+        if len(boxes) < _WORTH_A_POOL:
+            for number in range(len(boxes)):
+                work(number)
+            return
+        pool = handle("decoding threads", _pool)
+        tasks = [pool.submit(work, number) for number in range(len(boxes))]
+        # All must have ended before a slot may be given to another chunk.
+        errors = [error for error in [task.exception() for task in tasks] if error is not None]
+        if errors:
+            raise errors[0]
+
+    def _table(self) -> ChunkTable:
+        return ChunkTable.read(self.file, self.key, self.chunk_shape)
+
+    def _read(
+        self, table: ChunkTable, opened: Descriptor, box: tuple[slice, ...], out: NDArray[Any]
+    ) -> None:
+        steps = self.decoder.chunk_shape
+        place = tuple(part.start // step for part, step in zip(box, steps, strict=True))
+        offset, nbytes = int(table.offsets[place]), int(table.sizes[place])
+        if offset < 0:
+            if not self.fill:
+                raise self._error(MissingChunkError, "every chunk must have been written", box)
+            out[...] = table.fill
+            return
+        try:
+            data = os.pread(opened.number, nbytes, offset)
+        except OSError as error:
+            raise self._error(SourceError, f"a chunk must be readable; {error}", box) from error
+        if len(data) < nbytes:
+            raise self._error(
+                TruncatedFileError,
+                f"the file must hold at least {offset + nbytes} bytes; it ends at "
+                f"{os.fstat(opened.number).st_size}. It was cut short after it was opened",
+                box,
+            )
+        try:
+            self.decoder.decode(data, int(table.skipped[place]), out)
+        except (ValueError, RuntimeError) as error:
+            raise self._error(
+                DamagedChunkError,
+                f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
+                box,
+            ) from error
+
+    def _error(
+        self, kind: type[SourceError], message: str, box: tuple[slice, ...]
+    ) -> SourceError:
+        rows = range(box[self.axis].start, box[self.axis].stop)
+        return kind(f"{message}.", path=self.file.path, key=self.key, rows=rows)
+
+
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, "oocdata-decode")
