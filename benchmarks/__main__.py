@@ -22,7 +22,7 @@ class Worker:
     """The process of one way."""
 
     def __init__(self, way: str, case: Case, path: Path) -> None:
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # as long as the process
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", way, json.dumps(asdict(case)), str(path)],
@@ -91,9 +91,11 @@ def table(case: Case, figures: list[dict[str, Any]]) -> str:
     """Return the figures as Markdown, with ratios to from_generator."""
     base = next((f for f in figures if f["way"] == "from_generator"), figures[0])
     lines = [
-        f"Shuffled next-frame pairs of `{case.rows} × {case.element} {case.dtype}` "
-        f"({case.rows * case.row_bytes / 1e9:.1f} GB `.npy`), batch {case.batch}, warm cache; "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}.",
+        (
+            f"Shuffled next-frame pairs of `{case.rows} × {case.element} {case.dtype}` "
+            f"({case.rows * case.row_bytes / 1e9:.1f} GB `.npy`), batch {case.batch}, warm cache; "
+            f"{os.cpu_count()} cores, Python {platform.python_version()}."
+        ),
         "",
         f"| way | elements/s | × {base['way']} | memory growth |",
         "|---|---:|---:|---:|",

@@ -1,7 +1,8 @@
 """The ways to feed a model, each as its own documentation recommends, behind one signature.
 
 A way gets a case and a file and returns something to iterate over again and again: an epoch of
-shuffled pairs in batches. What it imports, it imports inside: each way runs in a process of its own.
+shuffled pairs in batches. What it imports, it imports inside: each way runs in a process of its
+own.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, zip  # noqa: A004
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.sources.slots import chunk_budget, set_chunk_budget
 from oocdata.sources.source import Source
 
 __all__ = [
@@ -35,8 +36,10 @@ __all__ = [
     "Windows",
     "Zip",
     "__version__",
+    "chunk_budget",
     "errors",
     "open",
+    "set_chunk_budget",
     "zip",
 ]
 

@@ -13,7 +13,7 @@ from oocdata.datasets.spec import leaves
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.sources.adapt import layout_of
-from oocdata.sources.cache import chunk_cache
+from oocdata.sources.slots import chunk_budget
 from oocdata.sources.source import Layout, Source
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ __all__ = ["Explanation", "explain", "size"]
 
 _SCRATCH_BYTES = 4 << 20
 """What rearranging and converting take, for two batches at a time."""
+
+_DECODING_BYTES = 16 << 20
+"""What decoding chunks takes besides: stored bytes, and the threads of the libraries."""
+
+_MOST_POSITIONS = 1 << 16
+"""Positions looked at to say how many chunks they touch."""
 
 _POOR = 0.9
 """Below this share of a full shuffle's batch entropy, mixing is called poor."""
@@ -64,8 +70,8 @@ class Explanation:
     batch_bytes : int
         Bytes of one batch.
     resident_bytes : int
-        Bound on what reading keeps in memory: batches in flight (`in_flight` of them), decoded chunks,
-        scratch. Your process and model come on top.
+        Bound on what reading keeps in memory: batches in flight (`in_flight` of them), decoded
+        chunks, scratch. Your process and model come on top.
     in_flight : int
     """
 
@@ -90,7 +96,9 @@ class Explanation:
         for layout in self.layouts:
             where = layout.path or "memory"
             key = f", {layout.key}" if layout.key else ""
-            lines.append(f"from   {where}{key}: {layout.format}, {layout.storage}, codec {layout.codec}")
+            lines.append(
+                f"from   {where}{key}: {layout.format}, {layout.storage}, codec {layout.codec}"
+            )
             lines.append(f"read   {layout.reading}; {self.amplification:.2g} bytes per byte used")
         lines.append(f"order  {self.order}: {self.reason}")
         if self.mixing is not None:
@@ -136,11 +144,12 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
         order=_order_words(loader),
         reason=loader.reason,
         mixing=None if sequential else _mixing(loader),
-        amplification=_amplification(loader, requests),
+        amplification=_amplification(loader),
         batch_bytes=batch_bytes,
         resident_bytes=in_flight * max(batch_bytes, read_bytes)
         + _SCRATCH_BYTES
-        + min(cached, chunk_cache().budget),
+        + (_DECODING_BYTES if chunked else 0)
+        + min(cached, chunk_budget()),
         in_flight=in_flight,
     )
 
@@ -165,20 +174,38 @@ def _order_words(loader: Loader) -> str:
     order = loader.order
     if isinstance(order, BlockShuffle):
         return f"block shuffle, {order.window} blocks of {order.block} elements mixed"
-    return {"Sequential": "in order", "Shuffle": "full shuffle"}.get(type(order).__name__, repr(order))
+    return {"Sequential": "in order", "Shuffle": "full shuffle"}.get(
+        type(order).__name__, repr(order)
+    )
 
 
-def _amplification(loader: Loader, requests: tuple[Request, ...]) -> float:
-    """Rows decoded per row used: 1 where chunks are visited together or all of them are kept."""
-    if isinstance(loader.order, Sequential | BlockShuffle):
-        return 1.0
+def _amplification(loader: Loader) -> float:
+    """Return rows decoded per row used, over a stretch of an epoch that shares what is kept."""
+    count, order = len(loader.dataset), loader.order
+    start, stop = 0, min(count, _MOST_POSITIONS)
+    kept = 0.0  # the share of chunks that is there already when a batch asks
+    if isinstance(order, BlockShuffle):
+        start, stop = order.window_bounds(count, 0, seed=loader.seed, epoch=0)
+    elif not isinstance(order, Sequential):
+        stop = min(count, loader.batch_size)
+        kept = min(1.0, chunk_budget() / max(1, _chunked_bytes(loader)))
+    positions = order.positions(
+        count, start, min(stop, start + _MOST_POSITIONS), seed=loader.seed, epoch=0
+    )
     used = decoded = 0.0
-    for request in requests:
-        source, rows = request.source, np.unique(request.rows)
-        total = source.shape[0] * _row_bytes(source)
-        # What the cache keeps of all chunks is not decoded again.
-        lost = max(0.0, 1 - chunk_cache().budget / max(total, 1))
+    rows_of: dict[int, list[Request]] = {}
+    for request in loader.dataset.requests(positions):
+        rows_of.setdefault(id(request.source), []).append(request)
+    for requests in rows_of.values():
+        source = requests[0].source
+        rows = np.unique(np.concatenate([request.rows.ravel() for request in requests]))
         touched = len(np.unique(rows // source.chunk_rows)) * source.chunk_rows
         used += len(rows)
-        decoded += max(len(rows), touched * lost) if source.chunk_rows > 1 else len(rows)
+        decoded += max(len(rows), min(touched, source.shape[0]) * (1 - kept))
     return decoded / max(used, 1)
+
+
+def _chunked_bytes(loader: Loader) -> int:
+    requests = loader.dataset.requests(np.zeros(1, np.int64))
+    sources = {id(request.source): request.source for request in requests}.values()
+    return sum(_row_bytes(s) * s.shape[0] for s in sources if s.chunk_rows > 1)

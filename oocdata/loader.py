@@ -22,7 +22,7 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.sources.cache import chunk_cache
+from oocdata.sources.slots import chunk_budget
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 __all__ = ["Loader", "make_loader"]
+
+_LONGEST_RUN = 16
+_FEWEST_RUNS = 32
 
 READ_AHEAD = 2
 """Batches read before they are asked for, in NumPy iteration."""
@@ -56,8 +59,8 @@ def make_loader(
         raise EmptyError("a dataset must hold at least one element to make batches; it holds none.")
     if drop_remainder and len(dataset) < size:
         raise EmptyError(
-            f"`batch_size` must be at most the {len(dataset)} elements when the remainder is dropped; "
-            f"got {size}."
+            f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "
+            f"dropped; got {size}."
         )
     order, reason = choose_order(dataset, shuffle)
     return Loader(dataset, size, order, int(seed), bool(drop_remainder), reason)
@@ -84,16 +87,31 @@ def choose_order(dataset: Dataset, shuffle: bool | str | Order) -> tuple[Order, 
     blocks = dataset.blocks
     if shuffle is True and blocks.length == 1:
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
-    # Half of what the cache keeps: the window that is read, and what reaches over its blocks' edges.
-    budget = chunk_cache().budget // 2
-    window = max(1, budget // max(1, blocks.length * chunk_row_bytes(dataset)))
-    if shuffle is True and window * blocks.length >= len(dataset):
-        return Shuffle(), "all chunks fit into the cache, so each is decoded once anyway"
+    # Half of what is kept: one window is read while the last batches of another one still are.
+    budget = chunk_budget() // 2
+    chunks = max(1, budget // max(1, blocks.length * chunk_row_bytes(dataset)))
+    if shuffle is True and chunks * blocks.length >= len(dataset):
+        return Shuffle(), "all chunks fit into the budget, so each is decoded once anyway"
+    run = _chunks_in_a_run(dataset, chunks)
+    block = blocks.length * run
     reason = (
-        f"rows are stored in chunks: {window} random chunks at a time are mixed "
-        f"({budget / 2**20:.0f} MiB decoded), and each is decoded once an epoch"
+        f"rows are stored in chunks: {chunks // run * run} at a time are mixed, in random runs of "
+        f"{run} ({budget / 2**20:.0f} MiB decoded)"
     )
-    return BlockShuffle(blocks.length, window, blocks.first), reason
+    return BlockShuffle(block, max(1, chunks // run), blocks.first), reason
+
+
+def _chunks_in_a_run(dataset: Dataset, chunks: int) -> int:
+    """Return how many chunks that follow one another make a block.
+
+    One where an element lies in one chunk. The last elements of a block reach into the chunk after
+    it, which is decoded for them alone; so windows take longer runs, as long as a window of the
+    shuffle still holds many of them.
+    """
+    first = dataset.requests(np.zeros(1, np.int64))
+    rows = np.concatenate([request.rows.ravel() for request in first])
+    alone = len(first) == 1 and rows.size == 1
+    return 1 if alone else max(1, min(_LONGEST_RUN, chunks // _FEWEST_RUNS))
 
 
 def chunk_row_bytes(dataset: Dataset) -> int:
@@ -151,7 +169,7 @@ class Loader:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
 
     def __len__(self) -> int:
-        """Steps in an epoch."""
+        """Return the steps in an epoch."""
         return -(-self._used // self.batch_size)
 
     @property
@@ -236,8 +254,8 @@ class Loader:
         """
         if not 0 <= start <= len(self) or epoch < 0:
             raise PositionError(
-                f"`start` must lie within [0, {len(self)}] and `epoch` must not be negative; got step "
-                f"{start} of epoch {epoch}."
+                f"`start` must lie within [0, {len(self)}] and `epoch` must not be negative; got "
+                f"step {start} of epoch {epoch}."
             )
         return self._read_ahead(epoch, start)
 
@@ -266,9 +284,9 @@ class Loader:
     def shard(self, num_shards: int, index: int) -> Loader:
         """Return the loader of one part of every global batch, for data-parallel training.
 
-        The global batches are those of this loader, whatever `num_shards` is; a shard reads only its
-        own part. Of a short last batch, the elements that can't be dealt out evenly are dropped, so
-        that all shards take the same steps with the same sizes.
+        The global batches are those of this loader, whatever `num_shards` is; a shard reads only
+        its own part. Of a short last batch, the elements that can't be dealt out evenly are
+        dropped, so that all shards take the same steps with the same sizes.
 
         Parameters
         ----------
@@ -320,9 +338,9 @@ class Loader:
     ) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of batches, for ``model.fit`` or any loop.
 
-        Iterating over it again goes on with the epochs that follow, so each epoch of ``fit`` sees every
-        element once, in an order of its own. With ``steps_per_epoch``, ``fit`` draws all its epochs
-        from one pass: give ``epochs`` here too.
+        Iterating over it again goes on with the epochs that follow, so each epoch of ``fit`` sees
+        every element once, in an order of its own. With ``steps_per_epoch``, ``fit`` draws all its
+        epochs from one pass: give ``epochs`` here too.
 
         Parameters
         ----------

@@ -80,9 +80,7 @@ def test_each_element_once_an_epoch(kind: str, steps: bool) -> None:
     if kind == "tf, all epochs in one pass" and not steps:
         pytest.skip("a pass of three epochs is one epoch of fit")
     made = loader()
-    elements = fit(
-        DATASETS[kind](made, 3), epochs=3, steps_per_epoch=len(made) if steps else None
-    )
+    elements = fit(DATASETS[kind](made, 3), epochs=3, steps_per_epoch=len(made) if steps else None)
     epochs = epochs_of(elements)
     assert len(epochs) == 3
     for epoch in epochs:

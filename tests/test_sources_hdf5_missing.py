@@ -14,8 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
-from oocdata.sources.hdf5 import storage
-from oocdata.sources.hdf5 import from_dataset, open_hdf5
+from oocdata.sources.hdf5 import from_dataset, open_hdf5, storage
 from oocdata.sources.source import Source
 from oocdata.testing import SourceConformance, sample_array
 
@@ -243,5 +242,5 @@ def test_changed_between_open_and_read(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="as when it was opened"):
         read(source, [0])
     os.remove(path)
-    with pytest.raises(SourceError, match="must exist|is gone"):
+    with pytest.raises(SourceError, match=r"must exist|is gone"):
         read(source, [0])

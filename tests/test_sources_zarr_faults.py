@@ -32,8 +32,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.zarr import survey
-from oocdata.sources.zarr import from_array, list_zarr, open_zarr
+from oocdata.sources.zarr import from_array, list_zarr, open_zarr, survey
 from oocdata.sources.zarr.readers import ZarrReader
 from oocdata.sources.zarr.store import store_of
 from oocdata.testing import sample_array

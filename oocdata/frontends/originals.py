@@ -2,12 +2,12 @@
 
 An exception in a Python function that TensorFlow calls becomes a status, a code and a text, and
 whoever consumes the batch gets a `tf.errors.UnknownError` made of those. Here the exceptions that a
-reader raised are kept; when TensorFlow makes an error whose text holds a kept one, the original comes out
-instead, from eager code, graph functions and ``fit`` alike.
+reader raised are kept; when TensorFlow makes an error whose text holds a kept one, the original
+comes out instead, from eager code, graph functions and ``fit`` alike.
 
-The place is ``__new__`` of two public classes, which Python lets return something else. A TensorFlow
-that no longer makes its errors so keeps its own, whose text has the original's type, message, file,
-dataset and rows; a test of the whole way tells us.
+The place is ``__new__`` of two public classes, which Python lets return something else. A
+TensorFlow that no longer makes its errors so keeps its own, whose text has the original's type,
+message, file, dataset and rows; a test of the whole way tells us.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """tf.data: ``range`` over steps → one read per batch → static shapes → prefetch.
 
-The reading function is a `tf.numpy_function`, the lean member of its family: it hands TensorFlow the
-batch's own memory when that is 64-byte aligned, which a loader's batches are. TensorFlow keeps
-every function it was ever given, with all it closes over, so there is one function for the process and
-a loader travels as a number; the number is forgotten when its dataset goes.
+The reading function is a `tf.numpy_function`, the lean member of its family: it hands TensorFlow
+the batch's own memory when that is 64-byte aligned, which a loader's batches are. TensorFlow keeps
+every function it was ever given, with all it closes over, so there is one function for the process
+and a loader travels as a number; the number is forgotten when its dataset goes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oocdata.errors import (
     MissingDependencyError,
     PositionError,
 )
-from oocdata.frontends.originals import keep_original, install
+from oocdata.frontends.originals import install, keep_original
 from oocdata.index import as_count
 from oocdata.sources.buffers import empty, is_leased
 
@@ -35,7 +35,8 @@ try:
     import tensorflow as tf
 except ImportError as error:
     raise MissingDependencyError(
-        "`to_tf` needs TensorFlow, which can't be imported here. Install it: pip install tensorflow."
+        "`to_tf` needs TensorFlow, which can't be imported here. Install it: "
+        "pip install tensorflow."
     ) from error
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def to_tf(
         return map_tree(shaped, spec)
 
     # A pass is begun by whoever asks for its first element, not by whoever makes an iterator: `fit`
-    # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of `scan`.
+    # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of
+    # `scan`.
     begun = _beginner()
     dataset = tf.data.Dataset.range(length).scan(
         tf.constant(-1, tf.int64), lambda base, step: begun(feed, base, step)
@@ -93,7 +95,8 @@ def to_tf(
     dataset = dataset.map(batch, num_parallel_calls=parallel, deterministic=True)
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
     options = tf.data.Options()
-    # Sharding by data would read every batch in every worker and throw most away: Loader.shard does it.
+    # Sharding by data would read every batch in every worker and throw most away: Loader.shard does
+    # it.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
@@ -150,8 +153,8 @@ def _reader(dtypes: tuple[str, ...]) -> Any:
 class _Gate:
     """Counts calls into Python, and refuses them once the interpreter is on its way out.
 
-    TensorFlow hangs at exit when a function is in flight while an iterator lives: its threads wait for
-    the GIL of an interpreter that waits for its threads.
+    TensorFlow hangs at exit when a function is in flight while an iterator lives: its threads wait
+    for the GIL of an interpreter that waits for its threads.
     """
 
     QUIET_SECONDS = 0.1
@@ -198,7 +201,8 @@ def _feed(number: Any) -> _Feed:
         return _feeds[int(number)]
     except KeyError:
         raise DatasetGoneError(
-            "an iterator must not outlive the dataset that `to_tf` returned. Keep a reference to it."
+            "an iterator must not outlive the dataset that `to_tf` returned. "
+            "Keep a reference to it."
         ) from None
 
 

@@ -1,11 +1,12 @@
 """The chunks engine: rows packed in chunks that are decoded together.
 
 A format gives this engine an array as it lies in storage and a way to decode its chunks. The engine
-turns a batch of rows into the chunks they lie in, decodes those that are not kept (each once, straight
-into its slot), and gathers the rows out of the slots in one call, however many chunks they come from.
+turns a batch of rows into the chunks they lie in, decodes those that are not kept (each once,
+straight into its slot), and gathers the rows out of the slots in one call, however many chunks they
+come from.
 
-Chunks may split the element axes too; then each column of chunks fills its own part of the batch. An
-array that is not chunked (an object that slices, a virtual dataset) is read by runs of rows.
+Chunks may split the element axes too; then each column of chunks fills its own part of the batch.
+An array that is not chunked (an object that slices, a virtual dataset) is read by runs of rows.
 """
 
 from __future__ import annotations
@@ -42,11 +43,19 @@ class BoxReader(Protocol):
     """
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """As stored."""
+        ...
+
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        ...
+
     @property
-    def chunk_shape(self) -> tuple[int, ...]: ...
+    def chunk_shape(self) -> tuple[int, ...]:
+        """The storage chunk."""
+        ...
 
     def read_box(self, box: Box) -> NDArray[Any]:
         """Return the elements of a box (one slice with start < stop, step 1, for each stored axis).
@@ -152,8 +161,8 @@ _numbers = count()
 class _Known:
     """What a process works out about an array, once: the number of its chunks' keys, and layouts.
 
-    Here and not in a table of all arrays, which would keep what the reader holds open; and not in the
-    description, which another process must not take it from.
+    Here and not in a table of all arrays, which would keep what the reader holds open; and not in
+    the description, which another process must not take it from.
     """
 
     __slots__ = ("first_key", "layouts")
@@ -387,7 +396,7 @@ def _touched(cut: Cut, step: int) -> list[tuple[int, int | slice, slice | None]]
     kept = np.arange(cut.start, cut.stop, cut.step, dtype=np.int64)
     numbers = kept // step
     breaks = np.flatnonzero(np.diff(numbers)) + 1
-    touched = []
+    touched: list[tuple[int, int | slice, slice | None]] = []
     for first, last in pairwise([0, *breaks.tolist(), len(kept)]):
         number = int(numbers[first])
         start = int(kept[first]) - number * step

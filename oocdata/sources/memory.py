@@ -139,8 +139,6 @@ class ObjectReader:
 
     target: Any
 
-    threads = 1  # nothing is known of how safe it is
-
     @property
     def shape(self) -> tuple[int, ...]:
         """As the object says."""

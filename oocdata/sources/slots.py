@@ -1,9 +1,10 @@
 """Decoded chunks, side by side in one buffer, within a byte budget.
 
 A batch takes rows from many chunks. Kept one by one, that is a copy for each chunk; kept side by
-side as *slots* of one buffer, it is one gather by row numbers, outside the GIL, however many chunks the
-rows come from. A slot is pinned while somebody decodes into it or gathers from it; of the others, the
-least recently used makes room. Each chunk is decoded once even when two threads want it.
+side as *slots* of one buffer, it is one gather by row numbers, outside the GIL, however many chunks
+the rows come from. A slot is pinned while somebody decodes into it or gathers from it; of the
+others, the least recently used makes room. Each chunk is decoded once even when two threads want
+it.
 """
 
 from __future__ import annotations
@@ -209,8 +210,8 @@ def set_chunk_budget(nbytes: int) -> None:
     Parameters
     ----------
     nbytes : int
-        For each size of chunk in use. At least eight chunks are kept, however large they are. Worker
-        processes take it from the environment variable ``OOCDATA_CHUNK_BYTES``.
+        For each size of chunk in use. At least eight chunks are kept, however large they are.
+        Worker processes take it from the environment variable ``OOCDATA_CHUNK_BYTES``.
 
     Examples
     --------

@@ -53,11 +53,19 @@ class Source(Protocol):
     """
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, *element)``."""
+        ...
+
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        ...
+
     @property
-    def chunk_rows(self) -> int: ...
+    def chunk_rows(self) -> int:
+        """Rows stored and decoded together."""
+        ...
 
     def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]`` for every ``i``.
@@ -100,7 +108,9 @@ class ConvertingSource(Source, Protocol):
 class DescribedSource(Source, Protocol):
     """A source that can say where and how it is stored."""
 
-    def layout(self) -> Layout: ...
+    def layout(self) -> Layout:
+        """Return where and how the array is stored."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

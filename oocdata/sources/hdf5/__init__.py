@@ -1,7 +1,8 @@
 """HDF5: datasets by name, contiguous ones by byte offset, all others by chunks.
 
 ``opening`` describes a dataset as a source, with the help of ``file`` (opening and HDF5's errors),
-``links`` (names), ``storage`` and ``virtual`` (what is missing or lies elsewhere); ``reader`` reads.
+``links`` (names), ``storage`` and ``virtual`` (what is missing or lies elsewhere); ``reader``
+reads.
 """
 
 from oocdata.sources.hdf5.opening import from_dataset, list_hdf5, open_hdf5

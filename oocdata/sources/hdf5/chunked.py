@@ -118,9 +118,7 @@ class ChunkedReader:
         self.read_boxes([box], [out])
         return out
 
-    def read_boxes(
-        self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
-    ) -> None:
+    def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, in several threads where that pays."""
         table = handle((ChunkTable, self.file, self.key), self._table)
         opened = self.file.descriptor()
@@ -173,9 +171,7 @@ class ChunkedReader:
                 box,
             ) from error
 
-    def _error(
-        self, kind: type[SourceError], message: str, box: tuple[slice, ...]
-    ) -> SourceError:
+    def _error(self, kind: type[SourceError], message: str, box: tuple[slice, ...]) -> SourceError:
         rows = range(box[self.axis].start, box[self.axis].stop)
         return kind(f"{message}.", path=self.file.path, key=self.key, rows=rows)
 

@@ -1,8 +1,8 @@
 """HDF5's filters, undone outside HDF5: its lock lets one thread decode at a time, for all files.
 
-A chunk lies in the file as one run of bytes that went through the filters in order (HDF5 File Format
-Specification, III.C and IV.A.2.l); here they are undone in reverse by codecs that release the GIL.
-What is not here is decoded by HDF5 itself.
+A chunk lies in the file as one run of bytes that went through the filters in order (HDF5 File
+Format Specification, III.C and IV.A.2.l); here they are undone in reverse by codecs that release
+the GIL. What is not here is decoded by HDF5 itself.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ class ChunkDecoder:
         ValueError, RuntimeError
             If the bytes don't decode, or fail their checksum.
         """
-        applied = [
-            number for place, number in enumerate(self.filters) if not skipped >> place & 1
-        ]
+        applied = [number for place, number in enumerate(self.filters) if not skipped >> place & 1]
         # Straight into its place where that is one run of bytes as stored.
         direct = out.flags.c_contiguous and out.nbytes == self.nbytes and self.stored.isnative
         target = out.reshape(-1).view(np.uint8) if direct else np.empty(self.nbytes, np.uint8)
@@ -148,9 +146,7 @@ def _checked(data: Any) -> Any:
     wanted = int.from_bytes(checksum, "little")
     found = _codecs().h5checksum_fletcher32(body)
     # HDF5 before 1.6.3 wrote the bytes of each half the other way round on little-endian machines.
-    swapped = int.from_bytes(
-        bytes([checksum[1], checksum[0], checksum[3], checksum[2]]), "little"
-    )
+    swapped = int.from_bytes(bytes([checksum[1], checksum[0], checksum[3], checksum[2]]), "little")
     if found not in (wanted, swapped):
         raise ValueError("its Fletcher-32 checksum does not fit")
     return body

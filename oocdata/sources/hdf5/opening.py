@@ -43,7 +43,9 @@ _READING = {
     "virtual": "runs of rows through h5py, which puts them together from their sources",
 }
 
-_DECODED = "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
+_DECODED = (
+    "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
+)
 
 
 def list_hdf5(path: str) -> list[str]:

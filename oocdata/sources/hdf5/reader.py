@@ -80,8 +80,6 @@ class Hdf5Reader:
     changing: bool
     described: Layout = field(compare=False)
 
-    threads = 1
-
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
         return self.described
@@ -204,8 +202,6 @@ class ObjectReader:
     kind: str
     described: Layout
     process: int = field(default_factory=os.getpid)
-
-    threads = 1
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""

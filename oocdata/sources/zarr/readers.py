@@ -57,9 +57,7 @@ class TensorStoreReader(Described):
         except LIBRARY_ERRORS as error:
             raise self._failure(array, box, error) from error
 
-    def read_boxes(
-        self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
-    ) -> None:
+    def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks straight into their places, all of them under way at a time.
 
         Raises

@@ -81,11 +81,6 @@ class Described:
     __slots__ = ()
     stored: StoredArray
 
-    # One box at a time: TensorStore works on the chunks of a box with its own threads, and boxes
-    # from a pool of 2 to 4 Python threads came 10 to 40 % slower than from one (4 KB to 30 KB rows,
-    # 2 cores); zarr-python has one event loop.
-    threads = 1
-
     @property
     def shape(self) -> tuple[int, ...]:
         """As stored, before the row axis is moved to the front."""

@@ -1,0 +1,224 @@
+"""The command line: what is printed where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import typer.testing
+import zarr
+
+import oocdata as ooc
+from oocdata.cli import app
+
+FRAMES = np.random.default_rng(0).random((40, 3, 8, 8), np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a file of every format, the current one."""
+    np.save(tmp_path / "ds.npy", FRAMES)
+    np.savez(tmp_path / "two.npz", x=FRAMES, y=np.arange(40))
+    np.savez_compressed(tmp_path / "deflated.npz", x=FRAMES)
+    FRAMES.astype(">f4").tofile(tmp_path / "ds.bin")
+    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        file.create_dataset("flow/u", data=FRAMES, chunks=(8, 3, 8, 8), compression="gzip")
+        file["flow/v"] = FRAMES[:5]
+        file["note"] = "text"
+    zarr.create_array(tmp_path / "v2.zarr", data=FRAMES, chunks=(8, 3, 8, 8), zarr_format=2)
+    zarr.create_array(tmp_path / "v3.zarr", data=FRAMES, chunks=(8, 3, 8, 8))
+    group = zarr.create_group(tmp_path / "group.zarr")
+    group.create_array("a/b", data=FRAMES, chunks=(8, 3, 8, 8))
+    group.create_array("t", data=np.arange(40))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> typer.testing.Result:
+    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
+
+
+ONE_ARRAY = [
+    (["ds.npy"], ".npy"),
+    (["two.npz", "x"], ".npz"),
+    (["sim.h5", "flow/u"], "HDF5"),
+    (["v2.zarr"], "Zarr v2"),
+    (["v3.zarr"], "Zarr v3"),
+    (["group.zarr", "a/b"], "Zarr v3"),
+    (["ds.bin", "--dtype", ">f4", "--shape", "-1,3,8,8"], "raw"),
+    (["ds.*npy"], ".npy"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "format_name"), ONE_ARRAY)
+def test_info_on_every_format(folder: Path, arguments: list[str], format_name: str) -> None:
+    result = run("info", *arguments)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(f"format     {format_name}")
+    assert "40 rows of (3, 8, 8)" in result.output
+    assert "    import oocdata as ooc\n    frames = ooc.open(" in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("arguments", "format_name"), ONE_ARRAY)
+def test_info_as_json(folder: Path, arguments: list[str], format_name: str) -> None:
+    result = run("info", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["path"] == arguments[0]
+    (one,) = found["datasets"]
+    assert one["format"].startswith(format_name)
+    assert one["shape"] == [40, 3, 8, 8]
+    assert one["dtype"] == "float32"
+    assert one["memory_bytes"] == FRAMES.nbytes
+    assert one["shuffling"]["kind"] == "full"
+
+
+def test_info_lists_several_datasets(folder: Path) -> None:
+    result = run("info", "sim.h5")
+    assert result.exit_code == 0
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "/flow/u 40 × 3 × 8 × 8 float32 8 gzip 4 30.0 KiB" in lines
+    assert "/flow/v 5 × 3 × 8 × 8 float32 - none 3.8 KiB" in lines
+    assert "/note: text or rows of varying length" in lines
+    assert "Name one to see how it will be read: oocdata info sim.h5 /flow/u" in lines
+    found = json.loads(run("info", "sim.h5", "--json").stdout)["datasets"]
+    assert [one["key"] for one in found] == ["/flow/u", "/flow/v", "/note"]
+    assert found[2]["error"] == "UnsupportedDtypeError"
+
+
+def test_info_describes_the_only_one_that_opens(folder: Path) -> None:
+    with h5py.File("one.h5", "w") as file:
+        file["u"] = FRAMES
+        file["note"] = "text"
+    result = run("info", "one.h5")
+    assert result.output.startswith("format     HDF5, dataset /u")
+    assert "/note" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dt.npy"], "must exist; it does not. Nearby: ds.npy"),
+        (["sim.h5", "w"], "'/flow/u', '/flow/v'"),
+        (["deflated.npz"], "np.save('x.npy', np.load('deflated.npz')['x'])"),
+        (["ds.bin"], "Here: --dtype and --shape."),
+        (["ds.bin", "--dtype", "f4", "--shape", "7,3,8,8"], "must end after"),
+        (["ds.npy", "--axis", "9"], "4-dimensional"),
+        (["ds.npy", "two.npz"], "Quote a glob"),
+        (["*.none"], "a glob must match at least one file"),
+    ],
+)
+def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str) -> None:
+    result = run("info", *arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("oocdata: ")
+    assert "\n\n" not in result.stderr
+    assert "Traceback" not in result.stderr
+    assert words in " ".join(result.stderr.split())
+    assert max(len(line) for line in result.stderr.splitlines() if " " in line) <= 80
+
+
+def test_missing_chunks_name_the_option(folder: Path) -> None:
+    with h5py.File("holes.h5", "w") as file:
+        file.create_dataset("u", (32, 4), "f4", chunks=(8, 4))
+    result = run("info", "holes.h5")
+    assert result.exit_code == 1
+    assert "Here: --missing fill." in " ".join(result.stderr.split())
+    assert run("info", "holes.h5", "--missing", "fill").exit_code == 0
+
+
+def test_debug_lets_the_error_through(folder: Path) -> None:
+    result = run("info", "none.npy", "--debug")
+    assert isinstance(result.exception, ooc.errors.MissingFileError)
+
+
+def test_what_nobody_expected_is_one_paragraph_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("oocdata.tools.info.contents", fail)
+    result = run("info", "ds.npy")
+    assert result.exit_code == 1
+    assert "unexpected ZeroDivisionError: a bug." in result.stderr
+
+
+def test_ctrl_c_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("oocdata.tools.info.contents", stop)
+    result = run("info", "ds.npy")
+    assert (result.exit_code, result.stderr) == (130, "oocdata: stopped.\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info"],
+        ["info", "ds.npy", "--shape", "3"],
+        ["info", "ds.npy", "--shape", "x", "--dtype", "f4"],
+        ["info", "ds.npy", "--shape", "3", "--dtype", "nothing"],
+        ["info", "ds.npy", "--missing", "maybe"],
+        ["info", "ds.npy", "--none"],
+        ["demo", "--key", "/u"],
+        ["demo", "--episodes", "3"],
+        ["demo", "ds.npy", "--episodes", "-3"],
+        ["demo", "ds.npy", "--keep", "here"],
+        ["none"],
+    ],
+)
+def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_has_examples(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert "\n    oocdata info ds.npy " in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["info", "demo"])
+def test_help_of_a_command_has_examples(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"Examples:\n    oocdata {command}" in result.output
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"oocdata {ooc.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["ds.npy", "two.npz", "sim.h5", "v2.zarr", "v3.zarr", "group.zarr"]
+)
+def test_info_loads_nothing_heavy(folder: Path, name: str) -> None:
+    code = f"""
+import sys
+sys.argv = ["oocdata", "info", {name!r}]
+from oocdata.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = {{"tensorflow", "keras", "zarr", "tensorstore", "matplotlib", "sklearn"}} & set(sys.modules)
+assert not heavy, heavy
+assert ("h5py" in sys.modules) == {name.endswith(".h5")}
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith(("format", "dataset"))
