@@ -249,7 +249,6 @@ def test_missing(missing: Any):
 @pytest.mark.parametrize(
     "target",
     [None, 3, b"a.npy", {"a": 1}, [], (), [3], [[]], object()],
-    ids=repr,
     ids=lambda target: type(target).__name__,
 )
 def test_targets_of_no_use(target: Any):
