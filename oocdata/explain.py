@@ -12,7 +12,7 @@ from oocdata.datasets.dataset import Request
 from oocdata.datasets.spec import leaves
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
-from oocdata.sources.adapt import layout_of
+from oocdata.sources.adapt import chunk_bytes, layout_of
 from oocdata.sources.slots import chunk_budget
 from oocdata.sources.source import Layout, Source
 
@@ -132,7 +132,9 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
     chunked = [source for source in sources if source.chunk_rows > 1]
     batch_bytes = sum(leaf.nbytes for leaf in leaves(loader.dataset.spec)) * loader.batch_size
     read_bytes = sum(request.rows.size * _row_bytes(request.source) for request in requests)
-    cached = sum(_row_bytes(source) * source.shape[0] for source in chunked)
+    cached = sum(
+        chunk_bytes(source) * -(-source.shape[0] // source.chunk_rows) for source in chunked
+    )
     batch_bytes //= loader.num_shards
     sequential = isinstance(loader.order, Sequential)
     return Explanation(

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.above import above
+from oocdata.choice import choose_order
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, map_tree
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
-from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.sources.slots import chunk_budget
+from oocdata.order import Order
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 __all__ = ["Loader", "make_loader"]
-
-_LONGEST_RUN = 16
-_FEWEST_RUNS = 32
 
 READ_AHEAD = 2
 """Batches read before they are asked for, in NumPy iteration."""
@@ -64,64 +61,6 @@ def make_loader(
         )
     order, reason = choose_order(dataset, shuffle)
     return Loader(dataset, size, order, int(seed), bool(drop_remainder), reason)
-
-
-def choose_order(dataset: Dataset, shuffle: bool | str | Order) -> tuple[Order, str]:
-    """Return the order that `shuffle` asks for, and the reason in words.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If `shuffle` is none of those.
-    """
-    if isinstance(shuffle, Order) and not isinstance(shuffle, type):
-        return shuffle, "you gave it"
-    if shuffle is False:
-        return Sequential(), "`shuffle` is False"
-    if shuffle not in (True, "global", "block"):
-        raise ArgumentError(
-            f"`shuffle` must be False, True, 'global', 'block' or an order; got {shuffle!r}."
-        )
-    if shuffle == "global":
-        return Shuffle(), "you asked for a permutation of all elements"
-    blocks = dataset.blocks
-    if shuffle is True and blocks.length == 1:
-        return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
-    # Half of what is kept: one window is read while the last batches of another one still are.
-    budget = chunk_budget() // 2
-    chunks = max(1, budget // max(1, blocks.length * chunk_row_bytes(dataset)))
-    if shuffle is True and chunks * blocks.length >= len(dataset):
-        return Shuffle(), "all chunks fit into the budget, so each is decoded once anyway"
-    run = _chunks_in_a_run(dataset, chunks)
-    block = blocks.length * run
-    reason = (
-        f"rows are stored in chunks: {chunks // run * run} at a time are mixed, in random runs of "
-        f"{run} ({budget / 2**20:.0f} MiB decoded)"
-    )
-    return BlockShuffle(block, max(1, chunks // run), blocks.first), reason
-
-
-def _chunks_in_a_run(dataset: Dataset, chunks: int) -> int:
-    """Return how many chunks that follow one another make a block.
-
-    One where an element lies in one chunk. The last elements of a block reach into the chunk after
-    it, which is decoded for them alone; so windows take longer runs, as long as a window of the
-    shuffle still holds many of them.
-    """
-    first = dataset.requests(np.zeros(1, np.int64))
-    rows = np.concatenate([request.rows.ravel() for request in first])
-    alone = len(first) == 1 and rows.size == 1
-    return 1 if alone else max(1, min(_LONGEST_RUN, chunks // _FEWEST_RUNS))
-
-
-def chunk_row_bytes(dataset: Dataset) -> int:
-    """Return the bytes that one element's start costs in decoded chunks, over all sources."""
-    requests = dataset.requests(np.zeros(1, np.int64))
-    sources = {id(request.source): request.source for request in requests}
-    return sum(
-        int(np.prod(source.shape[1:], dtype=np.int64)) * source.dtype.itemsize
-        for source in sources.values()
-    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

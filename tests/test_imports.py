@@ -16,10 +16,10 @@ import oocdata
 ROOT = Path(oocdata.__file__).parent
 
 FLOORS = {
-    "errors": 0, "index": 0, "above": 0,
+    "errors": 0, "index": 0, "splits": 0, "above": 0,
     "sources": 1,
     "datasets": 2, "order": 2,
-    "loader": 3, "explain": 3,
+    "loader": 3, "explain": 3, "choice": 3,
     "frontends": 4, "testing": 4,
     "tools": 5,
     "cli": 6, "__init__": 6,
@@ -33,17 +33,18 @@ ARROWS_UP = {
     "frontends.keras:to_keras",
 }
 
-HEAVY = (
+HEAVY = {
     "tensorflow",
     "keras",
     "h5py",
     "zarr",
     "tensorstore",
     "numcodecs",
+    "imagecodecs",
     "typer",
     "rich",
     "matplotlib",
-)
+}
 
 
 def modules() -> list[Path]:

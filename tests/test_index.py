@@ -21,9 +21,9 @@ from oocdata.index import (
     cut_shape,
     expand_key,
     select,
-    split_ranges,
     take,
 )
+from oocdata.splits import split_ranges
 
 INTS = st.one_of(st.none(), st.integers(-25, 25))
 SLICES = st.builds(slice, INTS, INTS, INTS.filter(lambda step: step != 0))

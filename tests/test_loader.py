@@ -224,6 +224,23 @@ class TestOrder:
         assert isinstance(loader.order, ooc.Shuffle)
         assert "addressable" in str(loader.explain())
 
+    def test_a_window_of_the_shuffle_keeps_to_the_budget(self) -> None:
+        """Windows far apart: few elements start in a chunk, and the chunk is as large as ever."""
+
+        @dataclass(frozen=True)
+        class Vast:
+            shape = (10**9, 1000)
+            dtype = np.dtype("f4")
+            chunk_rows = 32
+
+            def read_into(self, rows: np.ndarray, out: np.ndarray) -> None:
+                raise AssertionError("nothing is read")
+
+        order = ooc.View.of(Vast()).windows(4, shift=8).batches(32, shuffle=True).order
+        assert isinstance(order, ooc.BlockShuffle)
+        chunks = order.block * 8 // 32 * order.window
+        assert chunks * 32 * 4000 <= ooc.chunk_budget() // 2
+
     def test_chunks_that_all_fit(self) -> None:
         view = ooc.View.of(RecordingSource(sample_array((100, 2)), chunk_rows=8))
         assert isinstance(view.batches(2, shuffle=True).order, ooc.Shuffle)

@@ -20,9 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.above import above
 from oocdata.datasets.spec import Batch, Spec, map_tree
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_positions, slice_range, split_ranges
+from oocdata.index import Selection, as_count, as_positions, slice_range
 from oocdata.sources.buffers import empty
 from oocdata.sources.source import Source
+from oocdata.splits import split_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,15 @@ from oocdata.sources.source import (
     check_dtype,
 )
 
-__all__ = ["Converted", "CutRows", "as_dtype", "cut_source", "layout_of", "part_starts"]
+__all__ = [
+    "Converted",
+    "CutRows",
+    "as_dtype",
+    "chunk_bytes",
+    "cut_source",
+    "layout_of",
+    "part_starts",
+]
 
 _SCRATCH_BYTES = 1 << 20
 
@@ -77,6 +85,20 @@ def part_starts(source: Source) -> tuple[int, ...]:
     return starts
 
 
+def chunk_bytes(source: Source) -> int:
+    """Return the bytes that are decoded together, at one place along the rows.
+
+    Examples
+    --------
+    >>> from oocdata.sources.memory import Memory
+    >>> chunk_bytes(Memory(np.zeros((10, 3))))
+    24
+    """
+    rows = source.chunk_rows * prod(source.shape[1:]) * source.dtype.itemsize
+    decoded: int = getattr(source, "chunk_bytes", rows)
+    return decoded
+
+
 class _Wrapper:
     """What a source in front of another one passes on."""
 
@@ -87,6 +109,11 @@ class _Wrapper:
     def chunk_rows(self) -> int:
         """Rows stored and decoded together."""
         return self.source.chunk_rows
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes decoded together, before the cut or the conversion."""
+        return chunk_bytes(self.source)
 
     @property
     def part_starts(self) -> tuple[int, ...]:

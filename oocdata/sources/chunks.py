@@ -13,20 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, pairwise, product
-from math import prod
+from itertools import count, pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.index import Cut, compose_ranges, cut_shape
+from oocdata.sources.chunk_layout import Box, ChunkLayout, Column, without
 from oocdata.sources.slots import Slots, slots_of
 from oocdata.sources.source import Layout, Source
 
 __all__ = ["BoxReader", "ChunkReader", "Chunks"]
-
-Box = tuple[slice, ...]
 
 
 class BoxReader(Protocol):
@@ -87,71 +85,6 @@ class ChunkReader(BoxReader, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """Chunks at one place on the element axes, and the part of an element that they fill.
-
-    Attributes
-    ----------
-    places : tuple of int
-        Of the chunks, on the element axes.
-    within : tuple of int or slice
-        What is taken of a chunk's element.
-    target : tuple of slice
-        Where it goes in the batch's element.
-    whole : bool
-        Both are everything.
-    """
-
-    places: tuple[int, ...]
-    within: tuple[int | slice, ...]
-    target: tuple[slice, ...]
-    whole: bool
-    first_key: int
-    """Of the column's first chunk; the others follow by their numbers along the row axis."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ChunkLayout:
-    """What reading needs of a `Chunks`, worked out once.
-
-    Attributes
-    ----------
-    rows : int
-        Of one chunk.
-    element : tuple of int
-        A chunk's shape without the row axis.
-    item : str
-        One row of a chunk as an opaque dtype.
-    nbytes : int
-        Of one chunk.
-    axis : int
-    shape, chunk_shape : tuple of int
-        As stored.
-    columns : tuple of _Column
-    in_place : bool
-        The reader is a `ChunkReader`.
-    """
-
-    rows: int
-    element: tuple[int, ...]
-    item: str
-    nbytes: int
-    axis: int
-    shape: tuple[int, ...]
-    chunk_shape: tuple[int, ...]
-    columns: tuple[_Column, ...]
-    in_place: bool
-
-    def box(self, number: int, column: _Column) -> Box:
-        """Return where a chunk lies in the array, without what reaches over its edge."""
-        index = [*column.places[: self.axis], number, *column.places[self.axis :]]
-        return tuple(
-            slice(place * step, min((place + 1) * step, length))
-            for place, step, length in zip(index, self.chunk_shape, self.shape, strict=True)
-        )
-
-
 _KEY_BITS = 44
 """Chunks of one array are numbered within 2⁴⁴: an int is a key that is cheap to look up."""
 
@@ -169,17 +102,25 @@ class _Known:
 
     def __init__(self) -> None:
         self.first_key = next(_numbers) << _KEY_BITS
-        self.layouts: dict[tuple[Cut, ...], _ChunkLayout] = {}
+        self.layouts: dict[tuple[Cut, ...], ChunkLayout] = {}
 
     def __reduce__(self) -> tuple[type[_Known], tuple[()]]:
         return (_Known, ())
 
-    def layout(self, chunks: Chunks) -> _ChunkLayout:
+    def layout(self, chunks: Chunks) -> ChunkLayout:
         """Return the layout of chunks with these cuts."""
-        try:
-            return self.layouts[chunks.cuts]
-        except KeyError:
-            return self.layouts.setdefault(chunks.cuts, _chunk_layout(chunks, self.first_key))
+        found = self.layouts.get(chunks.cuts)
+        if found is None:
+            reader = chunks.reader
+            found = self.layouts[chunks.cuts] = ChunkLayout.of(
+                reader.shape,
+                reader.chunk_shape,
+                chunks.axis,
+                chunks.cuts,
+                reader.dtype.itemsize,
+                self.first_key,
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +147,7 @@ class Chunks:
     @classmethod
     def of(cls, reader: BoxReader, axis: int) -> Chunks:
         """Return the source of whole rows."""
-        return cls(reader, axis, tuple(range(n) for n in _without(reader.shape, axis)))
+        return cls(reader, axis, tuple(range(n) for n in without(reader.shape, axis)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -225,8 +166,9 @@ class Chunks:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of one decoded chunk."""
-        return prod(self.reader.chunk_shape) * self.dtype.itemsize
+        """Bytes of the decoded chunks at one place along the rows that the cuts touch."""
+        layout = self.known.layout(self)
+        return layout.nbytes * len(layout.columns)
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
@@ -274,9 +216,9 @@ class Chunks:
 
     def _gather(
         self,
-        layout: _ChunkLayout,
+        layout: ChunkLayout,
         slots: Slots,
-        columns: Sequence[_Column],
+        columns: Sequence[Column],
         numbers: NDArray[np.int64],
         which: NDArray[np.int64],
         within: NDArray[np.int64],
@@ -313,7 +255,7 @@ class Chunks:
 
     def _decode(
         self,
-        layout: _ChunkLayout,
+        layout: ChunkLayout,
         boxes: Sequence[Box],
         slots: Sequence[NDArray[Any]],
         decoded: Callable[..., None],
@@ -324,8 +266,8 @@ class Chunks:
             inside = tuple(slice(0, part.stop - part.start) for part in box)
             outs.append(np.moveaxis(slot, 0, self.axis)[inside])
         try:
-            if layout.in_place:
-                self.reader.read_boxes(boxes, outs)  # type: ignore[attr-defined]
+            if isinstance(self.reader, ChunkReader):
+                self.reader.read_boxes(boxes, outs)
             else:
                 for box, out in zip(boxes, outs, strict=True):
                     out[...] = self.reader.read_box(box)
@@ -352,59 +294,6 @@ def _runs(
     breaks = np.flatnonzero(np.diff(rows) > 1) + 1
     for first, last in pairwise([0, *breaks.tolist(), len(rows)]):
         yield rows[first:last], places[first:last]
-
-
-def _without(lengths: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return lengths[:axis] + lengths[axis + 1 :]
-
-
-def _chunk_layout(chunks: Chunks, first: int) -> _ChunkLayout:
-    reader, axis = chunks.reader, chunks.axis
-    shape, chunk_shape = reader.shape, reader.chunk_shape
-    element = _without(chunk_shape, axis)
-    row_bytes = prod(element) * reader.dtype.itemsize
-    axes = [_touched(cut, step) for cut, step in zip(chunks.cuts, element, strict=True)]
-    whole = all(cut == range(step) for cut, step in zip(chunks.cuts, element, strict=True))
-    grid = [-(-n // step) for n, step in zip(_without(shape, axis), element, strict=True)]
-    down = -(-shape[axis] // chunk_shape[axis])
-    columns = []
-    for parts in product(*axes):
-        places = tuple(place for place, _, _ in parts)
-        number = 0
-        for place, length in zip(places, grid, strict=True):
-            number = number * length + place
-        within = tuple(inside for _, inside, _ in parts)
-        target = tuple(outside for _, _, outside in parts if outside is not None)
-        columns.append(_Column(places, within, target, whole, first + number * down))
-    return _ChunkLayout(
-        rows=chunk_shape[axis],
-        element=element,
-        item=f"V{row_bytes}",
-        nbytes=row_bytes * chunk_shape[axis],
-        axis=axis,
-        shape=shape,
-        chunk_shape=chunk_shape,
-        columns=tuple(columns),
-        in_place=isinstance(reader, ChunkReader),
-    )
-
-
-def _touched(cut: Cut, step: int) -> list[tuple[int, int | slice, slice | None]]:
-    """Return (chunk, what is taken of it, where that goes) for each chunk on one axis."""
-    if isinstance(cut, int):
-        return [(cut // step, cut % step, None)]
-    kept = np.arange(cut.start, cut.stop, cut.step, dtype=np.int64)
-    numbers = kept // step
-    breaks = np.flatnonzero(np.diff(numbers)) + 1
-    touched: list[tuple[int, int | slice, slice | None]] = []
-    for first, last in pairwise([0, *breaks.tolist(), len(kept)]):
-        number = int(numbers[first])
-        start = int(kept[first]) - number * step
-        stop = start + (last - first) * cut.step
-        touched.append(
-            (number, slice(start, stop if stop >= 0 else None, cut.step), slice(first, last))
-        )
-    return touched
 
 
 def _bounds(cut: Cut) -> slice:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import MismatchedPartsError
 from oocdata.index import Cut
-from oocdata.sources.adapt import Converted, cut_source, layout_of
+from oocdata.sources.adapt import Converted, chunk_bytes, cut_source, layout_of
 from oocdata.sources.source import Layout, Source
 
 __all__ = ["Concat", "concatenate"]
@@ -49,6 +49,11 @@ class Concat:
     def chunk_rows(self) -> int:
         """The parts' largest."""
         return max(part.chunk_rows for part in self.parts)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The parts' largest."""
+        return max(chunk_bytes(part) for part in self.parts)
 
     def layout(self) -> Layout:
         """Return the first part's layout, with the number of parts and all bytes."""
