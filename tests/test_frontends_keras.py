@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import oocdata as ooc
-from oocdata.errors import DamagedChunkError
+from oocdata.errors import DamagedChunkError, MissingChunkError
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -157,3 +158,50 @@ def test_pydataset_in_plain_python() -> None:
     np.testing.assert_array_equal(dataset[2][0], made.batch(2, 0)[0])
     dataset.on_epoch_end()
     np.testing.assert_array_equal(dataset[2][0], made.batch(2, 1)[0])
+
+
+def damaged_hdf5(folder: Path) -> ooc.View:
+    """An HDF5 file in which the chunk of rows 40 to 49 does not decode."""
+    h5py = pytest.importorskip("h5py")
+    path = folder / "a.h5"
+    with h5py.File(path, "w") as file:
+        rows = np.random.default_rng(0).random((100, 50), np.float32)
+        u = file.create_dataset("flow/u", data=rows, chunks=(10, 50), compression="gzip")
+        chunk = next(
+            u.id.get_chunk_info(number)
+            for number in range(10)
+            if u.id.get_chunk_info(number).chunk_offset[0] == 40
+        )
+    with open(path, "r+b") as raw:
+        raw.seek(chunk.byte_offset)
+        raw.write(b"\xff" * 64)
+    return ooc.open(path, "flow/u")
+
+
+def lost_zarr(folder: Path) -> ooc.View:
+    """A Zarr array from which the chunk of rows 40 to 49 is lost after it was opened."""
+    zarr = pytest.importorskip("zarr")
+    path = folder / "a.zarr"
+    array = zarr.create_array(path, shape=(100, 50), chunks=(10, 50), dtype="f4")
+    array[...] = np.random.default_rng(0).random((100, 50), np.float32)
+    view = ooc.open(path)
+    (path / "c" / "4" / "0").unlink()
+    return view
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (damaged_hdf5, DamagedChunkError, r"a\.h5', dataset '/flow/u', rows 40, 41"),
+        (lost_zarr, MissingChunkError, r"a\.zarr', rows 40, 41"),
+    ],
+    ids=["damaged HDF5 chunk", "lost Zarr chunk"],
+)
+def test_faults_of_real_files_come_out_of_fit(
+    make: Any, kind: type[Exception], words: str, tmp_path: Path
+) -> None:
+    made = make(tmp_path).next_frame().batches(8, shuffle=True)
+    model = keras.Sequential([keras.Input((50,)), keras.layers.Dense(50)])
+    model.compile(loss="mse")
+    with pytest.raises(kind, match=words):
+        model.fit(made.to_tf(), epochs=2, verbose=0)
