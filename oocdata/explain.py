@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -94,7 +95,7 @@ class Explanation:
             f"in {self.steps:,} batches of {self.batch_size} ({size(self.batch_bytes)} each)",
         ]
         for layout in self.layouts:
-            where = layout.path or "memory"
+            where = "memory" if layout.path is None else _as_typed(layout.path)
             key = f", {layout.key}" if layout.key else ""
             lines.append(
                 f"from   {where}{key}: {layout.format}, {layout.storage}, codec {layout.codec}"
@@ -166,6 +167,12 @@ def _mixing(loader: Loader) -> Mixing:
         first=blocks.first,
         seed=loader.seed,
     )
+
+
+def _as_typed(path: str) -> str:
+    """Return a path below the current folder as a user would type it."""
+    below = f"{os.getcwd()}{os.sep}"
+    return path.removeprefix(below)
 
 
 def _row_bytes(source: Source) -> int:
