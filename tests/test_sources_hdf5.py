@@ -43,7 +43,7 @@ def tile(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class TestContiguous(SourceConformance):
-    engine: type = Extents
+    engine: type | tuple[type, ...] = Extents
     file_options: ClassVar[dict[str, Any]] = {}
 
     def options(self, array: np.ndarray) -> dict[str, Any]:
@@ -83,8 +83,40 @@ class TestCompact(TestContiguous):
         return open_hdf5(str(folder / "a.h5"), axis=axis)
 
 
+class TestUnfilteredRowChunks(TestContiguous):
+    """Chunks of whole rows, not filtered: each row has an address, if not one after the other."""
+
+    row_axis = 0
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        self.row_axis = axis
+        return super().make(folder, array, axis)
+
+    def options(self, array: np.ndarray) -> dict[str, Any]:
+        chunks = list(array.shape)
+        chunks[self.row_axis] = 3
+        return {"chunks": tuple(chunks)}
+
+
+class TestUnfilteredRowChunksInADifferentOrder(TestUnfilteredRowChunks):
+    file_options: ClassVar[dict[str, Any]] = {"libver": "latest"}
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        self.row_axis = axis
+        with h5py.File(folder / "a.h5", "w", **self.file_options) as file:
+            options = self.options(array)
+            u = file.create_dataset("u", array.shape, array.dtype, **options)
+            for start in reversed(range(0, array.shape[axis], 3)):
+                part = (slice(None),) * axis + (slice(start, start + 3),)
+                u[part] = array[part]
+                file.flush()
+        source = open_hdf5(str(folder / "a.h5"), axis=axis)
+        assert isinstance(source, Extents)
+        return source
+
+
 class TestChunked(TestContiguous):
-    engine = Chunks
+    engine = (Chunks, Extents)  # one-dimensional chunks hold whole rows
 
     def options(self, array: np.ndarray) -> dict[str, Any]:
         return {"chunks": tile(array.shape), **self.codec(array)}
@@ -445,7 +477,8 @@ def test_overwritten_metadata_never_crashes(tmp_path: Path) -> None:
     ("options", "storage", "codec", "rows"),
     [
         ({}, "contiguous", "none", 1),
-        ({"chunks": (8, 3)}, "chunks of (8, 3)", "none", 8),
+        ({"chunks": (8, 3)}, "chunks of (8, 3)", "none", 1),
+        ({"chunks": (8, 2)}, "chunks of (8, 2)", "none", 8),
         ({"chunks": (1, 3)}, "chunks of (1, 3)", "none", 1),
         (
             {"chunks": (8, 3), "compression": "gzip", "shuffle": True, "fletcher32": True},
@@ -454,9 +487,17 @@ def test_overwritten_metadata_never_crashes(tmp_path: Path) -> None:
             8,
         ),
         ({"chunks": (8, 3), "compression": "lzf"}, "chunks of (8, 3)", "lzf", 8),
-        ({"chunks": (64, 3), "maxshape": (None, 3)}, "chunks of (64, 3)", "none", 20),
+        ({"chunks": (64, 3), "maxshape": (None, 3)}, "chunks of (64, 3)", "none", 1),
     ],
-    ids=["contiguous", "chunked", "single rows", "gzip", "lzf", "larger than the array"],
+    ids=[
+        "contiguous",
+        "whole rows",
+        "chunked",
+        "single rows",
+        "gzip",
+        "lzf",
+        "larger than the array",
+    ],
 )
 def test_layout(tmp_path: Path, options: Any, storage: str, codec: str, rows: int) -> None:
     path = str(tmp_path / "a.h5")

@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from oocdata.index import Cut
 from oocdata.sources.handles import Descriptor, handle
 from oocdata.sources.source import Layout, Source
 
-__all__ = ["Extents", "FileStamp", "contiguous_strides"]
+__all__ = ["ChunkStarts", "Extents", "FileStamp", "contiguous_strides"]
 
 _SCRATCH_BYTES = 1 << 20
 """Rows that must be rearranged or converted pass through a block of about this size, in cache."""
@@ -107,6 +107,25 @@ def contiguous_strides(
     return tuple(strides)
 
 
+class ChunkStarts(Protocol):
+    """Where chunks lie that follow one another along the row axis but not in the file.
+
+    Attributes
+    ----------
+    rows : int
+        Of one chunk.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Of one chunk."""
+        ...
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Return the byte offset of each chunk, shape (chunks,); looked up once in a process."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Extents:
     """Rows at known byte offsets of one file.
@@ -124,6 +143,8 @@ class Extents:
         Byte offset of element (0, …, 0).
     described : Layout
         What ``info`` says of it.
+    chunks : ChunkStarts, optional
+        For unfiltered chunks: `offset` and `strides` then hold within a chunk.
     """
 
     file: FileStamp
@@ -132,6 +153,7 @@ class Extents:
     strides: tuple[int, ...]
     offset: int
     described: Layout = field(compare=False)
+    chunks: ChunkStarts | None = None
 
     converts = True
     chunk_rows = 1
@@ -173,7 +195,7 @@ class Extents:
         pieces = _pieces(self.shape[1:], self.strides[1:], self.stored.itemsize)
         if pieces.dense and out.dtype == self.dtype and out.flags.c_contiguous:
             # Storage is the batch but for byte order: read in place.
-            self._read(rows, self.offset + rows * self.strides[0], pieces, out.reshape(-1))
+            self._read(rows, self._offsets(rows), pieces, out.reshape(-1))
             if not self.stored.isnative:
                 out.byteswap(inplace=True)
             return
@@ -182,8 +204,17 @@ class Extents:
         for start in range(0, len(rows), count):
             some = rows[start : start + count]
             used = scratch[: len(some) * pieces.row_bytes]
-            self._read(some, self.offset + some * self.strides[0], pieces, used)
+            self._read(some, self._offsets(some), pieces, used)
             out[start : start + count] = pieces.view(used, len(some), self.stored)
+
+    def _offsets(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the byte offset of each row."""
+        if self.chunks is None:
+            return self.offset + rows * self.strides[0]
+        number, within = np.divmod(rows, self.chunks.rows)
+        offsets: NDArray[np.int64] = self.chunks.offsets()[number]
+        offsets += self.offset + within * self.strides[0]  # indexing has made them ours
+        return offsets
 
     def _read(
         self,

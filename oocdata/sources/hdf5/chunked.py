@@ -18,7 +18,7 @@ from oocdata.sources.hdf5.decode import ChunkDecoder
 from oocdata.sources.hdf5.file import open_file, readable
 from oocdata.sources.source import Layout
 
-__all__ = ["ChunkTable", "ChunkedReader"]
+__all__ = ["ChunkTable", "ChunkedReader", "UnfilteredChunks"]
 
 _WORTH_A_POOL = 4
 """Chunks from which on handing them to threads costs less than it gains."""
@@ -73,6 +73,47 @@ class ChunkTable:
 
             dataset.id.chunk_iter(note)
         return table
+
+
+@dataclass(frozen=True, slots=True)
+class UnfilteredChunks:
+    """Where the chunks of an unfiltered dataset lie, each holding whole rows.
+
+    Parameters
+    ----------
+    file : FileStamp
+    key : str
+    chunk_shape : tuple of int
+        As stored.
+    axis : int
+        The row axis, the only one that is cut into chunks.
+    """
+
+    file: FileStamp
+    key: str
+    chunk_shape: tuple[int, ...]
+    axis: int
+
+    @property
+    def rows(self) -> int:
+        """Of one chunk."""
+        return self.chunk_shape[self.axis]
+
+    def offsets(self) -> NDArray[np.int64]:
+        """Return the byte offset of each chunk along the row axis."""
+        return handle((UnfilteredChunks, self.file, self.key), self._read)
+
+    def _read(self) -> NDArray[np.int64]:
+        offsets = ChunkTable.read(self.file, self.key, self.chunk_shape).offsets.reshape(-1)
+        if (offsets < 0).any():
+            first = int(np.argmax(offsets < 0)) * self.rows
+            raise MissingChunkError(
+                "every chunk must have been written; some are gone since the file was opened.",
+                path=self.file.path,
+                key=self.key,
+                rows=range(first, first + self.rows),
+            )
+        return offsets
 
 
 @dataclass(frozen=True, slots=True)

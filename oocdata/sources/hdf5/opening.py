@@ -24,7 +24,7 @@ from oocdata.errors import (
 )
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
-from oocdata.sources.hdf5.chunked import ChunkedReader
+from oocdata.sources.hdf5.chunked import ChunkedReader, UnfilteredChunks
 from oocdata.sources.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
 from oocdata.sources.hdf5.links import choose_dataset, find_dataset, list_names
@@ -246,6 +246,24 @@ def _describe(
     if not changing and storage.kind in ("chunked", "compact"):
         chunk = dataset.chunks or shape
         boxes = tuple(max(1, min(step, n)) for step, n in zip(chunk, shape, strict=True))
+    whole_rows = all(
+        step >= length
+        for place, (step, length) in enumerate(zip(dataset.chunks or (), shape, strict=False))
+        if place != rules.axis
+    )
+    unfiltered = storage.kind == "chunked" and not storage.filters and whole_rows and not fill
+    if stamp and key and not changing and unfiltered and _is_plain(dataset, stored):
+        plain_dtype = np.dtype(stored.str)
+        rows_apart = Extents(
+            stamp,
+            plain_dtype,
+            shape,
+            contiguous_strides(dataset.chunks, plain_dtype.itemsize),
+            0,
+            replace(layout, reading=_READING["contiguous"]),
+            UnfilteredChunks(stamp, key, dataset.chunks, rules.axis),
+        )
+        return rows_apart.with_row_axis(rules.axis)
     dtype = delivered(stored)
     decodes = storage.kind == "chunked" and can_decode(storage.filters)
     if stamp and key and not changing and decodes and max(boxes) > 1 and _is_plain(dataset, stored):
