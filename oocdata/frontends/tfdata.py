@@ -77,6 +77,8 @@ def to_tf(
     read = _reader(tuple(leaf.dtype.name for leaf in leaves(spec)))
     feed = tf.constant(number, tf.int64)
 
+    # Nothing here is for AutoGraph, which keeps what it has looked at.
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def batch(step: tf.Tensor) -> Any:
         arrays = iter(read(feed, step))
 
@@ -89,9 +91,12 @@ def to_tf(
     # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of
     # `scan`.
     begun = _beginner()
-    dataset = tf.data.Dataset.range(length).scan(
-        tf.constant(-1, tf.int64), lambda base, step: begun(feed, base, step)
-    )
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def place(base: tf.Tensor, step: tf.Tensor) -> Any:
+        return begun(feed, base, step)
+
+    dataset = tf.data.Dataset.range(length).scan(tf.constant(-1, tf.int64), place)
     dataset = dataset.map(batch, num_parallel_calls=parallel, deterministic=True)
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
     options = tf.data.Options()
@@ -121,8 +126,9 @@ def _pass(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int
 @lru_cache(maxsize=1)
 def _beginner() -> Any:
     """Return the function that gives a step its place in all epochs, and begins a pass at need."""
+    signature = [tf.TensorSpec((), tf.int64)] * 3
 
-    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 3)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
     def begun(feed: tf.Tensor, base: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def begin() -> tf.Tensor:
             # `step` is passed so that no graph optimiser can take the call for a constant.
@@ -143,7 +149,9 @@ def _reader(dtypes: tuple[str, ...]) -> Any:
     """
     outputs = [tf.as_dtype(dtype) for dtype in dtypes]
 
-    @tf.function(input_signature=[tf.TensorSpec((), tf.int64)] * 2)  # type: ignore[untyped-decorator]
+    signature = [tf.TensorSpec((), tf.int64)] * 2
+
+    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
     def read(feed: tf.Tensor, step: tf.Tensor) -> Any:
         return tf.numpy_function(_read, [feed, step], outputs, stateful=False)
 

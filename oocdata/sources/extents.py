@@ -70,7 +70,14 @@ class FileStamp:
 
     def _open(self) -> Descriptor:
         opened = Descriptor(self.path)
-        status = os.fstat(opened.number)
+        try:
+            self._check(os.fstat(opened.number))
+        except SourceError:
+            opened.close()  # the error's traceback would keep it open
+            raise
+        return opened
+
+    def _check(self, status: os.stat_result) -> None:
         if status.st_size < self.nbytes:
             raise TruncatedFileError(
                 f"the file must hold {self.nbytes} bytes, as when it was opened; it ends at "
@@ -84,7 +91,6 @@ class FileStamp:
                 "the file must be as it was when it was opened; it has changed. Open it again.",
                 path=self.path,
             )
-        return opened
 
 
 def contiguous_strides(

@@ -72,9 +72,14 @@ class Descriptor:
         except OSError as error:
             raise SourceError(f"the file must be readable; {error}.", path=path) from error
 
+    def close(self) -> None:
+        """Close it now; nobody may be reading from it."""
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
     def __del__(self) -> None:
-        if self.number >= 0:
-            os.close(self.number)
+        self.close()
 
 
 def descriptor(path: str) -> Descriptor:
