@@ -220,7 +220,7 @@ SHORT = "must keep the 4 elements"
     [
         (lambda x: x[:2], True, SHORT),
         (lambda x: x.sum(), True, SHORT),
-        (lambda x: None, True, SHORT),
+        (lambda x: None, True, "returned None"),
         (lambda x: (x, x[:3]), True, SHORT),
         (lambda x: x.astype("f8"), True, r"\(4, 6\) float32; .* returned \(4, 6\) float64"),
         (lambda x: x[:, 0], True, r"returned \(6,\) float32"),
@@ -229,7 +229,7 @@ SHORT = "must keep the 4 elements"
         (lambda x: {"a": x}, True, r"returned {'a': \(4, 6\) float32}"),
         (lambda x: x[: 1 + int(x[0, 0]) // 24 % 2], False, "one shape"),
         (lambda x: x if x[0, 0] else (x, x), False, "one shape|one structure"),
-        (lambda x: x if x[0, 0] else None, False, "one shape"),
+        (lambda x: x if x[0, 0] else x[:1], False, "one shape"),
     ],
 )
 def test_functions_that_do_not_keep_their_promise(function: Any, batched: bool, said: str):
@@ -330,3 +330,22 @@ def test_specs():
     assert as_spec({"a": np.zeros((2, 3))}) == {"a": ArraySpec((2, 3), np.dtype("f8"))}
     with pytest.raises(ArgumentError, match="`spec` must hold"):
         as_spec((np.zeros(3), None))
+
+
+def test_draws_outside_a_loader_depend_on_what_is_taken():
+    noisy = ooc.open(np.zeros((10, 2))).map(lambda x, rng: x + rng.random(x.shape), rng=True)
+    assert_array_equal(noisy.take([1, 2]), noisy.take([1, 2]))
+    assert not np.array_equal(noisy[1], noisy[2])
+    assert not np.array_equal(noisy.__getitems__([0, 1]), noisy.__getitems__([2, 3]))
+
+
+@pytest.mark.parametrize("result", [None, "a", ["a", "b", "c"], object()])
+def test_what_is_not_numbers_is_refused_by_its_name(result: Any):
+    mapped = ooc.open(np.zeros((3, 2))).map(lambda x: result)
+    with pytest.raises(MapError, match=r"returned None\. Add `return`|arrays of numbers"):
+        mapped.take([0, 1, 2])
+
+
+def test_zip_of_one_tuple():
+    a, b = ooc.open(np.arange(3)), ooc.open(np.arange(3.0))
+    assert ooc.zip((a, b))[1] == ooc.zip([a, b])[1] == ooc.zip(a, b)[1] == (1, 1.0)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -161,7 +162,9 @@ class Dataset(ABC):
         oocdata.errors.SourceError
             If storage can't deliver a row.
         """
-        return self.read(as_positions(positions, len(self)), Draw())
+        chosen = as_positions(positions, len(self))
+        # Outside a Loader there is no step: what a mapped function draws depends on what is taken.
+        return self.read(chosen, Draw(step=crc32(chosen.tobytes())))
 
     def __getitem__(self, key: Any) -> Any:
         """Read one element (an int), or select without reading (a slice, int array or mask)."""

@@ -102,6 +102,11 @@ class Map(Dataset):
         if self.batched:
             result = map_tree(_native, self._call(batch, draw))
             for array in leaves(result):
+                if array.ndim == 0 and array.dtype.kind not in "biufc":
+                    raise MapError(
+                        "a mapped function must return arrays of numbers, in tuples and dicts; "
+                        f"{self._name} returned {array.dtype} of shape {array.shape}."
+                    )
                 if array.ndim == 0 or len(array) != length:
                     raise MapError(
                         f"a mapped function must keep the {length} elements of its batch; "
@@ -117,6 +122,11 @@ class Map(Dataset):
     def _call(self, batch: Any, draw: Draw) -> Any:
         arguments = batch if isinstance(batch, tuple) else (batch,)
         result = self.fn(*arguments, rng=draw.rng) if self.rng else self.fn(*arguments)
+        if result is None:
+            raise MapError(
+                f"a mapped function must return its result; {self._name} returned None. Add "
+                "`return`, even where it changes its arguments in place."
+            )
         return tuple(result) if isinstance(result, list) else result
 
     def _stack(self, elements: list[Any]) -> Any:

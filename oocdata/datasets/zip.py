@@ -94,6 +94,8 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     parts: Any = datasets
     if len(datasets) == 1 and isinstance(datasets[0], Mapping):
         parts = dict(datasets[0])
+    elif len(datasets) == 1 and isinstance(datasets[0], tuple | list):
+        parts = tuple(datasets[0])
     members = list(leaves(parts))
     if not members or not all(isinstance(member, Dataset) for member in members):
         raise ArgumentError(

@@ -71,25 +71,49 @@ class FileStamp:
     def _open(self) -> Descriptor:
         opened = Descriptor(self.path)
         try:
-            self._check(os.fstat(opened.number))
+            self.check(opened)
         except SourceError:
             opened.close()  # the error's traceback would keep it open
             raise
         return opened
 
-    def _check(self, status: os.stat_result) -> None:
+    def check(
+        self,
+        opened: Descriptor,
+        key: str | None = None,
+        rows: NDArray[np.int64] | None = None,
+        ends: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Raise if the open file is no longer what it was: its bytes may mean something else.
+
+        Parameters
+        ----------
+        opened : Descriptor
+        key : str, optional
+        rows, ends : ndarray of int64, shape (n,), optional
+            The rows about to be read and where each ends, for the message.
+
+        Raises
+        ------
+        oocdata.errors.TruncatedFileError, oocdata.errors.SourceError
+        """
+        status = os.fstat(opened.number)
         if status.st_size < self.nbytes:
+            if rows is not None and ends is not None and (ends > status.st_size).any():
+                rows = rows[ends > status.st_size]  # the others are still there
             raise TruncatedFileError(
                 f"the file must hold {self.nbytes} bytes, as when it was opened; it ends at "
-                f"{status.st_size}. It was cut short.",
+                f"{status.st_size}. It was cut short after it was opened.",
                 path=self.path,
+                key=key,
+                rows=rows,
             )
-        # Another file at the same path may have another shape or dtype: its bytes mean something
-        # else.
         if self.modified not in (None, status.st_mtime_ns):
             raise SourceError(
                 "the file must be as it was when it was opened; it has changed. Open it again.",
                 path=self.path,
+                key=key,
+                rows=rows,
             )
 
 
@@ -213,6 +237,41 @@ class Extents:
             self._read(some, self._offsets(some), pieces, used)
             out[start : start + count] = pieces.view(used, len(some), self.stored)
 
+    @property
+    def nbytes_of_row(self) -> int:
+        """Bytes of one row."""
+        return prod(self.shape[1:]) * self.stored.itemsize
+
+    def pieces_of_row(self) -> tuple[int, int]:
+        """Return how many runs of bytes a single row is read by, and the bytes of each."""
+        pieces = _pieces(self.shape[1:], self.strides[1:], self.stored.itemsize)
+        return len(pieces.offsets), pieces.nbytes
+
+    def read_runs(
+        self, offsets: NDArray[np.int64], nbytes: int, rows: NDArray[np.int64]
+    ) -> NDArray[np.uint8]:
+        """Read runs of bytes, one after the other.
+
+        Parameters
+        ----------
+        offsets : ndarray of int64, shape (n,)
+            Of each run, from element (0, …, 0).
+        nbytes : int
+            Of each run.
+        rows : ndarray of int64
+            The rows that the runs belong to, for errors.
+
+        Returns
+        -------
+        ndarray of uint8, shape (n * nbytes,)
+        """
+        opened = self.file.descriptor()
+        self.file.check(opened, self.described.key, rows)
+        out = np.empty(len(offsets) * nbytes, np.uint8)
+        run = _Pieces(True, np.zeros(1, np.int64), nbytes, nbytes, (nbytes,), (1,))
+        self._read(np.full(len(offsets), rows[0]), self.offset + offsets, run, out)
+        return out
+
     def _offsets(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the byte offset of each row."""
         if self.chunks is None:
@@ -237,6 +296,9 @@ class Extents:
         lengths = np.diff(np.append(firsts, len(starts))) * pieces.nbytes
         memory = out.view(np.uint8).data
         number = self.file.descriptor()
+        # Written over in place, it would deliver bytes of another array.
+        ends = offsets + (int(pieces.offsets.max()) + pieces.nbytes)
+        self.file.check(number, self.described.key, rows, ends)
         requests = zip(
             starts[firsts].tolist(),
             (firsts * pieces.nbytes).tolist(),

@@ -14,6 +14,7 @@ from oocdata.index import Cut, as_slice
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents, FileStamp
 from oocdata.sources.source import Layout, Source, check_axis, check_dtype
+from oocdata.sources.strided import row_source
 
 __all__ = ["Memory", "open_array", "open_object"]
 
@@ -100,7 +101,7 @@ def open_array(array: NDArray[Any], *, axis: int = 0) -> Source:
     if isinstance(array, np.memmap):
         extents = _extents_of(array, stored)
         if extents is not None:
-            return extents.with_row_axis(row_axis)
+            return row_source(extents, row_axis)
     return Memory(np.moveaxis(np.asarray(array), row_axis, 0))
 
 
@@ -208,9 +209,14 @@ def open_object(target: Any, *, axis: int = 0) -> Chunks:
         If it has not all three.
     """
     if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
+        hint = "Convert it with np.asarray."
+        if hasattr(target, "keys"):
+            hint = f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
+        if hasattr(target, "to_numpy"):
+            hint = "Convert it: target.to_numpy()."
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
-            f"{type(target).__name__}."
+            f"{type(target).__name__}. {hint}"
         )
     try:
         dtype = np.dtype(target.dtype)

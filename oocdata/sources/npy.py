@@ -27,7 +27,8 @@ from oocdata.errors import (
 from oocdata.index import as_count
 from oocdata.sources.adapt import as_dtype
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
-from oocdata.sources.source import Layout, check_axis, check_dtype, choose_key
+from oocdata.sources.source import Layout, Source, check_axis, check_dtype, choose_key
+from oocdata.sources.strided import row_source
 
 if TYPE_CHECKING:
     import zipfile
@@ -38,7 +39,7 @@ _ZIP_STORED = 0  # APPNOTE 4.4.5
 _READING = "each row by its byte offset, straight into the batch"
 
 
-def open_npy(path: str, *, axis: int = 0) -> Extents:
+def open_npy(path: str, *, axis: int = 0) -> Source:
     """Open a ``.npy`` file of any header version, order and byte order.
 
     Parameters
@@ -49,7 +50,7 @@ def open_npy(path: str, *, axis: int = 0) -> Extents:
 
     Returns
     -------
-    Extents
+    Extents, or Chunks where the bytes of a row lie far apart
 
     Raises
     ------
@@ -78,7 +79,7 @@ def open_npy(path: str, *, axis: int = 0) -> Extents:
 
 def open_raw(
     path: str, *, dtype: DTypeLike, shape: Sequence[int], offset: int = 0, axis: int = 0
-) -> Extents:
+) -> Source:
     """Open raw binary: elements in C order from byte `offset` to the end of the file.
 
     Parameters
@@ -128,7 +129,7 @@ def list_npz(path: str) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def open_npz(path: str, key: str | None = None, *, axis: int = 0) -> Extents:
+def open_npz(path: str, key: str | None = None, *, axis: int = 0) -> Source:
     """Open a stored member of an ``.npz`` (``numpy.savez``, not ``savez_compressed``).
 
     Parameters
@@ -221,7 +222,7 @@ def _extents(
     axis: int,
     kind: str,
     key: str | None,
-) -> Extents:
+) -> Source:
     stored = check_dtype(dtype, stamp.path, key)
     needed = prod(shape) * stored.itemsize
     promise = f"{needed} bytes of elements (shape {shape}, {stored.str})"
@@ -250,4 +251,4 @@ def _extents(
     )
     row_axis = check_axis(axis, len(shape), stamp.path, key)
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
-    return Extents(stamp, stored, shape, strides, offset, layout).with_row_axis(row_axis)
+    return row_source(Extents(stamp, stored, shape, strides, offset, layout), row_axis)

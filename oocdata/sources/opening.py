@@ -39,6 +39,8 @@ def open_source(
     """Return the source of `target`; the arguments are those of `oocdata.open`."""
     if missing not in ("error", "fill"):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
+    if not (key is None or isinstance(key, str)):
+        raise ArgumentError(f"`key` must be a dataset's name; got {key!r}.")
     options: dict[str, Any] = {
         "axis": axis, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external,

@@ -32,6 +32,7 @@ from oocdata.sources.hdf5.reader import Hdf5Reader, ObjectReader, delivered
 from oocdata.sources.hdf5.storage import Rules, Storage, codec_name
 from oocdata.sources.hdf5.virtual import inspect_storage
 from oocdata.sources.source import Layout, Source, check_axis, check_dtype
+from oocdata.sources.strided import row_source
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
@@ -241,7 +242,7 @@ def _describe(
         stored = np.dtype(stored.str)  # without the names that h5py keeps of an enum
         strides = contiguous_strides(shape, stored.itemsize)
         plain = Extents(stamp, stored, shape, strides, offset, layout)
-        return plain.with_row_axis(rules.axis)
+        return row_source(plain, rules.axis)
     boxes = (1,) * len(shape)
     if not changing and storage.kind in ("chunked", "compact"):
         chunk = dataset.chunks or shape
@@ -260,7 +261,7 @@ def _describe(
             shape,
             contiguous_strides(dataset.chunks, plain_dtype.itemsize),
             0,
-            replace(layout, reading=_READING["contiguous"]),
+            replace(layout, reading=_READING["contiguous"] + _packing(dataset)),
             UnfilteredChunks(stamp, key, dataset.chunks, rules.axis),
         )
         return rows_apart.with_row_axis(rules.axis)
@@ -277,7 +278,7 @@ def _describe(
             axis=rules.axis,
             fill=fill,
             decoder=decoder,
-            described=replace(layout, reading=_DECODED),
+            described=replace(layout, reading=_DECODED + _packing(dataset)),
         )
         return Chunks.of(chunked, rules.axis)
     if stamp and key:
@@ -337,5 +338,15 @@ def _layout(dataset: Any, path: str, key: str | None, storage: Storage) -> Layou
         storage=words.get(storage.kind, storage.kind),
         codec=codec_name(dataset),
         stored_bytes=None if storage.kind == "virtual" else dataset.id.get_storage_size(),
-        reading=_READING[storage.kind],
+        reading=_READING[storage.kind] + _packing(dataset),
     )
+
+
+def _packing(dataset: Any) -> str:
+    """Say how the numbers are packed, by the CF conventions (8.1): they are delivered as stored."""
+    names = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+    found = [
+        f"{name} {np.ravel(dataset.attrs[name])[0]}" for name in names if name in dataset.attrs
+    ]
+    packed = any(name in dataset.attrs for name in names[:2])
+    return f"; delivered as stored, packed ({', '.join(found)}): unpack in .map" if packed else ""

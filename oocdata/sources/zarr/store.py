@@ -74,6 +74,10 @@ def join(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
+_SECONDS_TO_ANSWER = 20
+"""TensorStore tries again, and again, for minutes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """A Zarr hierarchy in a folder."""
@@ -236,7 +240,13 @@ class Address:
             folder = handle(
                 ("kvstore", self), lambda: library.KvStore.open(self.kvstore("")).result()
             )
-            found = folder.read(name).result()
+            found = folder.read(name).result(timeout=_SECONDS_TO_ANSWER)
+        except TimeoutError as error:
+            raise SourceError(
+                f"the URL must be readable; its server gave no answer within {_SECONDS_TO_ANSWER} "
+                "seconds. Is the address right, and the server up?",
+                path=self.path,
+            ) from error
         except LIBRARY_ERRORS as error:
             raise SourceError(
                 f"the URL must be readable; {first_line(error)}. TensorStore reads http://, "
