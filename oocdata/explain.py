@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Request
+from oocdata.choice import chunk_numbers
+from oocdata.datasets.dataset import Dataset, Request
+from oocdata.datasets.map import Map
 from oocdata.datasets.spec import leaves
+from oocdata.datasets.zip import Zip
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
-from oocdata.sources.adapt import chunk_bytes, layout_of
-from oocdata.sources.slots import chunk_budget
+from oocdata.sources.adapt import Converted, CutRows, layout_of
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.concat import Concat
+from oocdata.sources.slots import chunk_budget, most_kept
 from oocdata.sources.source import Layout, Source
 
 if TYPE_CHECKING:
@@ -26,7 +34,10 @@ _SCRATCH_BYTES = 4 << 20
 """What rearranging and converting take, for two batches at a time."""
 
 _DECODING_BYTES = 16 << 20
-"""What decoding chunks takes besides: stored bytes, and the threads of the libraries."""
+"""What decoding takes whatever the chunks: the libraries, and what their threads hold."""
+
+_BEING_READ = 2
+"""Batches that are read at a time."""
 
 _MOST_POSITIONS = 1 << 16
 """Positions looked at to say how many chunks they touch."""
@@ -72,7 +83,7 @@ class Explanation:
         Bytes of one batch.
     resident_bytes : int
         Bound on what reading keeps in memory: batches in flight (`in_flight` of them), decoded
-        chunks, scratch. Your process and model come on top.
+        chunks, scratch. Your process, model and what mapped functions take come on top.
     in_flight : int
     """
 
@@ -130,12 +141,8 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
     """
     requests = loader.dataset.requests(loader.positions(0))
     sources = list({id(request.source): request.source for request in requests}.values())
-    chunked = [source for source in sources if source.chunk_rows > 1]
     batch_bytes = sum(leaf.nbytes for leaf in leaves(loader.dataset.spec)) * loader.batch_size
     read_bytes = sum(request.rows.size * _row_bytes(request.source) for request in requests)
-    cached = sum(
-        chunk_bytes(source) * -(-source.shape[0] // source.chunk_rows) for source in chunked
-    )
     batch_bytes //= loader.num_shards
     sequential = isinstance(loader.order, Sequential)
     return Explanation(
@@ -149,12 +156,49 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
         mixing=None if sequential else _mixing(loader),
         amplification=_amplification(loader),
         batch_bytes=batch_bytes,
-        resident_bytes=in_flight * max(batch_bytes, read_bytes)
+        resident_bytes=in_flight * batch_bytes
+        + _BEING_READ * _besides(loader.dataset, sources, read_bytes, batch_bytes)
         + _SCRATCH_BYTES
-        + (_DECODING_BYTES if chunked else 0)
-        + min(cached, chunk_budget()),
+        + _decoded_bytes(sources),
         in_flight=in_flight,
     )
+
+
+def _besides(dataset: Dataset, sources: Sequence[Source], read_bytes: int, batch_bytes: int) -> int:
+    """Return what reading a batch takes besides the batch."""
+    # What a function gets, and its result copied to where TensorFlow may keep it.
+    mapped = read_bytes + batch_bytes if _is_mapped(dataset) else 0
+    scattered = read_bytes if any(isinstance(source, Concat) for source in sources) else 0
+    return mapped + scattered
+
+
+def _is_mapped(dataset: Dataset) -> bool:
+    if isinstance(dataset, Zip):
+        return any(_is_mapped(part) for part in leaves(dataset.parts))
+    return isinstance(dataset, Map)
+
+
+def _decoded_bytes(sources: Sequence[Source]) -> int:
+    """Return what decoded chunks take, and decoding them."""
+    number_of: Counter[int] = Counter()
+    for source in sources:
+        for nbytes, number in _kept_chunks(source):
+            number_of[nbytes] += number
+    kept = sum(most_kept(nbytes, number) for nbytes, number in number_of.items())
+    threads = (os.cpu_count() or 1) + _BEING_READ
+    # Each thread has a chunk's stored bytes, and the chunk between two filters.
+    return kept + (_DECODING_BYTES + 2 * threads * max(number_of) if kept else 0)
+
+
+def _kept_chunks(source: Source) -> list[tuple[int, int]]:
+    """Return (bytes of a chunk, number of chunks) of each array that a source is made of."""
+    if isinstance(source, Chunks):
+        return [source.kept_chunks]
+    if isinstance(source, Concat):
+        return [kept for part in source.parts for kept in _kept_chunks(part)]
+    if isinstance(source, Converted | CutRows):
+        return _kept_chunks(source.source)
+    return []
 
 
 def _mixing(loader: Loader) -> Mixing:
@@ -201,17 +245,28 @@ def _amplification(loader: Loader) -> float:
     positions = order.positions(
         count, start, min(stop, start + _MOST_POSITIONS), seed=loader.seed, epoch=0
     )
-    used = decoded = 0.0
-    rows_of: dict[int, list[Request]] = {}
-    for request in loader.dataset.requests(positions):
-        rows_of.setdefault(id(request.source), []).append(request)
-    for requests in rows_of.values():
-        source = requests[0].source
-        rows = np.unique(np.concatenate([request.rows.ravel() for request in requests]))
-        touched = len(np.unique(rows // source.chunk_rows)) * source.chunk_rows
-        used += len(rows)
+    decoded = 0.0
+    for source, rows in _rows_of(loader.dataset, positions):
+        touched = len(np.unique(chunk_numbers(source, rows))) * source.chunk_rows
         decoded += max(len(rows), min(touched, source.shape[0]) * (1 - kept))
+    if isinstance(order, BlockShuffle):
+        # Rows at the ends of blocks belong to elements of others too: in order, each counts once.
+        positions = np.arange(len(positions))
+    used = sum(len(rows) for _, rows in _rows_of(loader.dataset, positions))
     return decoded / max(used, 1)
+
+
+def _rows_of(
+    dataset: Dataset, positions: NDArray[np.int64]
+) -> list[tuple[Source, NDArray[np.int64]]]:
+    """Return each source with its rows that elements are made of, ascending."""
+    requests_of: dict[int, list[Request]] = {}
+    for request in dataset.requests(positions):
+        requests_of.setdefault(id(request.source), []).append(request)
+    return [
+        (few[0].source, np.unique(np.concatenate([request.rows.ravel() for request in few])))
+        for few in requests_of.values()
+    ]
 
 
 def _chunked_bytes(loader: Loader) -> int:

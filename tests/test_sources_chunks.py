@@ -256,3 +256,32 @@ def test_any_rows_of_any_chunks(data: st.DataObject):
         assert_array_equal(view[key].take(rows), oracle[key][rows])
     if max(chunks) > 1:
         assert max(Counter(reader.boxes).values(), default=1) == 1
+
+
+def test_an_interrupt_anywhere_leaves_no_chunk_that_never_comes(monkeypatch: pytest.MonkeyPatch):
+    """Between being promised and being decoded, say: who waits for it would wait for ever."""
+    array, _, view = counted((100, 6), (10, 6))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Chunks, "_decode", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            view.take([3, 55])
+    assert_array_equal(view.take([3, 55]), array[[3, 55]])
+
+
+def test_more_chunks_than_a_lease_may_hold_and_small_pieces(monkeypatch: pytest.MonkeyPatch):
+    from oocdata.sources import chunks
+
+    monkeypatch.setattr(chunks, "_SCRATCH_BYTES", 100)  # four rows at a time
+    array, _, view = counted((400, 3, 2), (5, 2, 2))
+    set_chunk_budget(40 * 400)
+    try:
+        rows = np.random.default_rng(0).integers(0, 400, 300)
+        assert_array_equal(view.take(rows), array[rows])
+        assert_array_equal(view.astype("f8").take(rows), array[rows])
+        assert_array_equal(view[:, 1, ::-1].take(rows), array[rows][:, 1, ::-1])
+    finally:
+        set_chunk_budget(DEFAULT_BUDGET)

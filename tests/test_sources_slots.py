@@ -9,8 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from oocdata.errors import SourceError
 from oocdata.sources import slots as module
-from oocdata.sources.slots import Lease, Slots, chunk_budget, set_chunk_budget, slots_of
+from oocdata.sources.slots import (
+    Lease,
+    Slots,
+    chunk_budget,
+    set_chunk_budget,
+    slots_of,
+    wait_until_ended,
+)
 
 
 def fill(slots: Slots, *keys: str) -> Lease:
@@ -126,11 +134,11 @@ def test_a_budget_makes_slots_of_each_size():
     usual = chunk_budget()
     try:
         set_chunk_budget(1 << 20)
-        assert slots_of(1 << 10).capacity == 1024
+        assert slots_of(1 << 10).capacity == (1 << 20) // 1280  # what is known of a chunk counts
         assert slots_of(1 << 10) is slots_of(1 << 10)
         assert slots_of(1 << 30).capacity == 8  # at least
         set_chunk_budget(1 << 19)
-        assert slots_of(1 << 10).capacity == 512
+        assert slots_of(1 << 10).capacity == (1 << 19) // 1280
     finally:
         set_chunk_budget(usual)
 
@@ -156,3 +164,72 @@ def test_a_child_starts_with_slots_of_its_own():
     assert not slots.rows((24,), np.dtype("u1")).any()
     slots.decoded(lease)
     slots.release(lease)
+
+
+def test_tiny_chunks_take_no_memory_before_they_are_used():
+    slots = Slots(1, 1 << 30)
+    assert list(slots.acquire(["a", "b"]).slots) == [0, 1]
+
+
+def test_a_lease_that_can_never_be_had_is_an_error_and_no_hang():
+    with pytest.raises(ValueError, match="must fit 2 slots"):
+        Slots(8, 2).acquire("abc")
+
+
+def test_as_many_slots_as_the_system_grants(monkeypatch: pytest.MonkeyPatch):
+    real = module.mmap.mmap
+
+    def scarce(number: int, nbytes: int, **options: int) -> object:
+        if nbytes > 24:
+            raise OSError(12, "Cannot allocate memory")
+        return real(number, nbytes, **options)
+
+    monkeypatch.setattr(module.mmap, "mmap", scarce)
+    slots = Slots(8, 8)
+    assert (slots.capacity, slots.largest_lease) == (2, 1)
+    with pytest.raises(MemoryError, match="25 bytes"):
+        Slots(25, 8)
+
+
+def test_who_waits_is_not_interrupted_with_who_decodes():
+    slots = Slots(8, 4)
+    mine, other = slots.acquire("a"), slots.acquire("a")
+    slots.decoded(mine, KeyboardInterrupt())
+    slots.release(mine)
+    with pytest.raises(SourceError, match="was interrupted"):
+        slots.wait(other)
+    slots.release(other)
+    assert slots.acquire("a").mine == [0]
+
+
+def test_what_was_said_first_holds():
+    slots = Slots(8, 4)
+    lease = fill(slots, "a")
+    slots.decoded(lease, ValueError("later: the gather failed, not the decoding"))
+    slots.release(lease)
+    assert slots.acquire("a").mine == []
+
+
+def test_a_failure_is_let_go_with_its_lease():
+    slots = Slots(8, 4)
+    lease = slots.acquire("a")
+    slots.decoded(lease, ValueError("damaged"))
+    slots.release(lease)
+    assert lease.chunks[0].error is None
+
+
+def test_a_wait_goes_on_when_it_is_interrupted():
+    class Task:
+        asked = 0
+
+        def done(self) -> bool:
+            return self.asked == 3
+
+        def exception(self) -> None:
+            self.asked += 1
+            if self.asked < 3:
+                raise KeyboardInterrupt
+
+    task = Task()
+    wait_until_ended([task])
+    assert task.asked == 3

@@ -37,7 +37,9 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
         try:
             return self.loader.batch(step, self.epoch)
         except BaseException as error:
-            keep_original(error)  # on TensorFlow, Keras reads this through a generator in a graph
+            keep_original(
+                error, id(self)
+            )  # on TensorFlow, Keras reads this through a generator in a graph
             raise
 
     def on_epoch_end(self) -> None:

@@ -14,29 +14,40 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Hashable
 from typing import Any
 
-__all__ = ["install", "keep_original", "original_in"]
+__all__ = ["forget_originals", "install", "keep_original", "original_in"]
 
-_lock = threading.Lock()
-# Bounded: an error in a batch that was read ahead and never asked for stays here.
-_kept: deque[tuple[str, BaseException]] = deque(maxlen=16)
+# Re-entrant: the garbage collector may forget a reader while this thread keeps an exception.
+_lock = threading.RLock()
+# Bounded: an error in a batch that was read ahead and never asked for stays here, and its traceback
+# with all that was being read.
+_kept: deque[tuple[Hashable, str, BaseException]] = deque(maxlen=16)
 
 
-def keep_original(error: BaseException) -> None:
-    """Remember an exception that is about to be raised into TensorFlow."""
+def keep_original(error: BaseException, reader: Hashable) -> None:
+    """Remember an exception of a reader that is about to be raised into TensorFlow."""
     with _lock:
-        _kept.append((f"{type(error).__name__}: {error}", error))
+        _kept.append((reader, f"{type(error).__name__}: {error}", error))
+
+
+def forget_originals(reader: Hashable) -> None:
+    """Forget what a reader raised: it is gone, or its first exception is on its way out."""
+    with _lock:
+        left = [kept for kept in _kept if kept[0] != reader]
+        _kept.clear()
+        _kept.extend(left)
 
 
 def original_in(message: str) -> BaseException | None:
     """Return the kept exception whose type and text stand in a message, newest first."""
     with _lock:
-        for place in reversed(range(len(_kept))):
-            text, error = _kept[place]
-            if text in message:
-                del _kept[place]
-                return error
+        kept = list(_kept)
+    for reader, text, error in reversed(kept):
+        if text in message:
+            forget_originals(reader)
+            return error
     return None
 
 

@@ -27,7 +27,7 @@ from oocdata.errors import (
     MissingDependencyError,
     PositionError,
 )
-from oocdata.frontends.originals import install, keep_original
+from oocdata.frontends.originals import forget_originals, install, keep_original
 from oocdata.index import as_count
 from oocdata.sources.buffers import empty, is_leased
 
@@ -105,8 +105,26 @@ def to_tf(
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
-    weakref.finalize(dataset, _feeds.pop, number, None).atexit = False
+    weakref.finalize(_owner(dataset), _forget, number).atexit = False
     return dataset
+
+
+def _owner(dataset: tf.data.Dataset) -> Any:
+    """Return what must live for a dataset to be read: itself, or the function it is made in.
+
+    Inside a ``tf.function`` the dataset is a name for a node of the graph, gone once it is traced.
+    """
+    if tf.executing_eagerly():
+        return dataset
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph.outer_graph, "building_function", False):
+        graph = graph.outer_graph
+    return graph
+
+
+def _forget(number: int) -> None:
+    _feeds.pop(number, None)
+    forget_originals(number)
 
 
 def _pass(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int]:
@@ -208,10 +226,12 @@ def _feed(number: Any) -> _Feed:
     try:
         return _feeds[int(number)]
     except KeyError:
-        raise DatasetGoneError(
+        gone = DatasetGoneError(
             "an iterator must not outlive the dataset that `to_tf` returned. "
             "Keep a reference to it."
-        ) from None
+        )
+        keep_original(gone, int(number))
+        raise gone from None
 
 
 def _begin(number: Any, step: Any) -> Any:
@@ -233,10 +253,10 @@ def _read(number: Any, place: Any) -> list[NDArray[Any]]:
             # As it is, it would end the dataset in silence; a generator does the same (PEP 479).
             wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
             wrapped.__cause__ = error
-            keep_original(wrapped)
+            keep_original(wrapped, int(number))
             raise wrapped from error
         except BaseException as error:
-            keep_original(error)
+            keep_original(error, int(number))
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 

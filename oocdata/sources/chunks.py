@@ -11,7 +11,7 @@ An array that is not chunked (an object that slices, a virtual dataset) is read 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import Any, Protocol, runtime_checkable
@@ -77,6 +77,8 @@ class ChunkReader(BoxReader, Protocol):
     def read_boxes(self, boxes: Sequence[Box], outs: Sequence[NDArray[Any]]) -> None:
         """Fill ``outs[i]`` with ``boxes[i]``, each the part of one chunk that lies in the array.
 
+        Nothing writes to `outs` any more when it returns or raises, even if it is interrupted.
+
         Raises
         ------
         oocdata.errors.SourceError
@@ -85,8 +87,10 @@ class ChunkReader(BoxReader, Protocol):
         ...
 
 
-_KEY_BITS = 44
-"""Chunks of one array are numbered within 2⁴⁴: an int is a key that is cheap to look up."""
+_KEY_BITS = 40
+"""Chunks of one array are numbered within 2⁴⁰: an int is a key that is cheap to look up."""
+
+_SCRATCH_BYTES = 1 << 20
 
 _numbers = count()
 
@@ -170,6 +174,14 @@ class Chunks:
         layout = self.known.layout(self)
         return layout.nbytes * len(layout.columns)
 
+    @property
+    def kept_chunks(self) -> tuple[int, int]:
+        """Bytes of one decoded chunk, and how many the cuts touch; none where runs are read."""
+        if max(self.reader.chunk_shape) == 1:
+            return 0, 0
+        layout = self.known.layout(self)
+        return layout.nbytes, len(layout.columns) * -(-self.shape[0] // layout.rows)
+
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
         return self.reader.layout()
@@ -233,13 +245,13 @@ class Chunks:
             if lease.mine:
                 chunks = [divmod(place, len(numbers)) for place in lease.mine]
                 self._decode(
-                    layout,
                     [layout.box(int(numbers[row]), columns[column]) for column, row in chunks],
                     [kept[slot] for slot in lease.slots[lease.mine]],
-                    lambda error=None: slots.decoded(lease, error),
                 )
+                slots.decoded(lease)
             slots.wait(lease)
             flat = kept.reshape(-1, *layout.element)
+            some = max(1, _SCRATCH_BYTES // (layout.nbytes // layout.rows))
             for column, held in zip(columns, lease.slots.reshape(len(columns), -1), strict=True):
                 taken = held[which] * layout.rows + within
                 direct = column.whole and out.dtype == self.dtype and isinstance(places, slice)
@@ -248,33 +260,29 @@ class Chunks:
                     items = np.ndarray((len(flat),), layout.item, flat)
                     target = np.ndarray((len(taken),), layout.item, out)
                     np.take(items, taken, out=target, mode="clip")
-                else:
-                    out[(places, *column.target)] = flat[(taken, *column.within)]
+                    continue
+                # What goes through NumPy's own copy stays small, and in the processor's cache.
+                for start in range(0, len(taken), some):
+                    part = slice(start, start + some)
+                    where = part if isinstance(places, slice) else places[part]
+                    out[(where, *column.target)] = flat[(taken[part], *column.within)]
+        except BaseException as error:
+            slots.decoded(lease, error)  # an interrupt may come anywhere; others wait for these
+            raise
         finally:
             slots.release(lease)
 
-    def _decode(
-        self,
-        layout: ChunkLayout,
-        boxes: Sequence[Box],
-        slots: Sequence[NDArray[Any]],
-        decoded: Callable[..., None],
-    ) -> None:
+    def _decode(self, boxes: Sequence[Box], slots: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their slots, in which the row axis comes first."""
         outs = []
         for box, slot in zip(boxes, slots, strict=True):
             inside = tuple(slice(0, part.stop - part.start) for part in box)
             outs.append(np.moveaxis(slot, 0, self.axis)[inside])
-        try:
-            if isinstance(self.reader, ChunkReader):
-                self.reader.read_boxes(boxes, outs)
-            else:
-                for box, out in zip(boxes, outs, strict=True):
-                    out[...] = self.reader.read_box(box)
-        except BaseException as error:
-            decoded(error)
-            raise
-        decoded()
+        if isinstance(self.reader, ChunkReader):
+            self.reader.read_boxes(boxes, outs)
+        else:
+            for box, out in zip(boxes, outs, strict=True):
+                out[...] = self.reader.read_box(box)
 
     def _read_runs(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         order = np.argsort(rows, kind="stable")

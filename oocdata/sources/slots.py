@@ -12,22 +12,36 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.errors import SourceError
 from oocdata.index import as_count
 
-__all__ = ["DEFAULT_BUDGET", "Lease", "Slots", "chunk_budget", "set_chunk_budget", "slots_of"]
+__all__ = [
+    "DEFAULT_BUDGET",
+    "Lease",
+    "Slots",
+    "chunk_budget",
+    "most_kept",
+    "set_chunk_budget",
+    "slots_of",
+    "wait_until_ended",
+]
 
 DEFAULT_BUDGET = 256 << 20
 """Bytes of decoded chunks that a process keeps."""
 
 _FEWEST = 8
 """Slots at least, for chunks too large for the budget."""
+
+_BOOKKEEPING_BYTES = 256
+"""What knowing of a chunk takes, beside its slot."""
 
 _budget = int(os.environ.get("OOCDATA_CHUNK_BYTES", DEFAULT_BUDGET))
 
@@ -84,13 +98,12 @@ class Slots:
 
     def __init__(self, nbytes: int, capacity: int) -> None:
         self.nbytes = nbytes
-        self.capacity = capacity
-        # Private: Python's own default would share the slots with a forked child.
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self.buffer = mmap.mmap(-1, max(1, nbytes * capacity), flags=flags)
+        self.buffer, self.capacity = _reserve(nbytes, capacity)
         self._changed = threading.Condition()
         self._chunks: dict[Hashable, _Chunk] = {}  # least recently used first
-        self._free = list(range(capacity))[::-1]
+        # Those given back, and how many were never used: of tiny chunks there may be a million.
+        self._free: list[int] = []
+        self._unused = self.capacity
 
     @property
     def largest_lease(self) -> int:
@@ -111,6 +124,8 @@ class Slots:
         keys : sequence of hashable
             Different from one another, at most `largest_lease`.
         """
+        if len(keys) > self.capacity:
+            raise ValueError(f"a lease must fit {self.capacity} slots; got {len(keys)} chunks.")
         with self._changed:
             while True:
                 chunks, wanted = self._chunks, self._missing(keys)
@@ -121,7 +136,7 @@ class Slots:
             for place, key in enumerate(keys):
                 chunk = chunks.pop(key, None)
                 if chunk is None:
-                    chunk = _Chunk(self._free.pop(), ready=threading.Event())
+                    chunk = _Chunk(self._free_slot(), ready=threading.Event())
                     mine.append(place)
                 chunks[key] = chunk  # at the end: most recently used
                 chunk.pins += 1
@@ -134,7 +149,7 @@ class Slots:
 
     def _make_room(self, count: int, keep: set[Hashable]) -> bool:
         """Free slots until `count` are; return whether that was possible."""
-        need = count - len(self._free)
+        need = count - len(self._free) - self._unused
         if need <= 0:
             return True
         victims = []
@@ -149,32 +164,47 @@ class Slots:
             self._free.append(self._chunks.pop(key).slot)
         return True
 
+    def _free_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._unused -= 1
+        return self.capacity - 1 - self._unused
+
     def decoded(self, lease: Lease, error: BaseException | None = None) -> None:
-        """Say that the holder's own chunks are decoded, or can't be: nobody keeps those."""
+        """Say that the holder's own chunks are decoded, or can't be: nobody keeps those.
+
+        What was said first holds.
+        """
         with self._changed:
             for place in lease.mine:
                 chunk = lease.chunks[place]
+                if chunk.ready is None:
+                    continue
                 chunk.error = error
                 if error is not None and self._chunks.get(lease.keys[place]) is chunk:
                     del self._chunks[lease.keys[place]]
-                if chunk.ready is not None:
-                    chunk.ready.set()
-                    chunk.ready = None
+                chunk.ready.set()
+                chunk.ready = None
 
     def wait(self, lease: Lease) -> None:
         """Wait for the chunks that other threads decode.
 
         Raises
         ------
-        BaseException
+        Exception
             What the other thread's decoding raised.
         """
         for chunk in lease.chunks:
             ready = chunk.ready
             if ready is not None:
                 ready.wait()
-            if chunk.error is not None:
+            if isinstance(chunk.error, Exception):
                 raise chunk.error
+            if chunk.error is not None:  # an interrupt, which is that thread's own
+                raise SourceError(
+                    "a chunk must be decoded to the end; the thread that did was interrupted. "
+                    "Read the rows again."
+                ) from chunk.error
 
     def release(self, lease: Lease) -> None:
         """Unpin a lease's slots."""
@@ -183,7 +213,37 @@ class Slots:
                 chunk.pins -= 1
                 if chunk.pins == 0 and self._chunks.get(key) is not chunk:
                     self._free.append(chunk.slot)  # its decoding failed; the last holder lets go
+                    chunk.error = None  # its traceback holds the batch, and leads back here
             self._changed.notify_all()
+
+
+def _reserve(nbytes: int, capacity: int) -> tuple[mmap.mmap, int]:
+    """Return address space for slots, and for how many: the system may grant fewer."""
+    # Private: Python's own default would share the slots with a forked child.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    while True:
+        try:
+            return mmap.mmap(-1, max(1, nbytes * capacity), flags=flags), capacity
+        except (OSError, OverflowError) as error:
+            if capacity == 1:
+                raise MemoryError(f"no memory for a decoded chunk of {nbytes} bytes") from error
+            capacity //= 2
+
+
+def wait_until_ended(tasks: Iterable[Any]) -> None:
+    """Return when no task runs that writes into slots: until then nobody may have them.
+
+    An interrupt doesn't end the waiting: the one that brought us here is on its way already.
+
+    Parameters
+    ----------
+    tasks : iterable of Future
+        Of ``concurrent.futures``, or of TensorStore.
+    """
+    for task in tasks:
+        while not task.done():
+            with suppress(KeyboardInterrupt):
+                task.exception()
 
 
 _lock = threading.Lock()
@@ -195,8 +255,23 @@ def slots_of(nbytes: int) -> Slots:
     with _lock:
         found = _by_size.get(nbytes)
         if found is None:
-            found = _by_size[nbytes] = Slots(nbytes, max(_FEWEST, _budget // max(1, nbytes)))
+            found = _by_size[nbytes] = Slots(nbytes, _capacity(nbytes))
         return found
+
+
+def most_kept(nbytes: int, chunks: int) -> int:
+    """Return the bytes that decoded chunks of one size take at most, of so many that there are.
+
+    Examples
+    --------
+    >>> most_kept(1 << 30, chunks=100) >> 30  # larger than the budget: eight all the same
+    8
+    """
+    return min(chunks, _capacity(nbytes)) * (nbytes + _BOOKKEEPING_BYTES)
+
+
+def _capacity(nbytes: int) -> int:
+    return max(_FEWEST, _budget // (nbytes + _BOOKKEEPING_BYTES))
 
 
 def chunk_budget() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from oocdata.sources.extents import FileStamp
 from oocdata.sources.handles import Descriptor, handle
 from oocdata.sources.hdf5.decode import ChunkDecoder
 from oocdata.sources.hdf5.file import open_file, readable
+from oocdata.sources.slots import wait_until_ended
 from oocdata.sources.source import Layout
 
 __all__ = ["ChunkTable", "ChunkedReader", "UnfilteredChunks"]
@@ -161,8 +162,14 @@ class ChunkedReader:
 
     def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, in several threads where that pays."""
-        table = handle((ChunkTable, self.file, self.key), self._table)
         opened = self.file.descriptor()
+        try:
+            self.file.check(opened, self.key)
+        except SourceError as error:
+            parts = [range(box[self.axis].start, box[self.axis].stop) for box in boxes]
+            error.rows = tuple(sorted({row for part in parts for row in part}))
+            raise
+        table = handle((ChunkTable, self.file, self.key), self._table)
 
         def work(number: int) -> None:
             self._read(table, opened, boxes[number], outs[number])
@@ -172,14 +179,39 @@ class ChunkedReader:
                 work(number)
             return
         pool = handle("decoding threads", _pool)
-        tasks = [pool.submit(work, number) for number in range(len(boxes))]
-        # All must have ended before a slot may be given to another chunk.
-        errors = [error for error in [task.exception() for task in tasks] if error is not None]
+        # Made here, not by the pool: an interrupt within `submit` would lose the one it makes.
+        tasks: list[Future[None]] = [Future() for _ in boxes]
+
+        def run(number: int) -> None:
+            task = tasks[number]
+            if task.set_running_or_notify_cancel():
+                try:
+                    work(number)
+                    task.set_result(None)
+                except BaseException as error:
+                    task.set_exception(error)
+
+        try:
+            for number in range(len(boxes)):
+                pool.submit(run, number)
+            errors = [error for error in [task.exception() for task in tasks] if error is not None]
+        finally:  # an interrupt, or no more threads
+            for task in tasks:
+                task.cancel()  # those that have not begun
+            wait_until_ended(tasks)
         if errors:
             raise errors[0]
 
     def _table(self) -> ChunkTable:
-        return ChunkTable.read(self.file, self.key, self.chunk_shape)
+        table = ChunkTable.read(self.file, self.key, self.chunk_shape)
+        # The descriptor may be open on a file that has been replaced since.
+        if self.file.modified not in (None, os.stat(self.file.path).st_mtime_ns):
+            raise SourceError(
+                "the file must be as it was when it was opened; it has changed. Open it again.",
+                path=self.file.path,
+                key=self.key,
+            )
+        return table
 
     def _read(
         self, table: ChunkTable, opened: Descriptor, box: tuple[slice, ...], out: NDArray[Any]

@@ -21,6 +21,7 @@ __all__ = ["ChunkDecoder", "can_decode"]
 DEFLATE, SHUFFLE, FLETCHER32, LZF, BLOSC, LZ4, ZSTD = 1, 2, 3, 32000, 32001, 32004, 32015
 
 _CHECKSUM_BYTES = 4
+_BLOSC_HEADER_BYTES = 16
 
 
 def can_decode(filters: tuple[int, ...]) -> bool:
@@ -98,16 +99,19 @@ class ChunkDecoder:
                 left = target if not applied else np.empty(len(planes), np.uint8)
                 _unshuffle(planes, self.stored.itemsize, left)
             else:
-                # Only the shuffle keeps the length, so only before it is the length known.
-                last = not applied
-                known = all(other == SHUFFLE for other in applied)
-                into = target if last else np.empty(self.nbytes, np.uint8) if known else None
+                into = target if not applied else self._expected(applied)
                 left = _decompressed(number, left, into)
         if left is not target:
             stored = np.frombuffer(left, np.uint8)
             if len(stored) != len(target):
                 raise ValueError(f"it decodes to {len(stored)} bytes, not {len(target)}")
             target[...] = stored
+
+    def _expected(self, applied: list[int]) -> NDArray[np.uint8] | None:
+        """Return memory for what went through filters, if they tell how long that is."""
+        if set(applied) <= {SHUFFLE, FLETCHER32}:
+            return np.empty(self.nbytes + _CHECKSUM_BYTES * applied.count(FLETCHER32), np.uint8)
+        return None
 
 
 def _decompressed(number: int, data: Any, out: NDArray[np.uint8] | None) -> Any:
@@ -119,13 +123,29 @@ def _decompressed(number: int, data: Any, out: NDArray[np.uint8] | None) -> Any:
         LZ4: codecs.lz4h5_decode,
         ZSTD: codecs.zstd_decode,
     }[number]
+    if number == BLOSC:
+        _check_blosc(data)
     if out is None:
-        return decode(data)
+        try:
+            return decode(data)
+        except MemoryError as error:
+            raise ValueError("it says that it decodes to more than memory holds") from error
     result = decode(data, out=out)
     length = len(result) if result is not None else len(out)
     if length != len(out):
         raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
     return out
+
+
+def _check_blosc(data: Any) -> None:
+    """Check what Blosc's decoder believes: the length in the header (Blosc 1 format).
+
+    It would read on beyond the end of a chunk that was cut short, and take the process with it.
+    """
+    size = len(memoryview(data))
+    said = int.from_bytes(data[12:16], "little") if size >= _BLOSC_HEADER_BYTES else 0
+    if said != size:
+        raise ValueError(f"its Blosc header says {said} bytes, but it has {size}")
 
 
 def _unshuffle(planes: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
@@ -142,6 +162,8 @@ def _unshuffle(planes: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8])
 def _checked(data: Any) -> Any:
     """Return bytes without their Fletcher-32 checksum, which must fit."""
     held = memoryview(data)
+    if len(held) < _CHECKSUM_BYTES:
+        raise ValueError("it is too short for its Fletcher-32 checksum")
     body, checksum = held[:-_CHECKSUM_BYTES], bytes(held[-_CHECKSUM_BYTES:])
     wanted = int.from_bytes(checksum, "little")
     found = _codecs().h5checksum_fletcher32(body)

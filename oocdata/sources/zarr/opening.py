@@ -21,7 +21,7 @@ from oocdata.sources.zarr.hierarchy import find_array, list_arrays
 from oocdata.sources.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.sources.zarr.readers import TensorStoreReader, ZarrReader
 from oocdata.sources.zarr.store import Archive, Folder, Store, store_of
-from oocdata.sources.zarr.stored import StoredArray
+from oocdata.sources.zarr.stored import StoredArray, metadata_written
 from oocdata.sources.zarr.survey import survey
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def _open(store: Store, key: str, metadata: ArrayMetadata, axis: int, missing: M
         # chunks apart from those of an earlier content.
         version=_version(found),
         stored_bytes=None if found is None else found.stored_bytes,
+        written=metadata_written(store, key, metadata.version),
     )
     reason = _why_zarr(store, metadata)
     reader = ZarrReader(stored, reason) if reason else TensorStoreReader(stored)

@@ -21,6 +21,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.sources.handles import handle
+from oocdata.sources.slots import wait_until_ended
 from oocdata.sources.source import Layout
 from oocdata.sources.zarr.held import Held, calm
 from oocdata.sources.zarr.stored import Described, StoredArray, rows_that_fail
@@ -51,6 +52,7 @@ class TensorStoreReader(Described):
         oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
             With the rows that can't be read.
         """
+        self.stored.check_unchanged()
         array = handle(self, self._open)
         try:
             return self._read(array, box)
@@ -65,14 +67,16 @@ class TensorStoreReader(Described):
         oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
             With the rows that can't be read.
         """
+        self.stored.check_unchanged()
         library = tensorstore()
         array = handle(self, self._open)
-        started = [
-            library.array(out).write(array[box].translate_to[0])
-            for box, out in zip(boxes, outs, strict=True)
-        ]
-        # All must have ended before a slot may be given to another chunk.
-        errors = [future.exception() for future in started]
+        started: list[Any] = []
+        try:
+            for box, out in zip(boxes, outs, strict=True):
+                started.append(library.array(out).write(array[box].translate_to[0]))
+            errors = [future.exception() for future in started]
+        finally:
+            wait_until_ended(started)
         for box, error in zip(boxes, errors, strict=True):
             if error is not None:
                 raise self._failure(array, box, error) from error
@@ -160,6 +164,7 @@ class ZarrReader(Described):
             With the rows that can't be read.
         """
         stored = self.stored
+        stored.check_unchanged()
         array = handle(self, self._open)
         if stored.missing == "error":
             # zarr-python before 3.2 has no way to tell a missing chunk from one of fill values.

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from oocdata.errors import DamagedChunkError, SourceError, UnknownFormatError
+from oocdata.errors import (
+    DamagedChunkError,
+    MissingFileError,
+    SourceError,
+    UnknownFormatError,
+)
 from oocdata.sources.source import Layout
 from oocdata.sources.zarr.metadata import ArrayMetadata
-from oocdata.sources.zarr.store import Store
+from oocdata.sources.zarr.store import Folder, Store
 
-__all__ = ["Described", "StoredArray", "rows_that_fail"]
+__all__ = ["Described", "StoredArray", "metadata_written", "rows_that_fail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,9 @@ class StoredArray:
     version : hashable
         Tells this content from what is written there later.
     stored_bytes : int or None
+    written : int or None
+        When the metadata were last written, in nanoseconds since the epoch; None where asking each
+        time would cost too much.
     """
 
     store: Store
@@ -42,6 +51,31 @@ class StoredArray:
     missing: Literal["error", "fill"]
     version: Hashable
     stored_bytes: int | None
+    written: int | None = None
+
+    def check_unchanged(self) -> None:
+        """Raise if the array was written anew, or deleted: an epoch would mix old and new chunks.
+
+        Raises
+        ------
+        oocdata.errors.SourceError, oocdata.errors.MissingFileError
+        """
+        if self.written is None:
+            return
+        now = metadata_written(self.store, self.key, self.metadata.version)
+        if now is None:
+            raise MissingFileError(
+                "the array must be there while it is read; it was deleted.",
+                path=self.store.path,
+                key=self.key or None,
+            )
+        if now != self.written:
+            raise SourceError(
+                "the array must be as it was when it was opened; it was written anew. Open it "
+                "again.",
+                path=self.store.path,
+                key=self.key or None,
+            )
 
     def damaged(self, reason: str, rows: list[int]) -> SourceError:
         """Return the error for bytes that do not decode."""
@@ -73,6 +107,17 @@ class StoredArray:
             stored_bytes=self.stored_bytes,
             reading=reading,
         )
+
+
+def metadata_written(store: Store, key: str, version: int) -> int | None:
+    """Return when an array's metadata were last written; None where they are not in a folder."""
+    if not isinstance(store, Folder):
+        return None
+    name = "zarr.json" if version == 3 else ".zarray"
+    try:
+        return os.stat(os.path.join(store.path, key, name)).st_mtime_ns
+    except OSError:
+        return None
 
 
 class Described:

@@ -1,0 +1,172 @@
+"""What `explain` says against what is counted and measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import oocdata as ooc
+from oocdata.sources.hdf5.chunked import ChunkedReader
+from oocdata.sources.slots import DEFAULT_BUDGET, set_chunk_budget
+from oocdata.sources.zarr.readers import TensorStoreReader
+
+ROWS, ELEMENT, CHUNK = 4000, (25, 10), 16
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Counts chunks as they are decoded, in a budget of 64 of them."""
+    counts: Counter[Any] = Counter()
+    for reader in (ChunkedReader, TensorStoreReader):
+
+        def counting(self: Any, boxes: Any, outs: Any, real: Any = reader.read_boxes) -> None:
+            where = getattr(self, "file", None)
+            counts.update((where, box[0].start) for box in boxes)
+            real(self, boxes, outs)
+
+        monkeypatch.setattr(reader, "read_boxes", counting)
+    set_chunk_budget(64 * (CHUNK * 1000 + 256))
+    yield counts
+    set_chunk_budget(DEFAULT_BUDGET)
+
+
+def rows(first: int, last: int) -> np.ndarray:
+    return np.arange(first, last, dtype="f4")[:, None, None] * np.ones(ELEMENT, "f4")
+
+
+def hdf5(folder: Path) -> ooc.View:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("u", data=rows(0, ROWS), chunks=(CHUNK, *ELEMENT), compression="gzip")
+    return ooc.open(folder / "a.h5")
+
+
+def zarr(folder: Path) -> ooc.View:
+    library = pytest.importorskip("zarr")
+    made = library.create_array(
+        folder / "a.zarr", shape=(ROWS, *ELEMENT), chunks=(CHUNK, *ELEMENT), dtype="f4"
+    )
+    made[...] = rows(0, ROWS)
+    return ooc.open(folder / "a.zarr")
+
+
+def files(folder: Path) -> ooc.View:
+    for number, (first, last) in enumerate([(0, 1403), (1403, 1800), (1800, ROWS)]):
+        with h5py.File(folder / f"{number}.h5", "w") as file:
+            chunks = (CHUNK, *ELEMENT)
+            file.create_dataset("u", data=rows(first, last), chunks=chunks, compression="gzip")
+    return ooc.open(folder / "*.h5")
+
+
+@pytest.mark.parametrize("tf", [False, True], ids=["loader", "to_tf"])
+@pytest.mark.parametrize("make", [hdf5, zarr])
+@pytest.mark.parametrize("part", [slice(None), slice(5, 3001), slice(None, None, -1)], ids=str)
+def test_each_chunk_is_decoded_once_an_epoch(
+    make: Any, part: slice, tf: bool, tmp_path: Path, decoded: Counter[Any]
+) -> None:
+    if tf:
+        pytest.importorskip("tensorflow")
+    view = make(tmp_path)[part]
+    loader = view.batches(32, shuffle=True, seed=3)
+    assert isinstance(loader.order, ooc.BlockShuffle)
+    seen = np.concatenate(
+        [np.asarray(batch)[:, 0, 0] for batch in (loader.to_tf() if tf else loader)]
+    )
+    assert sorted(seen) == sorted(np.arange(ROWS)[part])
+    assert set(decoded.values()) == {1}
+    assert loader.explain().amplification == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("make", "choose"),
+    [
+        (hdf5, lambda view: view.next_frame()),
+        (hdf5, lambda view: view.windows(4, 2)),
+        (hdf5, lambda view: view[::3]),
+        (hdf5, lambda view: view.windows(3, 1, horizon=100)),
+        (files, lambda view: view),
+        (files, lambda view: view.next_frame(episodes="files")),
+    ],
+    ids=["next_frame", "windows", "a step of 3", "a far horizon", "files", "pairs within files"],
+)
+def test_where_blocks_share_chunks(
+    make: Any, choose: Any, tmp_path: Path, decoded: Counter[Any]
+) -> None:
+    dataset = choose(make(tmp_path))
+    loader = dataset.batches(32, shuffle=True, seed=3)
+    for _ in loader:
+        pass
+    requests = dataset.requests(np.arange(len(dataset)))
+    used = len(np.unique(np.concatenate([request.rows.ravel() for request in requests])))
+    counted = decoded.total() * CHUNK / used
+    said = loader.explain().amplification
+    assert counted / 1.3 < said < counted * 1.3
+    inherent = 3 if len(dataset) == -(-ROWS // 3) else 1  # every chunk, for a third of its rows
+    assert counted < 2.1 * inherent
+
+
+def test_two_sizes_of_chunks_are_kept_side_by_side(tmp_path: Path) -> None:
+    one = hdf5(tmp_path)
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file.create_dataset("u", data=rows(0, ROWS), chunks=(20, *ELEMENT), compression="gzip")
+    both = ooc.zip(one, ooc.open(tmp_path / "b.h5")).batches(8).explain().resident_bytes
+    alone = one.batches(8).explain().resident_bytes
+    assert both - alone > 0.9 * ROWS * 1000
+
+
+def test_chunks_larger_than_the_budget_are_counted(tmp_path: Path) -> None:
+    view = hdf5(tmp_path)
+    try:
+        set_chunk_budget(1)
+        assert view.batches(8).explain().resident_bytes > 8 * CHUNK * 1000
+    finally:
+        set_chunk_budget(DEFAULT_BUDGET)
+
+
+MEASURED = """
+import sys
+import numpy as np, h5py, imagecodecs, zarr, tensorstore
+import oocdata as ooc
+
+def status(name):
+    for line in open("/proc/self/status"):
+        if line.startswith(name):
+            return int(line.split()[1]) << 10
+
+for batch in ooc.open(np.zeros((64, 4))).batches(4):
+    pass
+view = ooc.open(sys.argv[1])
+loader = eval(sys.argv[2])(view).batches(int(sys.argv[3]), shuffle=True)
+bound = loader.explain().resident_bytes
+before = status("VmRSS")
+open("/proc/self/clear_refs", "w").write("5")
+for batch in loader:
+    pass
+peak = status("VmHWM") - before
+assert peak <= bound, (peak >> 20, bound >> 20)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+@pytest.mark.parametrize("size", [8, 256])
+@pytest.mark.parametrize(
+    "made", ["lambda v: v", "lambda v: v.windows(8, 2)", "lambda v: v.map(lambda x: x * 2)",
+             "lambda v: v[:, 3:9, 5]", "lambda v: v.astype('f8')"],
+)  # fmt: skip
+@pytest.mark.parametrize("make", [hdf5, zarr, files])
+def test_the_stated_bound_is_kept(make: Any, made: str, size: int, tmp_path: Path) -> None:
+    make(tmp_path)
+    target = {"hdf5": "a.h5", "zarr": "a.zarr", "files": "*.h5"}[make.__name__]
+    arguments = [str(tmp_path / target), made, str(size)]
+    code = textwrap.dedent(MEASURED)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,299 @@
+"""Filtered chunks decoded without HDF5: h5py as the oracle, and bytes that make no sense."""
+
+from __future__ import annotations
+
+import _thread
+import subprocess
+import sys
+import tempfile
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.errors import DamagedChunkError, SourceError, TruncatedFileError
+from oocdata.sources import handles
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.hdf5.chunked import ChunkedReader, ChunkTable
+from oocdata.sources.hdf5.decode import ChunkDecoder
+
+pytest.importorskip("imagecodecs")
+DEFLATE, SHUFFLE, FLETCHER32, LZF, BLOSC, LZ4, ZSTD = 1, 2, 3, 32000, 32001, 32004, 32015
+
+PIPELINES: dict[str, list[tuple[int, tuple[int, ...]]]] = {
+    "gzip": [(DEFLATE, (4,))],
+    "shuffle alone": [(SHUFFLE, ())],
+    "fletcher32 alone": [(FLETCHER32, ())],
+    "shuffle, gzip": [(SHUFFLE, ()), (DEFLATE, (1,))],
+    "shuffle, gzip, fletcher32": [(SHUFFLE, ()), (DEFLATE, (1,)), (FLETCHER32, ())],
+    "fletcher32, shuffle, gzip": [(FLETCHER32, ()), (SHUFFLE, ()), (DEFLATE, (1,))],
+    "shuffle, fletcher32, gzip": [(SHUFFLE, ()), (FLETCHER32, ()), (DEFLATE, (1,))],
+    "gzip, shuffle": [(DEFLATE, (1,)), (SHUFFLE, ())],
+    "gzip twice": [(DEFLATE, (1,)), (DEFLATE, (1,))],
+    "lzf": [(LZF, ())],
+    "shuffle, lzf, fletcher32": [(SHUFFLE, ()), (LZF, ()), (FLETCHER32, ())],
+    "blosc": [(BLOSC, (0, 0, 0, 0, 5, 1, 1))],
+    "blosc, fletcher32": [(BLOSC, (0, 0, 0, 0, 5, 2, 5)), (FLETCHER32, ())],
+    "lz4": [(LZ4, (0,))],
+    "fletcher32, lz4": [(FLETCHER32, ()), (LZ4, (0,))],
+    "zstd": [(ZSTD, (3,))],
+    "shuffle, zstd": [(SHUFFLE, ()), (ZSTD, (3,))],
+}
+
+
+def write(
+    path: Path,
+    array: np.ndarray,
+    chunks: tuple[int, ...],
+    pipeline: str,
+    fill: Any = None,
+) -> None:
+    pytest.importorskip("hdf5plugin")
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(chunks)
+        if fill is not None:
+            plist.set_fill_value(np.asarray(fill, array.dtype))
+        for number, values in PIPELINES[pipeline]:
+            plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
+        space = h5py.h5s.create_simple(array.shape)
+        made = h5py.h5d.create(
+            file.id, b"u", h5py.h5t.py_create(array.dtype, logical=True), space, plist
+        )
+        h5py.Dataset(made)[...] = array
+
+
+def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Half of it compresses, half of it does not."""
+    rng = np.random.default_rng(seed)
+    array = rng.integers(0, 256, (*shape, np.dtype(dtype).itemsize), np.uint8)
+    array[: shape[0] // 2] //= 64
+    if np.dtype(dtype).kind in "fc":
+        return (array.sum(-1) * 0.5).astype(dtype)
+    return np.ascontiguousarray(array).view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("dtype", ["u1", "<i2", ">f4", "<f8", ">c16", "<f2"])
+def test_every_pipeline_reads_as_h5py_does(pipeline: str, dtype: str, tmp_path: Path) -> None:
+    array = sample((23, 7, 9), dtype)
+    write(tmp_path / "a.h5", array, (4, 3, 9), pipeline)
+    with h5py.File(tmp_path / "a.h5") as file:
+        expected = file["u"][...]
+    for axis in range(3):
+        view = ooc.open(tmp_path / "a.h5", axis=axis)
+        assert isinstance(view.source, Chunks)
+        assert isinstance(view.source.reader, ChunkedReader)
+        assert view.dtype.isnative
+        assert_array_equal(np.asarray(view), np.moveaxis(expected, axis, 0))
+        assert_array_equal(
+            view[:, 1:, ::-2].take([3, 0]), np.moveaxis(expected, axis, 0)[[3, 0], 1:, ::-2]
+        )
+
+
+@given(
+    shape=st.tuples(st.integers(1, 12), st.integers(1, 6)),
+    chunk=st.tuples(st.integers(1, 12), st.integers(1, 6)),
+    pipeline=st.sampled_from(sorted(PIPELINES)),
+    dtype=st.sampled_from(["u1", "<u2", ">i4", ">f8"]),
+)
+def test_any_shape(
+    shape: tuple[int, int],
+    chunk: tuple[int, int],
+    pipeline: str,
+    dtype: str,
+) -> None:
+    array = sample(shape, dtype)
+    chunk = (min(chunk[0], shape[0]), min(chunk[1], shape[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "a.h5", array, chunk, pipeline)
+        assert_array_equal(np.asarray(ooc.open(f"{folder}/a.h5")), array)
+
+
+def test_chunks_with_a_filter_left_out(tmp_path: Path) -> None:
+    """Filter masks: bit i says that filter i was not applied to the chunk."""
+    array = sample((12, 8), "<i4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset(
+            "u", array.shape, array.dtype, chunks=(4, 8), compression="gzip", shuffle=True
+        )
+        made.id.write_direct_chunk((0, 0), array[:4].tobytes(), 0b11)
+        made.id.write_direct_chunk((4, 0), zlib.compress(array[4:8].tobytes()), 0b01)
+        planes = np.ascontiguousarray(array[8:].reshape(-1).view("u1").reshape(-1, 4).T)
+        made.id.write_direct_chunk((8, 0), planes.tobytes(), 0b10)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
+
+
+@pytest.mark.parametrize("fill", [None, 7])
+def test_what_was_never_written(fill: int | None, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset(
+            "u", (20, 3), ">i4", chunks=(4, 3), compression="gzip", fillvalue=fill
+        )
+        made[4:8] = 1
+    expected = np.full((20, 3), fill or 0)
+    expected[4:8] = 1
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", missing="fill")), expected)
+
+
+def test_an_undefined_fill_value(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((4, 3))
+        plist.set_deflate(1)
+        plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        space = h5py.h5s.create_simple((8, 3))
+        h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_INT32, space, plist)
+    assert not np.asarray(ooc.open(tmp_path / "a.h5", missing="fill")).any()
+
+
+def chunk_places(path: Path) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    with h5py.File(path) as file:
+        file["u"].id.chunk_iter(lambda info: found.append((info.byte_offset, info.size)))
+    return found
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_damaged_chunk_is_named_or_reads_as_something(pipeline: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    array = sample((32, 50), "<f4")
+    write(path, array, (8, 50), pipeline)
+    offset, size = chunk_places(path)[1]
+    with open(path, "r+b") as raw:
+        raw.seek(offset)
+        raw.write(np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes())
+    view = ooc.open(path)
+    assert_array_equal(view.take([0, 31]), array[[0, 31]])
+    if pipeline == "shuffle alone":  # nothing there can tell
+        view.take([9])
+        return
+    with pytest.raises(DamagedChunkError, match=r"a\.h5', dataset '/u', rows 8, 9") as caught:
+        view.take([9])
+    assert caught.value.rows == tuple(range(8, 16))
+
+
+def test_a_file_cut_short_while_it_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    array = sample((32, 50), "<f4")
+    write(path, array, (8, 50), "gzip")
+    view = ooc.open(path)
+    view.take([0])
+    offset, size = chunk_places(path)[3]
+    with open(path, "r+b") as raw:
+        raw.truncate(offset + size // 2)
+    with pytest.raises(TruncatedFileError, match="cut short") as caught:
+        view.take([25])
+    assert caught.value.rows == tuple(range(24, 32))
+
+
+def test_the_table_of_another_file_is_not_used(tmp_path: Path) -> None:
+    """The descriptor is open, the table is not there any more, and the file was replaced."""
+    path = tmp_path / "a.h5"
+    array = sample((32, 50), "<f4")
+    write(path, array, (8, 50), "gzip")
+    view = ooc.open(path)
+    view.take([0])
+    with handles._lock:
+        for key in [
+            key for key in handles._open if isinstance(key, tuple) and key[0] is ChunkTable
+        ]:
+            del handles._open[key]
+    write(tmp_path / "b.h5", sample((32, 50), "<f4", seed=1), (8, 50), "shuffle, gzip")
+    (tmp_path / "b.h5").replace(path)
+    with pytest.raises(SourceError, match="changed"):
+        view.take([25])
+
+
+# Native code gets bytes from the file as they are: were it to crash, then not this process.
+FUZZ = """
+import h5py, hdf5plugin, numpy as np, sys, tempfile
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from oocdata.sources.hdf5.decode import ChunkDecoder
+from test_sources_hdf5_chunked import PIPELINES, write
+pipeline = PIPELINES[{pipeline!r}]
+array = (np.arange(64 * 100) % 97).astype("f4").reshape(64, 100)
+rng = np.random.default_rng(0)
+array += rng.integers(0, 3, array.shape)
+with tempfile.TemporaryDirectory() as folder:
+    write(Path(folder) / "a.h5", array, array.shape, {pipeline!r})
+    with h5py.File(folder + "/a.h5") as file:
+        whole = file["u"].id.read_direct_chunk((0, 0))[1]
+decoder = ChunkDecoder(tuple(number for number, _ in pipeline), array.dtype, array.shape)
+out = np.empty_like(array)
+decoder.decode(whole, 0, out)
+assert (out == array).all()
+refused = 0
+for turn in range(3000):
+    data = bytearray(whole)
+    kind = turn % 5
+    if kind == 0:
+        data = bytearray(rng.integers(0, 256, rng.integers(0, 400), np.uint8).tobytes())
+    elif kind == 1:
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+    elif kind == 2:
+        data = data[: rng.integers(len(data))]
+    elif kind == 3:
+        for _ in range(3):
+            data[rng.integers(min(40, len(data)))] = rng.integers(256)
+    else:
+        data = data[: rng.integers(len(data))] + bytes(rng.integers(0, 256, 40, np.uint8))
+    try:
+        decoder.decode(bytes(data), 0, out)
+    except (ValueError, RuntimeError):
+        refused += 1
+assert refused > 1000, refused
+"""
+
+
+@pytest.mark.parametrize("pipeline", sorted(set(PIPELINES) - {"shuffle alone"}))
+def test_no_bytes_end_the_process(pipeline: str) -> None:
+    pytest.importorskip("hdf5plugin")
+    code = FUZZ.format(tests=str(Path(__file__).parent), pipeline=pipeline)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", b"\0" * 16])
+@pytest.mark.parametrize("number", [DEFLATE, FLETCHER32, LZF, BLOSC, LZ4, ZSTD])
+def test_hardly_any_bytes(number: int, data: bytes) -> None:
+    decoder = ChunkDecoder((number,), np.dtype("u1"), (50,))
+    with pytest.raises((ValueError, RuntimeError)):
+        decoder.decode(data, 0, np.empty(50, "u1"))
+
+
+def test_an_interrupt_waits_for_the_threads_that_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or they would write into slots that by then belong to other chunks."""
+    array = sample((64, 50), "<f4")
+    write(tmp_path / "a.h5", array, (4, 50), "gzip")
+    view = ooc.open(tmp_path / "a.h5")
+    running, lock, real, interrupts = 0, threading.Lock(), ChunkDecoder.decode, iter([True])
+
+    def slow(*arguments: Any) -> None:
+        nonlocal running
+        with lock:
+            running += 1
+        if next(interrupts, False):
+            _thread.interrupt_main()
+        sum(range(1_000_000))
+        real(*arguments)
+        with lock:
+            running -= 1
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ChunkDecoder, "decode", slow)
+        with pytest.raises(KeyboardInterrupt):
+            view.take(range(64))
+        assert running == 0
+    assert_array_equal(np.asarray(view), array)
