@@ -216,6 +216,18 @@ def test_wrong_shards(shards: int, index: int) -> None:
         ooc.open(np.arange(10)).batches(4).shard(shards, index)
 
 
+@dataclass(frozen=True)
+class Vast:
+    """Four terabytes in chunks; reading any of it fails."""
+
+    shape = (10**9, 1000)
+    dtype = np.dtype("f4")
+    chunk_rows = 32
+
+    def read_into(self, rows: np.ndarray, out: np.ndarray) -> None:
+        raise AssertionError("nothing is read")
+
+
 class TestOrder:
     """Which order `shuffle=True` takes."""
 
@@ -227,15 +239,6 @@ class TestOrder:
     def test_a_window_of_the_shuffle_keeps_to_the_budget(self) -> None:
         """Windows far apart: few elements start in a chunk, and the chunk is as large as ever."""
 
-        @dataclass(frozen=True)
-        class Vast:
-            shape = (10**9, 1000)
-            dtype = np.dtype("f4")
-            chunk_rows = 32
-
-            def read_into(self, rows: np.ndarray, out: np.ndarray) -> None:
-                raise AssertionError("nothing is read")
-
         order = ooc.View.of(Vast()).windows(4, shift=8).batches(32, shuffle=True).order
         assert isinstance(order, ooc.BlockShuffle)
         chunks = order.block * 8 // 32 * order.window
@@ -246,15 +249,6 @@ class TestOrder:
         assert isinstance(view.batches(2, shuffle=True).order, ooc.Shuffle)
 
     def test_chunks_that_do_not_fit(self) -> None:
-        @dataclass(frozen=True)
-        class Vast:
-            shape = (10**9, 1000)
-            dtype = np.dtype("f4")
-            chunk_rows = 32
-
-            def read_into(self, rows: np.ndarray, out: np.ndarray) -> None:
-                raise AssertionError("nothing is read")
-
         plain = ooc.View.of(Vast())[5:].batches(32, shuffle=True)
         assert isinstance(plain.order, ooc.BlockShuffle)
         assert (plain.order.block, plain.order.first) == (32, 27)

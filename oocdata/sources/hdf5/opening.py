@@ -19,34 +19,29 @@ import numpy as np
 from oocdata.errors import (
     ArgumentError,
     TruncatedFileError,
-    UnsupportedDtypeError,
     place,
 )
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
 from oocdata.sources.hdf5.chunked import ChunkedReader, UnfilteredChunks
 from oocdata.sources.hdf5.decode import ChunkDecoder, can_decode
+from oocdata.sources.hdf5.description import (
+    DECODED,
+    READING,
+    is_plain,
+    layout_of_dataset,
+    packing,
+    stored_dtype,
+)
 from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
 from oocdata.sources.hdf5.links import choose_dataset, find_dataset, list_names
 from oocdata.sources.hdf5.reader import Hdf5Reader, ObjectReader, delivered
-from oocdata.sources.hdf5.storage import Rules, Storage, codec_name
+from oocdata.sources.hdf5.storage import Rules
 from oocdata.sources.hdf5.virtual import inspect_storage
-from oocdata.sources.source import Layout, Source, check_axis, check_dtype
+from oocdata.sources.source import Source, check_axis
 from oocdata.sources.strided import row_source
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
-
-_READING = {
-    "contiguous": "each row by its byte offset, straight into the batch",
-    "chunked": "whole chunks through h5py, kept while their rows are needed",
-    "compact": "whole from the file's header through h5py",
-    "external": "runs of rows from other files through h5py",
-    "virtual": "runs of rows through h5py, which puts them together from their sources",
-}
-
-_DECODED = (
-    "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
-)
 
 
 def list_hdf5(path: str) -> list[str]:
@@ -219,7 +214,7 @@ def _describe(
 ) -> Source:
     """Return the source of an open dataset; through the object itself where `stamp` is None."""
     path = stamp.path if stamp else dataset.file.filename
-    stored = _stored_dtype(dataset, path, key)
+    stored = stored_dtype(dataset, path, key)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
@@ -227,11 +222,11 @@ def _describe(
     shape = dataset.shape
     rules = Rules(path, key, check_axis(axis, len(shape), path, key), fill, external)
     storage = inspect_storage(dataset, rules)
-    layout = _layout(dataset, path, key, storage)
+    layout = layout_of_dataset(dataset, path, key, storage)
     # What somebody writes to is read anew each time, never kept.
     changing = dataset.file.mode != "r"
     offset = dataset.id.get_offset() if storage.kind == "contiguous" else None
-    if stamp and key and not changing and offset is not None and _is_plain(dataset, stored):
+    if stamp and key and not changing and offset is not None and is_plain(dataset, stored):
         end = offset + prod(shape) * stored.itemsize
         if end > stamp.nbytes:
             raise TruncatedFileError(
@@ -253,7 +248,7 @@ def _describe(
         if place != rules.axis
     )
     unfiltered = storage.kind == "chunked" and not storage.filters and whole_rows and not fill
-    if stamp and key and not changing and unfiltered and _is_plain(dataset, stored):
+    if stamp and key and not changing and unfiltered and is_plain(dataset, stored):
         plain_dtype = np.dtype(stored.str)
         rows_apart = Extents(
             stamp,
@@ -261,13 +256,13 @@ def _describe(
             shape,
             contiguous_strides(dataset.chunks, plain_dtype.itemsize),
             0,
-            replace(layout, reading=_READING["contiguous"] + _packing(dataset)),
+            replace(layout, reading=READING["contiguous"] + packing(dataset)),
             UnfilteredChunks(stamp, key, dataset.chunks, rules.axis),
         )
         return rows_apart.with_row_axis(rules.axis)
     dtype = delivered(stored)
     decodes = storage.kind == "chunked" and can_decode(storage.filters)
-    if stamp and key and not changing and decodes and max(boxes) > 1 and _is_plain(dataset, stored):
+    if stamp and key and not changing and decodes and max(boxes) > 1 and is_plain(dataset, stored):
         decoder = ChunkDecoder(storage.filters, np.dtype(stored.str), dataset.chunks)
         chunked = ChunkedReader(
             file=stamp,
@@ -278,7 +273,7 @@ def _describe(
             axis=rules.axis,
             fill=fill,
             decoder=decoder,
-            described=replace(layout, reading=_DECODED + _packing(dataset)),
+            described=replace(layout, reading=DECODED + packing(dataset)),
         )
         return Chunks.of(chunked, rules.axis)
     if stamp and key:
@@ -297,56 +292,3 @@ def _describe(
         return Chunks.of(reader, rules.axis)
     through = ObjectReader(dataset, shape, dtype, boxes, rules, storage.kind, layout)
     return Chunks.of(through, rules.axis)
-
-
-def _stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
-    try:
-        stored: np.dtype[Any] = dataset.dtype
-    except TypeError as error:
-        raise UnsupportedDtypeError(
-            f"elements must be bool, integer, float or complex numbers; h5py knows no dtype for "
-            f"these: {error}.",
-            path=path,
-            key=key,
-        ) from error
-    if stored.kind == "O":
-        reference = "ref" in (stored.metadata or {})
-        what = "references" if reference else "text or rows of varying length"
-        raise UnsupportedDtypeError(
-            f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
-        )
-    return check_dtype(stored, path, key)
-
-
-def _is_plain(dataset: Any, stored: np.dtype[Any]) -> bool:
-    """Return whether the bytes are what the dtype says (not so for bfloat16 or 12-bit integers)."""
-    h5t = hdf5_library().h5t
-    return bool(h5t.py_create(stored, logical=True) == dataset.id.get_type())
-
-
-def _layout(dataset: Any, path: str, key: str | None, storage: Storage) -> Layout:
-    words = {
-        "chunked": f"chunks of {dataset.chunks}",
-        "external": f"contiguous, in {len(storage.outside)} external files",
-    }
-    if storage.kind == "virtual":
-        words["virtual"] = f"virtual, mappings: {len(dataset.virtual_sources())}"
-    return Layout(
-        format="HDF5",
-        path=path,
-        key=key,
-        storage=words.get(storage.kind, storage.kind),
-        codec=codec_name(dataset),
-        stored_bytes=None if storage.kind == "virtual" else dataset.id.get_storage_size(),
-        reading=_READING[storage.kind] + _packing(dataset),
-    )
-
-
-def _packing(dataset: Any) -> str:
-    """Say how the numbers are packed, by the CF conventions (8.1): they are delivered as stored."""
-    names = ("scale_factor", "add_offset", "_FillValue", "missing_value")
-    found = [
-        f"{name} {np.ravel(dataset.attrs[name])[0]}" for name in names if name in dataset.attrs
-    ]
-    packed = any(name in dataset.attrs for name in names[:2])
-    return f"; delivered as stored, packed ({', '.join(found)}): unpack in .map" if packed else ""
