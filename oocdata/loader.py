@@ -63,6 +63,10 @@ def make_loader(
     return Loader(dataset, size, order, int(seed), bool(drop_remainder), reason)
 
 
+def _whole(*numbers: object) -> bool:
+    return all(isinstance(number, int | np.integer) for number in numbers)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Loader:
     """Batches of a dataset by (step, epoch); made by `Dataset.batches`.
@@ -138,7 +142,7 @@ class Loader:
             If the epoch has no such step.
         """
         steps = len(self)
-        if not 0 <= step < steps or epoch < 0:
+        if not _whole(step, epoch) or not 0 <= step < steps or epoch < 0:
             raise PositionError(
                 f"`step` must lie within [0, {steps}) and `epoch` must not be negative; got step "
                 f"{step} of epoch {epoch}."
@@ -191,7 +195,7 @@ class Loader:
         >>> [batch.tolist() for batch in loader.epoch(0, start=1)]
         [[4, 5, 6, 7], [8, 9]]
         """
-        if not 0 <= start <= len(self) or epoch < 0:
+        if not _whole(start, epoch) or not 0 <= start <= len(self) or epoch < 0:
             raise PositionError(
                 f"`start` must lie within [0, {len(self)}] and `epoch` must not be negative; got "
                 f"step {start} of epoch {epoch}."

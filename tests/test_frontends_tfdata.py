@@ -333,6 +333,7 @@ class TestErrors:
             ({"parallel": 0}, ArgumentError),
             ({"prefetch": -1}, ArgumentError),
             ({"start": 3}, ArgumentError),
+            ({"start": (0.7, 0)}, ArgumentError),
             ({"start": (0, 11)}, PositionError),
             ({"start": (-1, 0)}, PositionError),
         ],

@@ -81,7 +81,7 @@ def test_start_reads_nothing_before_it() -> None:
     assert list(loader.epoch(0, start=10)) == []
 
 
-@pytest.mark.parametrize(("step", "epoch"), [(-1, 0), (3, 0), (0, -1)])
+@pytest.mark.parametrize(("step", "epoch"), [(-1, 0), (3, 0), (0, -1), (0.5, 0), (0, 1.0)])
 def test_no_such_step(step: int, epoch: int) -> None:
     loader = ooc.open(np.arange(9)).batches(3)
     with pytest.raises(PositionError, match="step"):

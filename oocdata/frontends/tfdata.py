@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -130,7 +131,7 @@ def _forget(number: int) -> None:
 def _pass(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int]:
     """Return the first step of the first pass, counted through all epochs, and a pass's length."""
     try:
-        epoch, step = (int(part) for part in start)
+        epoch, step = (operator.index(part) for part in start)
     except (TypeError, ValueError):
         raise ArgumentError(f"`start` must be a pair (epoch, step); got {start!r}.") from None
     steps = len(loader)
