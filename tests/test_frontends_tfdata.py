@@ -191,7 +191,7 @@ class TestMemory:
         for _ in range(3):
             for _ in loader.to_tf():
                 pass
-        assert 1 <= len(made) <= 12  # of 1500 batches
+        assert len(made) <= 12  # of 1500 batches; fewer where earlier tests left some of this size
 
 
 class TestLifetimes:
