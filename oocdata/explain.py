@@ -111,7 +111,9 @@ class Explanation:
             lines.append(
                 f"from   {where}{key}: {layout.format}, {layout.storage}, codec {layout.codec}"
             )
-            lines.append(f"read   {layout.reading}; {self.amplification:.2g} bytes per byte used")
+            times = f"{self.amplification:.2g}"
+            bytes_read = "1 byte" if times == "1" else f"{times} bytes"
+            lines.append(f"read   {layout.reading}; {bytes_read} read for each one used")
         lines.append(f"order  {self.order}: {self.reason}")
         if self.mixing is not None:
             share = self.mixing.entropy / max(self.mixing.full_shuffle_entropy, 1e-9)
