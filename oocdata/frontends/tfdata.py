@@ -105,6 +105,8 @@ def to_tf(
     # it.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_symbolic_checkpoint = True
+    # Both numbers above are given; now and then it would turn the parallel reading down to one.
+    options.autotune.enabled = False
     dataset = dataset.with_options(options)
     weakref.finalize(_owner(dataset), _forget, number).atexit = False
     return dataset

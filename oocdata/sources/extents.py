@@ -24,12 +24,16 @@ from numpy.typing import NDArray
 from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.index import Cut
 from oocdata.sources.handles import Descriptor, handle
+from oocdata.sources.ring import read_many
 from oocdata.sources.source import Layout, Source
 
 __all__ = ["ChunkStarts", "Extents", "FileStamp", "contiguous_strides"]
 
 _SCRATCH_BYTES = 1 << 20
 """Rows that must be rearranged or converted pass through a block of about this size, in cache."""
+
+_WORTH_A_RING = 8
+"""Requests from which on handing them to the kernel together costs less than it gains."""
 
 _SPARSE = 8
 """A row is read as one span when the span is at most this many times its bytes."""
@@ -299,14 +303,18 @@ class Extents:
         # Written over in place, it would deliver bytes of another array.
         ends = offsets + (int(pieces.offsets.max()) + pieces.nbytes)
         self.file.check(number, self.described.key, rows, ends)
+        offsets, places = starts[firsts], firsts * pieces.nbytes
+        finished = np.zeros(len(firsts), np.int64)
+        if len(firsts) >= _WORTH_A_RING:
+            found = read_many(number.number, offsets, out.ctypes.data + places, lengths)
+            if found is not None:
+                # What fell short or failed is read again below, where errors are told.
+                finished = np.maximum(found, 0)
+        left = np.flatnonzero(finished < lengths)
         requests = zip(
-            starts[firsts].tolist(),
-            (firsts * pieces.nbytes).tolist(),
-            lengths.tolist(),
-            strict=True,
+            *(part[left].tolist() for part in (offsets, places, lengths, finished)), strict=True
         )
-        for offset, place, length in requests:
-            done = 0
+        for offset, place, length, done in requests:
             while done < length:
                 try:
                     got = os.preadv(
