@@ -27,7 +27,6 @@ References
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import TypeAlias
 
@@ -102,6 +101,8 @@ def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
     >>> hex(epoch_key(7, 0, "shuffle")[0])
     '0xb26caf5be2a2b37f'
     """
+    import hashlib  # not for `import oocdata`: it loads OpenSSL
+
     # Decimal digits rather than fixed-width bytes: a seed has no largest value.
     text = f"{seed},{epoch},{purpose}"
     digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"oocdata.order").digest()
