@@ -281,3 +281,22 @@ def test_a_file_written_over_in_place_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"has changed\. Open it again\. .*rows 3, 4"):
         view.take([3, 4])
     assert_array_equal(View.of(open_npy(str(path))).take([3]), np.full((1, 8), 4.0))
+
+
+def test_a_file_written_over_during_a_read_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones((100, 4), "f4"))
+    view = View.of(open_npy(str(path)))
+    real = os.preadv
+
+    def while_another_writes(number: int, buffers: Any, offset: int) -> int:
+        got = real(number, buffers, offset)
+        np.save(path, np.full((100, 4), 2, "f4"))
+        os.utime(path, ns=(0, 0))
+        return got
+
+    monkeypatch.setattr(os, "preadv", while_another_writes)
+    with pytest.raises(SourceError, match=r"has changed\. Open it again"):
+        view.take([3])

@@ -295,8 +295,8 @@ class Extents:
         """Fill one-dimensional `out` with the pieces of each row, neighbours in one request."""
         starts = (offsets[:, None] + pieces.offsets).ravel()
         # A request ends where the next piece does not follow on.
-        ends = np.flatnonzero(np.diff(starts) != pieces.nbytes) + 1
-        firsts = np.concatenate(([0], ends))
+        breaks = np.flatnonzero(np.diff(starts) != pieces.nbytes) + 1
+        firsts = np.concatenate(([0], breaks))
         lengths = np.diff(np.append(firsts, len(starts))) * pieces.nbytes
         memory = out.view(np.uint8).data
         number = self.file.descriptor()
@@ -332,6 +332,8 @@ class Extents:
                         wrong,
                     )
                 done += got
+        # Nor what was written over while this was being read.
+        self.file.check(number, self.described.key, rows, ends)
 
     def _error(self, kind: type[SourceError], message: str, rows: NDArray[np.int64]) -> SourceError:
         return kind(message, path=self.file.path, key=self.described.key, rows=rows.tolist())
