@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.choice import chunk_numbers
 from oocdata.datasets.dataset import Dataset, Request
-from oocdata.datasets.map import Map
 from oocdata.datasets.spec import leaves
-from oocdata.datasets.zip import Zip
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.sources.adapt import Converted, CutRows, layout_of
@@ -37,7 +35,10 @@ _DECODING_BYTES = 16 << 20
 """What decoding takes whatever the chunks: the libraries, and what their threads hold."""
 
 _BEING_READ = 2
-"""Batches that are read at a time."""
+"""Runs of steps that are read at a time."""
+
+_READY = 2
+"""Batches that are ready, in whole runs; besides them a run is handed out and one is in use."""
 
 _MOST_POSITIONS = 1 << 16
 """Positions looked at to say how many chunks they touch."""
@@ -85,6 +86,8 @@ class Explanation:
         Bound on what reading keeps in memory: batches in flight (`in_flight` of them), decoded
         chunks, scratch. Your process, model and what mapped functions take come on top.
     in_flight : int
+        Batches that exist at a time with ``to_tf()``, at most: those being read and those ready,
+        in whole runs of small ones, those handed out and those in use.
     """
 
     elements: int
@@ -131,16 +134,15 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
+def explain(loader: Loader) -> Explanation:
     """Return what a loader does. Reads no data.
 
     Parameters
     ----------
     loader : Loader
-    in_flight : int
-        Batches that can exist at a time; the default is that of ``to_tf()``: 2 being read, 2 ready,
-        1 handed over and 1 in use.
     """
+    together = loader.steps_together
+    in_flight = together * (_BEING_READ + -(-_READY // together) + 2)
     requests = loader.dataset.requests(loader.positions(0))
     sources = list({id(request.source): request.source for request in requests}.values())
     batch_bytes = sum(leaf.nbytes for leaf in leaves(loader.dataset.spec)) * loader.batch_size
@@ -159,7 +161,7 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
         amplification=_amplification(loader),
         batch_bytes=batch_bytes,
         resident_bytes=in_flight * batch_bytes
-        + _BEING_READ * _besides(loader.dataset, sources, read_bytes, batch_bytes)
+        + _BEING_READ * together * _besides(loader.dataset, sources, read_bytes, batch_bytes)
         + _SCRATCH_BYTES
         + _decoded_bytes(sources),
         in_flight=in_flight,
@@ -169,15 +171,9 @@ def explain(loader: Loader, *, in_flight: int = 6) -> Explanation:
 def _besides(dataset: Dataset, sources: Sequence[Source], read_bytes: int, batch_bytes: int) -> int:
     """Return what reading a batch takes besides the batch."""
     # What a function gets, and its result copied to where TensorFlow may keep it.
-    mapped = read_bytes + batch_bytes if _is_mapped(dataset) else 0
+    mapped = read_bytes + batch_bytes if dataset.is_mapped else 0
     scattered = read_bytes if any(isinstance(source, Concat) for source in sources) else 0
     return mapped + scattered
-
-
-def _is_mapped(dataset: Dataset) -> bool:
-    if isinstance(dataset, Zip):
-        return any(_is_mapped(part) for part in leaves(dataset.parts))
-    return isinstance(dataset, Map)
 
 
 def _decoded_bytes(sources: Sequence[Source]) -> int:

@@ -7,6 +7,7 @@ sharding never changes what a global batch holds.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 from oocdata.above import above
 from oocdata.choice import choose_order
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, map_tree
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
-from oocdata.order import Order
+from oocdata.order import BlockShuffle, Order
+from oocdata.runs import Pass, Run, steps_together
+from oocdata.sources.buffers import ALIGNMENT
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "make_loader"]
 
 READ_AHEAD = 2
-"""Batches read before they are asked for, in NumPy iteration."""
+"""Runs of steps read before they are asked for, in NumPy iteration."""
 
 
 def make_loader(
@@ -133,6 +136,22 @@ class Loader:
         )
         return spec
 
+    @property
+    def steps_together(self) -> int:
+        """Steps that iteration reads at once; `oocdata.runs` says why."""
+        share = self.batch_size // self.num_shards
+        nbytes = [leaf.nbytes * share for leaf in leaves(self.dataset.spec)]
+        # A function gets its batches one by one. And each batch of a run must be aligned.
+        if self.dataset.is_mapped or any(each % ALIGNMENT for each in nbytes):
+            return 1
+        together = steps_together(len(self), sum(nbytes))
+        if isinstance(self.order, BlockShuffle):
+            # What is decoded is kept for two windows, so the two runs that are read at a time must
+            # not reach into a third.
+            window = self.order.block * self.order.window
+            together = max(1, min(together, window // (READ_AHEAD * self.batch_size)))
+        return together
+
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
         """Return the dataset's positions that a batch is made of, shape (batch,).
 
@@ -147,12 +166,25 @@ class Loader:
                 f"`step` must lie within [0, {steps}) and `epoch` must not be negative; got step "
                 f"{step} of epoch {epoch}."
             )
+        return self._positions(Run(epoch, step, step + 1))
+
+    def _positions(self, run: Run) -> NDArray[np.int64]:
+        """Return the positions of a run of steps, one batch after the other."""
+        if self.num_shards == 1:
+            spans = [(run.start * self.batch_size, min(run.stop * self.batch_size, self._used))]
+        else:
+            spans = [self._share(step) for step in range(run.start, run.stop)]
+        parts = [
+            self.order.positions(len(self.dataset), *span, seed=self.seed, epoch=run.epoch)
+            for span in spans
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _share(self, step: int) -> tuple[int, int]:
+        """Return the places of an epoch that this shard's part of a batch stands at."""
         start = step * self.batch_size
         share = (min(start + self.batch_size, self._used) - start) // self.num_shards
-        start += self.index * share
-        return self.order.positions(
-            len(self.dataset), start, start + share, seed=self.seed, epoch=epoch
-        )
+        return start + self.index * share, start + (self.index + 1) * share
 
     def batch(self, step: int, epoch: int = 0) -> Batch:
         """Read one batch: a pure function of (step, epoch).
@@ -178,10 +210,31 @@ class Loader:
         """
         return self.dataset.read(self.positions(step, epoch), Draw(self.seed, epoch, step))
 
+    def run(self, run: Run) -> Batch:
+        """Read a run of steps at once: their batches one after the other, in the same arrays.
+
+        Parameters
+        ----------
+        run : Run
+            Of at least one step, and at most `steps_together`.
+
+        Returns
+        -------
+        ndarray, tuple or dict of ndarray
+            Of shape (elements of all its steps, …).
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> ooc.open(np.arange(10)).batches(4).run(Run(epoch=0, start=1, stop=3))
+        array([4, 5, 6, 7, 8, 9])
+        """
+        return self.dataset.read(self._positions(run), Draw(self.seed, run.epoch, run.start))
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Iterate over one epoch from step `start`, without reading what came before.
 
-        A few batches are read ahead, in threads; never more.
+        A few MiB of batches are read ahead, in threads; never more.
 
         Raises
         ------
@@ -205,18 +258,23 @@ class Loader:
     def _read_ahead(self, epoch: int, start: int) -> Iterator[Batch]:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-        steps = iter(range(start, len(self)))
+        steps, share = len(self), self.batch_size // self.num_shards
+        over = Pass(epoch * steps + start, steps - start, steps, self.steps_together)
+        runs = (over.run(number) for number in range(len(over)))
         ahead: deque[Future[Batch]] = deque()
         pool = ThreadPoolExecutor(READ_AHEAD, "oocdata-read-ahead")
         try:
-            for step in itertools.islice(steps, READ_AHEAD):
-                ahead.append(pool.submit(self.batch, step, epoch))
+            for run in itertools.islice(runs, READ_AHEAD):
+                ahead.append(pool.submit(self.run, run))
             while ahead:
-                batch = ahead.popleft().result()
-                for step in itertools.islice(steps, 1):
-                    ahead.append(pool.submit(self.batch, step, epoch))
-                yield batch
-                del batch  # or its memory would be held while the next one is waited for
+                batches = ahead.popleft().result()
+                for run in itertools.islice(runs, 1):
+                    ahead.append(pool.submit(self.run, run))
+                length = len(next(leaves(batches)))
+                for first in range(0, length, share):
+                    part = slice(first, first + share)
+                    yield map_tree(operator.itemgetter(part), batches)
+                del batches  # or its memory would be held while the next one is waited for
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -292,9 +350,10 @@ class Loader:
         epochs : int
             Epochs in one pass: up to the end of epoch ``start[0] + epochs - 1``.
         parallel : int
-            Batches read at a time.
+            Batches read at a time; or runs of them, where they are so small that several share a
+            read (up to 16 batches, up to 16 MiB).
         prefetch : int
-            Batches kept ready.
+            Batches kept ready, at least: whole runs.
 
         Returns
         -------

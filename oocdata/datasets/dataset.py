@@ -133,6 +133,11 @@ class Dataset(ABC):
     def blocks(self) -> Blocks:
         """Which runs of positions are stored together."""
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether a function of the user's makes the batches: it must get them one by one."""
+        return False
+
     def gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
         return gap

@@ -69,6 +69,11 @@ class Map(Dataset):
         """Those of what is mapped."""
         return self.source.blocks
 
+    @property
+    def is_mapped(self) -> bool:
+        """True."""
+        return True
+
     def gap_positions(self, gap: int) -> int:
         """Return the positions to drop so that `gap` rows lie between neighbours, unused."""
         return self.source.gap_positions(gap)

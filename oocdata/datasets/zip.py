@@ -49,6 +49,11 @@ class Zip(Dataset):
         """Those of the part with the longest blocks: the one that costs most to read badly."""
         return max((part.blocks for part in self._datasets), key=lambda blocks: blocks.length)
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether any part is."""
+        return any(part.is_mapped for part in self._datasets)
+
     def gap_positions(self, gap: int) -> int:
         """Return the positions to drop so that `gap` rows of every part lie between neighbours."""
         return max(part.gap_positions(gap) for part in self._datasets)

@@ -1,0 +1,175 @@
+"""Runs of steps: every step once, in order, and batches that don't depend on how they are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.runs import Pass, Run, steps_together
+from oocdata.sources.buffers import ALIGNMENT
+from oocdata.testing import RecordingSource
+
+counts = st.integers(1, 40)
+
+
+@given(st.integers(0, 90), st.integers(1, 200), counts, counts)
+def test_a_pass_is_cut_into_runs(first: int, length: int, steps: int, together: int) -> None:
+    over = Pass(first, length, steps, together)
+    runs = [over.run(number) for number in range(len(over))]
+    flat = [run.epoch * steps + step for run in runs for step in range(run.start, run.stop)]
+    assert flat == list(range(first, first + length))
+    assert all(0 <= run.start < run.stop <= steps for run in runs)
+    assert all(run.stop - run.start <= together for run in runs)
+    # Only where an epoch or the pass ends is a run shorter.
+    full = {run for run in runs if run.stop - run.start == together or run.stop == steps}
+    assert set(runs) - full <= {runs[-1]}
+
+
+@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.integers(0, 5))
+def test_later_passes_have_no_more_runs(
+    first: int, length: int, steps: int, together: int, passes: int
+) -> None:
+    most = Pass(first, length, steps, together).most_runs
+    later = Pass(first + passes * length, length, steps, together)
+    assert len(later) <= most
+    for number in range(len(later), most):
+        run = later.run(number)
+        assert run.start == run.stop
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**9))
+def test_runs_are_bounded(steps: int, batch_bytes: int) -> None:
+    together = steps_together(steps, batch_bytes)
+    assert 1 <= together <= max(1, steps // 8)
+    assert together == 1 or together * batch_bytes <= 16 << 20
+
+
+def loader_of(source: RecordingSource, size: int, **options: Any) -> ooc.Loader:
+    return ooc.View.of(source).batches(size, shuffle="global", seed=5, **options)
+
+
+@pytest.mark.parametrize("way", [iter, lambda loader: iter(loader.to_tf())], ids=["NumPy", "tf"])
+@pytest.mark.parametrize(
+    ("count", "drop"), [(3200, False), (3200 - 7, False), (3200 - 7, True)], ids=str
+)
+def test_small_batches_share_a_read(way: Any, count: int, drop: bool) -> None:
+    pytest.importorskip("tensorflow")
+    source = RecordingSource(np.arange(count * 8.0).reshape(count, 8))
+    loader = loader_of(source, 16, drop_remainder=drop)
+    assert loader.steps_together == 16
+    batches = list(way(loader))
+    assert len(batches) == len(loader)
+    assert len(source.reads) == -(-len(loader) // 16)
+    one_by_one = [loader.batch(step) for step in range(len(loader))]
+    for together, alone in zip(batches, one_by_one, strict=True):
+        assert_array_equal(together, alone)
+        assert np.asarray(memoryview(together)).ctypes.data % ALIGNMENT == 0
+
+
+def test_shards_share_reads_too() -> None:
+    source = RecordingSource(np.arange(3205 * 8.0).reshape(3205, 8))
+    whole = loader_of(source, 32)
+    parts = [whole.shard(2, index) for index in range(2)]
+    assert parts[0].steps_together > 1
+    for step, both in enumerate(zip(*map(iter, parts), strict=True)):
+        expected = whole.batch(step)
+        assert_array_equal(np.concatenate(both), expected[: len(expected) // 2 * 2])
+    for part in parts:
+        assert_array_equal(np.concatenate(list(part.to_tf())), np.concatenate(list(part.epoch(0))))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda view: view.map(lambda x: x + 1).batches(16),
+        lambda view: view.batches(3),  # batches of 3 × 8 bytes would not be aligned
+        lambda view: view[:100].batches(16),
+    ],
+    ids=["a function gets its batches one by one", "unaligned", "a short epoch"],
+)
+def test_read_alone(make: Any) -> None:
+    source = RecordingSource(np.arange(3200.0))
+    loader = make(ooc.View.of(source))
+    assert loader.steps_together == 1
+    list(loader)
+    # A map reads one element more, to learn its spec.
+    assert len(source.reads) - len(loader) in (0, 1)
+
+
+def test_a_run_reads_no_step_but_its_own() -> None:
+    source = RecordingSource(np.arange(3200 * 8.0).reshape(3200, 8))
+    loader = ooc.View.of(source).batches(16)
+    loader.run(Run(0, 3, 5))
+    assert_array_equal(np.concatenate([np.ravel(rows) for rows in source.reads]), np.arange(48, 80))
+
+
+def test_starting_within_an_epoch_reads_nothing_of_what_came_before() -> None:
+    pytest.importorskip("tensorflow")
+    source = RecordingSource(np.arange(3200 * 8.0).reshape(3200, 8))
+    loader = ooc.View.of(source).batches(16)
+    for drawn in (loader.epoch(0, start=37), loader.to_tf(start=(0, 37))):
+        source.reads.clear()
+        assert_array_equal(next(iter(drawn)), loader.batch(37))
+        assert min(int(np.min(rows)) for rows in source.reads) == 37 * 16
+
+
+def test_batches_of_a_run_are_separate_memory() -> None:
+    view = ooc.open(np.arange(3200 * 8.0).reshape(3200, 8))
+    kept = []
+    for batch in view.batches(16):
+        batch += 1  # yours to change
+        kept.append(batch)
+    assert_array_equal(np.concatenate(kept), np.arange(3200 * 8.0).reshape(3200, 8) + 1)
+
+
+def test_tensors_alias_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No copy between the read and the tensor, whichever batch of the run it is."""
+    pytest.importorskip("tensorflow")
+    from oocdata.frontends import tfdata
+
+    spans = []
+    real = tfdata._handed_over
+
+    def spy(array: np.ndarray) -> np.ndarray:
+        handed = real(array)
+        assert handed is array
+        spans.append((handed.ctypes.data, handed.nbytes))
+        return handed
+
+    monkeypatch.setattr(tfdata, "_handed_over", spy)
+    np.save(tmp_path / "a.npy", np.zeros((3193, 8)))
+    loader = ooc.open(tmp_path / "a.npy").next_frame().batches(16, shuffle=True)
+    assert loader.steps_together > 1
+    seen = Counter[bool]()
+    for batch in loader.to_tf():
+        for part in batch:
+            address = np.asarray(memoryview(part)).ctypes.data
+            seen[any(start <= address < start + nbytes for start, nbytes in spans)] += 1
+    assert seen == {True: 2 * len(loader)}
+
+
+def test_no_batch_of_a_run_ever_changes() -> None:
+    """Tensors kept at random while thousands more are read into recycled memory."""
+    pytest.importorskip("tensorflow")
+    array = np.random.default_rng(0).random((4000, 16))
+    loader = ooc.open(array).batches(8, shuffle=True, seed=1)
+    assert loader.steps_together == 16
+    kept = []
+    rng = np.random.default_rng(2)
+    for epoch in range(12):
+        for step, batch in enumerate(loader.to_tf(start=(epoch, 0))):
+            if rng.random() < 0.1:
+                kept.append((batch, loader.positions(step, epoch)))
+            if len(kept) > 40:
+                batch, positions = kept.pop(int(rng.integers(40)))
+                assert_array_equal(batch, array[positions])
+    for batch, positions in kept:
+        assert_array_equal(batch, array[positions])
