@@ -17,8 +17,12 @@ __all__ = ["choose_order", "chunk_numbers"]
 _LONGEST_RUN = 16
 """Chunks that make a block of windows, at most."""
 
-_FEWEST_RUNS = 16
+_FEWEST_RUNS = 8
 """Blocks that a window of the shuffle holds, at least, unless elements reach over many chunks."""
+
+_WORTH = 3
+"""A block should be this many times as long as what it shares: a third more is decoded then. For
+that a window may hold only four blocks; by chunks it mixes as well as one of more, shorter ones."""
 
 _BORDERS = 16
 """Borders between blocks looked at to see how many chunks lie on both sides."""
@@ -69,7 +73,9 @@ def _chunks_in_a_run(shared: int, chunks: int) -> int:
     """
     if not shared:
         return 1
-    return max(1, min(_LONGEST_RUN, chunks // _FEWEST_RUNS - shared), min(shared, chunks // 4))
+    enough = min(_WORTH * shared, chunks // 4 - shared)
+    mixed = min(_LONGEST_RUN, chunks // _FEWEST_RUNS - shared)
+    return max(1, mixed, enough, min(shared, chunks // 4))
 
 
 def _shared_chunks(dataset: Dataset) -> int:

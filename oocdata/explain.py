@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -38,7 +38,7 @@ _BEING_READ = 2
 """Runs of steps that are read at a time."""
 
 _READY = 2
-"""Batches that are ready, in whole runs; besides them a run is handed out and one is in use."""
+"""Batches that are kept ready, in whole runs; besides, a run is handed out and one is in use."""
 
 _MOST_POSITIONS = 1 << 16
 """Positions looked at to say how many chunks they touch."""
@@ -142,7 +142,7 @@ def explain(loader: Loader) -> Explanation:
     loader : Loader
     """
     together = loader.steps_together
-    in_flight = together * (_BEING_READ + -(-_READY // together) + 2)
+    in_flight = together * (_BEING_READ + _READY // together + 2)
     requests = loader.dataset.requests(loader.positions(0))
     sources = list({id(request.source): request.source for request in requests}.values())
     batch_bytes = sum(leaf.nbytes for leaf in leaves(loader.dataset.spec)) * loader.batch_size
@@ -233,25 +233,50 @@ def _order_words(loader: Loader) -> str:
 def _amplification(loader: Loader) -> float:
     """Return rows decoded per row used, over a stretch of an epoch that shares what is kept."""
     count, order = len(loader.dataset), loader.order
-    start, stop = 0, min(count, _MOST_POSITIONS)
-    kept = 0.0  # the share of chunks that is there already when a batch asks
-    if isinstance(order, BlockShuffle):
-        start, stop = order.window_bounds(count, 0, seed=loader.seed, epoch=0)
-    elif not isinstance(order, Sequential):
-        stop = min(count, loader.batch_size)
-        kept = min(1.0, chunk_budget() / max(1, _chunked_bytes(loader)))
-    positions = order.positions(
-        count, start, min(stop, start + _MOST_POSITIONS), seed=loader.seed, epoch=0
-    )
-    decoded = 0.0
+    if isinstance(order, Sequential | BlockShuffle):
+        stop = min(count, _MOST_POSITIONS)
+        if isinstance(order, BlockShuffle):  # whole windows: the rest of one is used later
+            stop = max(
+                order.window_bounds(count, window, seed=loader.seed, epoch=0)[1]
+                for window in range(max(1, stop // (order.window * order.block)))
+            )
+        positions = order.positions(count, 0, stop, seed=loader.seed, epoch=0)
+        # Rows at the ends of blocks belong to elements of others too: in order, each counts once.
+        used = sum(len(rows) for _, rows in _rows_of(loader.dataset, np.arange(stop)))
+        return _decoded_rows(loader, positions) / max(used, 1)
+    positions = order.positions(count, 0, min(count, loader.batch_size), seed=loader.seed, epoch=0)
+    kept = min(1.0, chunk_budget() / max(1, _chunked_bytes(loader)))  # there already
+    decoded = used = 0.0
     for source, rows in _rows_of(loader.dataset, positions):
         touched = len(np.unique(chunk_numbers(source, rows))) * source.chunk_rows
         decoded += max(len(rows), min(touched, source.shape[0]) * (1 - kept))
-    if isinstance(order, BlockShuffle):
-        # Rows at the ends of blocks belong to elements of others too: in order, each counts once.
-        positions = np.arange(len(positions))
-    used = sum(len(rows) for _, rows in _rows_of(loader.dataset, positions))
+        used += len(rows)
     return decoded / max(used, 1)
+
+
+def _decoded_rows(loader: Loader, positions: NDArray[np.int64]) -> float:
+    """Return the rows read for positions in order, when the chunks used last are kept."""
+    rows_of = _rows_of(loader.dataset, positions)
+    decoded = float(sum(len(rows) for source, rows in rows_of if source.chunk_rows == 1))
+    kept_bytes, budget = 0, chunk_budget()
+    kept: OrderedDict[tuple[int, int], int] = OrderedDict()
+    length = loader.batch_size * loader.steps_together
+    for start in range(0, len(positions), length):
+        for source, rows in _rows_of(loader.dataset, positions[start : start + length]):
+            if source.chunk_rows == 1:
+                continue
+            nbytes = source.chunk_rows * _row_bytes(source)
+            for number in np.unique(chunk_numbers(source, rows)).tolist():
+                chunk = (id(source), number)
+                if chunk in kept:
+                    kept.move_to_end(chunk)
+                    continue
+                decoded += min(source.chunk_rows, source.shape[0])
+                kept[chunk] = nbytes
+                kept_bytes += nbytes
+                while kept_bytes > budget and len(kept) > 1:
+                    kept_bytes -= kept.popitem(last=False)[1]
+    return decoded
 
 
 def _rows_of(

@@ -38,6 +38,9 @@ __all__ = ["Loader", "make_loader"]
 READ_AHEAD = 2
 """Runs of steps read before they are asked for, in NumPy iteration."""
 
+_RUNS_IN_A_WINDOW = 2 * READ_AHEAD
+"""Of a block shuffle."""
+
 
 def make_loader(
     dataset: Dataset,
@@ -146,10 +149,11 @@ class Loader:
             return 1
         together = steps_together(len(self), sum(nbytes))
         if isinstance(self.order, BlockShuffle):
-            # What is decoded is kept for two windows, so the two runs that are read at a time must
-            # not reach into a third.
+            # What is decoded is kept for two windows: the one being read, and the one before it
+            # until its chunks are those used longest ago. With several runs in a window they are,
+            # by the time that the next one begins.
             window = self.order.block * self.order.window
-            together = max(1, min(together, window // (READ_AHEAD * self.batch_size)))
+            together = max(1, min(together, window // (_RUNS_IN_A_WINDOW * self.batch_size)))
         return together
 
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
@@ -351,9 +355,9 @@ class Loader:
             Epochs in one pass: up to the end of epoch ``start[0] + epochs - 1``.
         parallel : int
             Batches read at a time; or runs of them, where they are so small that several share a
-            read (up to 16 batches, up to 16 MiB).
+            read (up to 16 batches, up to 32 MiB).
         prefetch : int
-            Batches kept ready, at least: whole runs.
+            Batches kept ready besides, in whole runs: none where a run has more.
 
         Returns
         -------

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 __all__ = ["Pass", "Run", "steps_together"]
 
-_RUN_BYTES = 16 << 20
+_RUN_BYTES = 32 << 20
 """More steps are not read together: by then the bytes are the cost."""
 
 _MOST_STEPS = 16
@@ -35,7 +35,7 @@ def steps_together(steps: int, batch_bytes: int) -> int:
     Examples
     --------
     >>> steps_together(1000, 200_704), steps_together(1000, 3_840_000), steps_together(20, 200_704)
-    (16, 4, 2)
+    (16, 8, 2)
     """
     by_bytes = _RUN_BYTES // max(1, batch_bytes)
     return max(1, min(_MOST_STEPS, by_bytes, steps // _FEWEST_RUNS))

@@ -49,7 +49,7 @@ def test_later_passes_have_no_more_runs(
 def test_runs_are_bounded(steps: int, batch_bytes: int) -> None:
     together = steps_together(steps, batch_bytes)
     assert 1 <= together <= max(1, steps // 8)
-    assert together == 1 or together * batch_bytes <= 16 << 20
+    assert together == 1 or together * batch_bytes <= 32 << 20
 
 
 def loader_of(source: RecordingSource, size: int, **options: Any) -> ooc.Loader:

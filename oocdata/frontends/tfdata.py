@@ -139,7 +139,8 @@ def to_tf(
 
     dataset = tf.data.Dataset.range(first.most_runs).scan(tf.constant(-1, tf.int64), place)
     dataset = dataset.map(run, num_parallel_calls=parallel, deterministic=True)
-    dataset = dataset.prefetch(-(-prefetch // first.together)) if prefetch else dataset
+    ready = prefetch // first.together  # in whole runs; others lie ready among those being read
+    dataset = dataset.prefetch(ready) if ready else dataset
     dataset = dataset.flat_map(batches)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(first.length))
     options = tf.data.Options()
