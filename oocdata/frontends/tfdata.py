@@ -15,9 +15,8 @@ from __future__ import annotations
 import atexit
 import itertools
 import operator
-import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from oocdata.errors import (
     MissingDependencyError,
     PositionError,
 )
+from oocdata.frontends.gate import gate
 from oocdata.frontends.originals import forget_originals, install, keep_original
 from oocdata.index import as_count
 from oocdata.runs import Pass
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
 
 __all__ = ["to_tf"]
+
+atexit.register(gate.close)  # after TensorFlow was imported, so before whatever it does at exit
 
 
 @dataclass(slots=True)
@@ -227,52 +229,6 @@ def _reader(dtypes: tuple[str, ...]) -> Any:
     return read
 
 
-class _Gate:
-    """Counts calls into Python, and refuses them once the interpreter is on its way out.
-
-    TensorFlow hangs at exit when a function is in flight while an iterator lives: its threads wait
-    for the GIL of an interpreter that waits for its threads.
-    """
-
-    QUIET_SECONDS = 0.1
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0
-        self._calls = 0
-        self._closed = False
-
-    def __enter__(self) -> None:
-        with self._changed:
-            self._calls += 1
-            self._changed.notify_all()
-            if self._closed:
-                raise DatasetGoneError("the interpreter is exiting; no more batches are read.")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Refuse new calls; return when none is inside and none has come for a while."""
-        with self._changed:
-            self._closed = True
-            while True:
-                calls = self._calls
-                self._changed.wait_for(lambda: self._inside == 0)
-                if not self._changed.wait_for(self._called_since(calls), self.QUIET_SECONDS):
-                    return
-
-    def _called_since(self, calls: int) -> Callable[[], bool]:
-        return lambda: self._calls != calls
-
-
-_gate = _Gate()
-atexit.register(_gate.close)
-
-
 def _feed(number: Any) -> _Feed:
     try:
         return _feeds[int(number)]
@@ -287,14 +243,14 @@ def _feed(number: Any) -> _Feed:
 
 def _begin(feed: Any, number: Any) -> Any:
     """Begin the next pass of a feed: called by TensorFlow once for each pass."""
-    with _gate:
+    with gate:
         return np.int64(_feed(feed).begin())
 
 
 def _read(feed: Any, begun: Any, number: Any) -> list[NDArray[Any]]:
     """Read a run of steps: called by TensorFlow, in its own threads."""
     # A list, always: TensorFlow leaks a bare array without axes.
-    with _gate:
+    with gate:
         try:
             return _feed(feed).read(int(begun), int(number))
         except StopIteration as error:
