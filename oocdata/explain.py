@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from oocdata.choice import chunk_numbers
-from oocdata.datasets.dataset import Dataset, Request
+from oocdata.amplification import amplification, row_bytes
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.sources.adapt import Converted, CutRows, layout_of
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.concat import Concat
+from oocdata.sources.extents import Extents
 from oocdata.sources.slots import chunk_budget, most_kept
 from oocdata.sources.source import Layout, Source
 
@@ -28,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "explain", "size"]
 
-_SCRATCH_BYTES = 4 << 20
-"""What rearranging and converting take, for two batches at a time."""
+_SCRATCH_BYTES = 16 << 20
+"""What rearranging and converting take, the stacks of the threads, what allocators keep."""
 
 _DECODING_BYTES = 16 << 20
 """What decoding takes whatever the chunks: the libraries, and what their threads hold."""
@@ -39,9 +36,6 @@ _BEING_READ = 2
 
 _READY = 2
 """Batches that are kept ready, in whole runs; besides, a run is handed out and one is in use."""
-
-_MOST_POSITIONS = 1 << 16
-"""Positions looked at to say how many chunks they touch."""
 
 _POOR = 0.9
 """Below this share of a full shuffle's batch entropy, mixing is called poor."""
@@ -146,7 +140,7 @@ def explain(loader: Loader) -> Explanation:
     requests = loader.dataset.requests(loader.positions(0))
     sources = list({id(request.source): request.source for request in requests}.values())
     batch_bytes = sum(leaf.nbytes for leaf in leaves(loader.dataset.spec)) * loader.batch_size
-    read_bytes = sum(request.rows.size * _row_bytes(request.source) for request in requests)
+    read_bytes = sum(request.rows.size * row_bytes(request.source) for request in requests)
     batch_bytes //= loader.num_shards
     sequential = isinstance(loader.order, Sequential)
     return Explanation(
@@ -158,12 +152,13 @@ def explain(loader: Loader) -> Explanation:
         order=_order_words(loader),
         reason=loader.reason,
         mixing=None if sequential else _mixing(loader),
-        amplification=_amplification(loader),
+        amplification=amplification(loader),
         batch_bytes=batch_bytes,
         resident_bytes=in_flight * batch_bytes
         + _BEING_READ * together * _besides(loader.dataset, sources, read_bytes, batch_bytes)
         + _SCRATCH_BYTES
-        + _decoded_bytes(sources),
+        + _decoded_bytes(sources)
+        + _kept_bytes(sources),
         in_flight=in_flight,
     )
 
@@ -188,15 +183,29 @@ def _decoded_bytes(sources: Sequence[Source]) -> int:
     return kept + (_DECODING_BYTES + 2 * threads * max(number_of) if kept else 0)
 
 
+def _kept_bytes(sources: Sequence[Source]) -> int:
+    """Return what arrays of small rows take, whose blocks are read once and kept."""
+    kept = {
+        (part.kept.file, part.kept.first): part.kept_bytes
+        for source in sources
+        for part in _parts(source)
+        if isinstance(part, Extents) and part.kept is not None
+    }
+    return min(sum(kept.values()), chunk_budget())
+
+
 def _kept_chunks(source: Source) -> list[tuple[int, int]]:
     """Return (bytes of a chunk, number of chunks) of each array that a source is made of."""
-    if isinstance(source, Chunks):
-        return [source.kept_chunks]
+    return [part.kept_chunks for part in _parts(source) if isinstance(part, Chunks)]
+
+
+def _parts(source: Source) -> list[Source]:
+    """Return what a source reads from: the files of several, what is cut or converted."""
     if isinstance(source, Concat):
-        return [kept for part in source.parts for kept in _kept_chunks(part)]
+        return [deeper for part in source.parts for deeper in _parts(part)]
     if isinstance(source, Converted | CutRows):
-        return _kept_chunks(source.source)
-    return []
+        return _parts(source.source)
+    return [source]
 
 
 def _mixing(loader: Loader) -> Mixing:
@@ -217,10 +226,6 @@ def _as_typed(path: str) -> str:
     return path.removeprefix(below)
 
 
-def _row_bytes(source: Source) -> int:
-    return prod(source.shape[1:]) * source.dtype.itemsize
-
-
 def _order_words(loader: Loader) -> str:
     order = loader.order
     if isinstance(order, BlockShuffle):
@@ -228,71 +233,3 @@ def _order_words(loader: Loader) -> str:
     return {"Sequential": "in order", "Shuffle": "full shuffle"}.get(
         type(order).__name__, repr(order)
     )
-
-
-def _amplification(loader: Loader) -> float:
-    """Return rows decoded per row used, over a stretch of an epoch that shares what is kept."""
-    count, order = len(loader.dataset), loader.order
-    if isinstance(order, Sequential | BlockShuffle):
-        stop = min(count, _MOST_POSITIONS)
-        if isinstance(order, BlockShuffle):  # whole windows: the rest of one is used later
-            stop = max(
-                order.window_bounds(count, window, seed=loader.seed, epoch=0)[1]
-                for window in range(max(1, stop // (order.window * order.block)))
-            )
-        positions = order.positions(count, 0, stop, seed=loader.seed, epoch=0)
-        # Rows at the ends of blocks belong to elements of others too: in order, each counts once.
-        used = sum(len(rows) for _, rows in _rows_of(loader.dataset, np.arange(stop)))
-        return _decoded_rows(loader, positions) / max(used, 1)
-    positions = order.positions(count, 0, min(count, loader.batch_size), seed=loader.seed, epoch=0)
-    kept = min(1.0, chunk_budget() / max(1, _chunked_bytes(loader)))  # there already
-    decoded = used = 0.0
-    for source, rows in _rows_of(loader.dataset, positions):
-        touched = len(np.unique(chunk_numbers(source, rows))) * source.chunk_rows
-        decoded += max(len(rows), min(touched, source.shape[0]) * (1 - kept))
-        used += len(rows)
-    return decoded / max(used, 1)
-
-
-def _decoded_rows(loader: Loader, positions: NDArray[np.int64]) -> float:
-    """Return the rows read for positions in order, when the chunks used last are kept."""
-    rows_of = _rows_of(loader.dataset, positions)
-    decoded = float(sum(len(rows) for source, rows in rows_of if source.chunk_rows == 1))
-    kept_bytes, budget = 0, chunk_budget()
-    kept: OrderedDict[tuple[int, int], int] = OrderedDict()
-    length = loader.batch_size * loader.steps_together
-    for start in range(0, len(positions), length):
-        for source, rows in _rows_of(loader.dataset, positions[start : start + length]):
-            if source.chunk_rows == 1:
-                continue
-            nbytes = source.chunk_rows * _row_bytes(source)
-            for number in np.unique(chunk_numbers(source, rows)).tolist():
-                chunk = (id(source), number)
-                if chunk in kept:
-                    kept.move_to_end(chunk)
-                    continue
-                decoded += min(source.chunk_rows, source.shape[0])
-                kept[chunk] = nbytes
-                kept_bytes += nbytes
-                while kept_bytes > budget and len(kept) > 1:
-                    kept_bytes -= kept.popitem(last=False)[1]
-    return decoded
-
-
-def _rows_of(
-    dataset: Dataset, positions: NDArray[np.int64]
-) -> list[tuple[Source, NDArray[np.int64]]]:
-    """Return each source with its rows that elements are made of, ascending."""
-    requests_of: dict[int, list[Request]] = {}
-    for request in dataset.requests(positions):
-        requests_of.setdefault(id(request.source), []).append(request)
-    return [
-        (few[0].source, np.unique(np.concatenate([request.rows.ravel() for request in few])))
-        for few in requests_of.values()
-    ]
-
-
-def _chunked_bytes(loader: Loader) -> int:
-    requests = loader.dataset.requests(np.zeros(1, np.int64))
-    sources = {id(request.source): request.source for request in requests}.values()
-    return sum(_row_bytes(s) * s.shape[0] for s in sources if s.chunk_rows > 1)

@@ -170,3 +170,20 @@ def test_the_stated_bound_is_kept(make: Any, made: str, size: int, tmp_path: Pat
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+def test_the_stated_bound_counts_small_rows_that_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "small.npy"
+    array = np.zeros((60_000, 784), np.uint8)
+    np.save(path, array)
+    code = textwrap.dedent(MEASURED)
+    arguments = [str(path), "lambda v: v", "256"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = ooc.open(path).batches(256, shuffle=True).explain()
+    twice = ooc.zip(ooc.open(path), ooc.open(path)).batches(256, shuffle=True).explain()
+    assert said.resident_bytes > array.nbytes
+    assert twice.resident_bytes < 2 * array.nbytes  # both read the same memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
-from oocdata.sources import extents
+from oocdata.sources import pieces
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
 from oocdata.sources.npy import open_npy, open_raw
 from oocdata.testing import SourceConformance, sample_array
@@ -38,8 +39,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def saved(folder: Path, array: np.ndarray) -> Extents:
+    """Return the source of rows that are read one by one, however small they are."""
     (folder / "a.bin").write_bytes(array.tobytes())
-    return open_raw(str(folder / "a.bin"), dtype=array.dtype, shape=array.shape)
+    source = open_raw(str(folder / "a.bin"), dtype=array.dtype, shape=array.shape)
+    assert isinstance(source, Extents)
+    return replace(source, kept=None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +91,7 @@ def test_a_batch_of_any_size_is_read(tmp_path: Path):
 
 @pytest.mark.parametrize("scratch", [1, 100, 1 << 20])
 def test_scratch_of_any_size(tmp_path: Path, monkeypatch: Any, scratch: int):
-    monkeypatch.setattr(extents, "_SCRATCH_BYTES", scratch)
+    monkeypatch.setattr(pieces, "_SCRATCH_BYTES", scratch)
     array = np.asfortranarray(sample_array((40, 5, 6), ">i4"))
     np.save(tmp_path / "a.npy", array)
     source = open_npy(str(tmp_path / "a.npy"))

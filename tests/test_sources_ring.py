@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from oocdata.sources import extents, ring
+from oocdata.sources import requests, ring
+from oocdata.sources.extents import Extents
 from oocdata.sources.npy import open_npy
 from oocdata.testing import SourceConformance, sample_array
+
+
+def row_by_row(path: Path) -> Extents:
+    source = open_npy(str(path))
+    assert isinstance(source, Extents)
+    return replace(source, kept=None)
+
 
 HELD = np.random.default_rng(0).integers(0, 256, 100_000).astype(np.uint8)
 
@@ -98,7 +107,7 @@ def test_a_system_without_it_reads_one_by_one(
     array = sample_array((100, 25))
     np.save(tmp_path / "a.npy", array)
     rows = np.random.default_rng(0).integers(0, 100, 50)
-    got = SourceConformance().read(open_npy(str(tmp_path / "a.npy")), rows)
+    got = SourceConformance().read(row_by_row(tmp_path / "a.npy"), rows)
     assert_array_equal(got, array[rows])
     assert not ring._usable
 
@@ -113,10 +122,40 @@ def test_what_falls_short_is_read_again(tmp_path: Path, monkeypatch: pytest.Monk
         done[::3] = -4  # EINTR
         return done
 
-    monkeypatch.setattr(extents, "read_many", half)
+    monkeypatch.setattr(requests, "read_many", half)
     array = sample_array((100, 25))
     np.save(tmp_path / "a.npy", array)
     rows = np.arange(0, 100, 2)
-    got = SourceConformance().read(open_npy(str(tmp_path / "a.npy")), rows)
+    got = SourceConformance().read(row_by_row(tmp_path / "a.npy"), rows)
     assert_array_equal(got, array[rows])
     assert asked == [50]
+
+
+def test_a_file_that_was_read_is_not_held_open(number: int, tmp_path: Path) -> None:
+    """Many reads register their file with the kernel: deleted later, its space must come back."""
+    (tmp_path / "a").write_bytes(bytes(1000))
+    file = os.open(tmp_path / "a", os.O_RDONLY)
+    out = np.ones(ring._WORTH_REGISTERING, np.uint8)
+    offsets, lengths = np.arange(len(out)), np.ones(len(out), np.int64)
+    assert ring.read_many(file, offsets, out.ctypes.data + offsets, lengths) is not None
+    os.close(file)
+    assert not out.any()
+    assert all(one._file[0] == -1 for one in ring._idle)
+
+
+def test_a_kernel_that_registers_no_files(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = ring._Ring._system
+
+    def refused(self: Any, call: int, *arguments: Any) -> int:
+        if call == ring._REGISTER:
+            raise OSError(22, "Invalid argument")
+        return real(self, call, *arguments)
+
+    monkeypatch.setattr(ring._Ring, "_system", refused)
+    monkeypatch.setattr(ring, "_idle", [])
+    out = np.zeros(ring._WORTH_REGISTERING * 3, np.uint8)
+    offsets, lengths = np.arange(len(out))[::-1].copy(), np.ones(len(out), np.int64)
+    done = ring.read_many(number, offsets, out.ctypes.data + np.arange(len(out)), lengths)
+    assert done is not None
+    assert (done == 1).all()
+    assert_array_equal(out, HELD[: len(out)][::-1])

@@ -5,16 +5,14 @@ a dtype and a stride for each axis. Fortran order, another row axis and cuts of 
 only change those integers, so one engine reads them all.
 
 A row is decomposed into *pieces*, the runs of bytes that lie together; a batch is then a list of
-(offset, length) requests, with neighbours joined into one. Reading is by ``preadv``, straight into
-the batch: the GIL is released, no page is mapped (resident memory stays flat), and a file that is
-cut short gives a short read, never SIGBUS.
+(offset, length) requests, with neighbours joined into one, read straight into the batch. Scattered
+rows of a few bytes come out of memory instead, where their array fits (see `Kept`).
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from math import prod
 from typing import Any, Protocol
 
@@ -23,122 +21,18 @@ from numpy.typing import NDArray
 
 from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.index import Cut
-from oocdata.sources.handles import Descriptor, handle
-from oocdata.sources.ring import read_many
+from oocdata.sources.kept import SMALL, Kept, KeptBlocks
+from oocdata.sources.pieces import Pieces, contiguous_strides, cut_strides, deliver, pieces_of
+from oocdata.sources.requests import UnfinishedError, join, read_runs
 from oocdata.sources.source import Layout, Source
+from oocdata.sources.stamp import FileStamp
 
 __all__ = ["ChunkStarts", "Extents", "FileStamp", "contiguous_strides"]
 
+_KEPT = "small rows, in blocks that are each read once and kept in memory"
+
 _SCRATCH_BYTES = 1 << 20
 """Rows that must be rearranged or converted pass through a block of about this size, in cache."""
-
-_WORTH_A_RING = 8
-"""Requests from which on handing them to the kernel together costs less than it gains."""
-
-_SPARSE = 8
-"""A row is read as one span when the span is at most this many times its bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileStamp:
-    """What tells one version of a file from the next.
-
-    Attributes
-    ----------
-    path : str
-        Absolute.
-    nbytes : int
-    modified : int or None
-        Nanoseconds since the epoch; None where whoever opened it may also write to it.
-    """
-
-    path: str
-    nbytes: int
-    modified: int | None
-
-    @classmethod
-    def of(cls, path: str) -> FileStamp:
-        """Return the stamp of the file as it is now."""
-        status = os.stat(path)
-        return cls(os.path.abspath(path), status.st_size, status.st_mtime_ns)
-
-    def descriptor(self) -> Descriptor:
-        """Return this process's open descriptor.
-
-        Raises
-        ------
-        oocdata.errors.MissingFileError, oocdata.errors.SourceError
-            If the file is gone, or is no longer what it was.
-        """
-        return handle(self, self._open)
-
-    def _open(self) -> Descriptor:
-        opened = Descriptor(self.path)
-        try:
-            self.check(opened)
-        except SourceError:
-            opened.close()  # the error's traceback would keep it open
-            raise
-        return opened
-
-    def check(
-        self,
-        opened: Descriptor,
-        key: str | None = None,
-        rows: NDArray[np.int64] | None = None,
-        ends: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Raise if the open file is no longer what it was: its bytes may mean something else.
-
-        Parameters
-        ----------
-        opened : Descriptor
-        key : str, optional
-        rows, ends : ndarray of int64, shape (n,), optional
-            The rows about to be read and where each ends, for the message.
-
-        Raises
-        ------
-        oocdata.errors.TruncatedFileError, oocdata.errors.SourceError
-        """
-        status = os.fstat(opened.number)
-        if status.st_size < self.nbytes:
-            if rows is not None and ends is not None and (ends > status.st_size).any():
-                rows = rows[ends > status.st_size]  # the others are still there
-            raise TruncatedFileError(
-                f"the file must hold {self.nbytes} bytes, as when it was opened; it ends at "
-                f"{status.st_size}. It was cut short after it was opened.",
-                path=self.path,
-                key=key,
-                rows=rows,
-            )
-        if self.modified not in (None, status.st_mtime_ns):
-            raise SourceError(
-                "the file must be as it was when it was opened; it has changed. Open it again.",
-                path=self.path,
-                key=key,
-                rows=rows,
-            )
-
-
-def contiguous_strides(
-    shape: tuple[int, ...], itemsize: int, *, fortran: bool = False
-) -> tuple[int, ...]:
-    """Return the byte strides of a contiguous array.
-
-    Examples
-    --------
-    >>> contiguous_strides((10, 3, 4), 8)
-    (96, 32, 8)
-    >>> contiguous_strides((10, 3, 4), 8, fortran=True)
-    (8, 80, 240)
-    """
-    strides = [0] * len(shape)
-    step = itemsize
-    for axis in range(len(shape)) if fortran else reversed(range(len(shape))):
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
 
 
 class ChunkStarts(Protocol):
@@ -179,6 +73,9 @@ class Extents:
         What ``info`` says of it.
     chunks : ChunkStarts, optional
         For unfiltered chunks: `offset` and `strides` then hold within a chunk.
+    kept : Kept, optional
+        The part of the file that the array takes, if its rows are so small that they are better
+        kept; shared with the sources cut from this one.
     """
 
     file: FileStamp
@@ -188,6 +85,7 @@ class Extents:
     offset: int
     described: Layout = field(compare=False)
     chunks: ChunkStarts | None = None
+    kept: Kept | None = field(default=None, compare=False, repr=False)
 
     converts = True
     chunk_rows = 1
@@ -199,7 +97,7 @@ class Extents:
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
-        return self.described
+        return replace(self.described, reading=_KEPT) if self.kept_bytes else self.described
 
     def with_row_axis(self, axis: int) -> Extents:
         """Return the same array with `axis` moved to the front, as ``numpy.moveaxis`` does."""
@@ -212,34 +110,64 @@ class Extents:
 
     def cut(self, cuts: tuple[Cut, ...]) -> Source:
         """Return the source of ``row[cuts]``: other offsets and strides, nothing else."""
-        offset, shape, strides = self.offset, [self.shape[0]], [self.strides[0]]
-        for cut, stride in zip(cuts, self.strides[1:], strict=True):
-            if isinstance(cut, int):
-                offset += cut * stride
-            else:
-                offset += cut.start * stride
-                shape.append(len(cut))
-                strides.append(cut.step * stride)
-        return replace(self, offset=offset, shape=tuple(shape), strides=tuple(strides))
+        offset, shape, strides = cut_strides(self.offset, self.shape, self.strides, cuts)
+        return replace(self, offset=offset, shape=shape, strides=strides)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the file that reading rows may keep; all sources together, the budget's."""
+        return 0 if self.kept is None else self.kept.most_bytes
 
     def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]``; `out` may have any numeric dtype."""
         if out.size == 0:
             return
-        pieces = _pieces(self.shape[1:], self.strides[1:], self.stored.itemsize)
-        if pieces.dense and out.dtype == self.dtype and out.flags.c_contiguous:
-            # Storage is the batch but for byte order: read in place.
-            self._read(rows, self._offsets(rows), pieces, out.reshape(-1))
+        pieces = self._pieces
+        if self.kept is not None:
+            memory = self.kept.memory()
+            if memory is not None and self._take(memory, rows, pieces, out):
+                return
+        deliver(pieces, self.stored, rows, out, self._read_rows)
+
+    def _take(
+        self, memory: KeptBlocks, rows: NDArray[np.int64], pieces: Pieces, out: NDArray[Any]
+    ) -> bool:
+        """Fill `out` from memory; return whether that was possible, and better than reading."""
+        if not memory.complete:
+            runs = 1 + np.count_nonzero(np.diff(rows) != 1)
+            if len(rows) * pieces.row_bytes > runs * SMALL:
+                return False
+            low, high = pieces.bounds
+            if not memory.fill(self._offsets(rows) + low, high - low):
+                return False
+        start = self.offset - memory.first
+        array = np.ndarray(self.shape, self.stored, memory.bytes, start, self.strides)
+        same = out.dtype == self.dtype and out.flags.c_contiguous
+        if same and pieces.dense and array.flags.c_contiguous:
+            # Rows as opaque items, outside the GIL; mode="clip" writes to `out` without a buffer.
+            item = f"V{pieces.row_bytes}"
+            items = np.ndarray(len(array), item, memory.bytes, start)
+            np.take(items, rows, out=np.ndarray(len(out), item, out), mode="clip")
             if not self.stored.isnative:
                 out.byteswap(inplace=True)
-            return
-        count = max(1, _SCRATCH_BYTES // pieces.row_bytes)
-        scratch = np.empty(min(count, len(rows)) * pieces.row_bytes, np.uint8)
-        for start in range(0, len(rows), count):
-            some = rows[start : start + count]
-            used = scratch[: len(some) * pieces.row_bytes]
-            self._read(some, self._offsets(some), pieces, used)
-            out[start : start + count] = pieces.view(used, len(some), self.stored)
+        else:
+            # What goes through NumPy's own copy stays small, and in the processor's cache.
+            count = max(1, _SCRATCH_BYTES // pieces.row_bytes)
+            for begin in range(0, len(rows), count):
+                some = rows[begin : begin + count]
+                out[begin : begin + count] = array[some]
+        return memory.unchanged()
+
+    @property
+    def _pieces(self) -> Pieces:
+        return pieces_of(self.shape[1:], self.strides[1:], self.stored.itemsize)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Where the array begins and ends in the file; only without `chunks`."""
+        reach = [(length - 1) * step for length, step in zip(self.shape, self.strides, strict=True)]
+        low, high = sum(min(step, 0) for step in reach), sum(max(step, 0) for step in reach)
+        return self.offset + low, self.offset + high + self.stored.itemsize
 
     @property
     def nbytes_of_row(self) -> int:
@@ -248,8 +176,7 @@ class Extents:
 
     def pieces_of_row(self) -> tuple[int, int]:
         """Return how many runs of bytes a single row is read by, and the bytes of each."""
-        pieces = _pieces(self.shape[1:], self.strides[1:], self.stored.itemsize)
-        return len(pieces.offsets), pieces.nbytes
+        return len(self._pieces.offsets), self._pieces.nbytes
 
     def read_runs(
         self, offsets: NDArray[np.int64], nbytes: int, rows: NDArray[np.int64]
@@ -272,7 +199,7 @@ class Extents:
         opened = self.file.descriptor()
         self.file.check(opened, self.described.key, rows)
         out = np.empty(len(offsets) * nbytes, np.uint8)
-        run = _Pieces(True, np.zeros(1, np.int64), nbytes, nbytes, (nbytes,), (1,))
+        run = Pieces(True, np.zeros(1, np.int64), nbytes, nbytes, (nbytes,), (1,))
         self._read(np.full(len(offsets), rows[0]), self.offset + offsets, run, out)
         return out
 
@@ -285,120 +212,42 @@ class Extents:
         offsets += self.offset + within * self.strides[0]  # indexing has made them ours
         return offsets
 
+    def _read_rows(self, rows: NDArray[np.int64], pieces: Pieces, out: NDArray[np.uint8]) -> None:
+        self._read(rows, self._offsets(rows), pieces, out)
+
     def _read(
         self,
         rows: NDArray[np.int64],
         offsets: NDArray[np.int64],
-        pieces: _Pieces,
-        out: NDArray[Any],
+        pieces: Pieces,
+        out: NDArray[np.uint8],
     ) -> None:
         """Fill one-dimensional `out` with the pieces of each row, neighbours in one request."""
         starts = (offsets[:, None] + pieces.offsets).ravel()
-        # A request ends where the next piece does not follow on.
-        breaks = np.flatnonzero(np.diff(starts) != pieces.nbytes) + 1
-        firsts = np.concatenate(([0], breaks))
-        lengths = np.diff(np.append(firsts, len(starts))) * pieces.nbytes
-        memory = out.view(np.uint8).data
-        number = self.file.descriptor()
+        firsts, lengths = join(starts, pieces.nbytes)
+        opened = self.file.descriptor()
         # Written over in place, it would deliver bytes of another array.
-        ends = offsets + (int(pieces.offsets.max()) + pieces.nbytes)
-        self.file.check(number, self.described.key, rows, ends)
-        offsets, places = starts[firsts], firsts * pieces.nbytes
-        finished = np.zeros(len(firsts), np.int64)
-        if len(firsts) >= _WORTH_A_RING:
-            found = read_many(number.number, offsets, out.ctypes.data + places, lengths)
-            if found is not None:
-                # What fell short or failed is read again below, where errors are told.
-                finished = np.maximum(found, 0)
-        left = np.flatnonzero(finished < lengths)
-        requests = zip(
-            *(part[left].tolist() for part in (offsets, places, lengths, finished)), strict=True
-        )
-        for offset, place, length, done in requests:
-            while done < length:
-                try:
-                    got = os.preadv(
-                        number.number, [memory[place + done : place + length]], offset + done
-                    )
-                except OSError as error:
-                    wrong = rows[place // pieces.row_bytes : (place + length) // pieces.row_bytes]
-                    raise self._error(SourceError, f"could not be read: {error}.", wrong) from error
-                if got == 0:
-                    wrong = rows[(place + done) // pieces.row_bytes :][:1]
-                    raise self._error(
-                        TruncatedFileError,
-                        f"the file must hold at least {offset + length} bytes; it ends at "
-                        f"{os.fstat(number.number).st_size}. It was cut short after it was opened.",
-                        wrong,
-                    )
-                done += got
+        ends = offsets + pieces.bounds[1]
+        self.file.check(opened, self.described.key, rows, ends)
+        places = firsts * pieces.nbytes
+        try:
+            read_runs(opened.number, starts[firsts], places, lengths, out)
+        except UnfinishedError as error:
+            first, length = int(places[error.run]), int(lengths[error.run])
+            if error.cause is not None:
+                wrong = rows[first // pieces.row_bytes : (first + length) // pieces.row_bytes]
+                raise self._error(
+                    SourceError, f"could not be read: {error.cause}.", wrong
+                ) from error.cause
+            end = int(starts[firsts[error.run]]) + length
+            raise self._error(
+                TruncatedFileError,
+                f"the file must hold at least {end} bytes; it ends at "
+                f"{os.fstat(opened.number).st_size}. It was cut short after it was opened.",
+                rows[(first + error.done) // pieces.row_bytes :][:1],
+            ) from None
         # Nor what was written over while this was being read.
-        self.file.check(number, self.described.key, rows, ends)
+        self.file.check(opened, self.described.key, rows, ends)
 
     def _error(self, kind: type[SourceError], message: str, rows: NDArray[np.int64]) -> SourceError:
         return kind(message, path=self.file.path, key=self.described.key, rows=rows.tolist())
-
-
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """One row as runs of bytes, and the element as it lies in them once they are read.
-
-    Attributes
-    ----------
-    dense : bool
-        The row is one run and is the element in C order.
-    offsets : ndarray of int64, shape (pieces,)
-        From the row's own offset.
-    nbytes : int
-        Of each piece.
-    row_bytes : int
-        Of all pieces: what one row takes once it is read.
-    shape, strides : tuple of int
-        Of the element within those bytes.
-    origin : int
-        Byte offset of element (0, …) within them.
-    """
-
-    dense: bool
-    offsets: NDArray[np.int64]
-    nbytes: int
-    row_bytes: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    origin: int = 0
-
-    def view(self, scratch: NDArray[np.uint8], rows: int, stored: np.dtype[Any]) -> NDArray[Any]:
-        """Return bytes that were read as elements, shape (rows, *shape)."""
-        strides = (self.row_bytes, *self.strides)
-        return np.ndarray((rows, *self.shape), stored, scratch, self.origin, strides)
-
-
-@lru_cache(maxsize=256)
-def _pieces(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> _Pieces:
-    nbytes = prod(shape) * itemsize
-    if strides == contiguous_strides(shape, itemsize):
-        return _Pieces(True, np.zeros(1, np.int64), nbytes, nbytes, shape, strides)
-    reach = [(length - 1) * step for length, step in zip(shape, strides, strict=True)]
-    low = sum(step for step in reach if step < 0)
-    span = sum(abs(step) for step in reach) + itemsize
-    if span <= _SPARSE * nbytes:
-        # The row with its holes and its own strides (cuts, steps, flips): one request.
-        return _Pieces(False, np.array([low]), span, span, shape, strides, -low)
-    # Far apart: the axes that are dense in storage, innermost first, make a piece; the others,
-    # places. By stride, not by axis: a Fortran row has its dense axis first.
-    inner = sorted(range(len(shape)), key=lambda axis: abs(strides[axis]))
-    piece, dense = itemsize, 0
-    for axis in inner:
-        if shape[axis] != 1 and strides[axis] != piece:
-            break
-        piece *= shape[axis]
-        dense += 1
-    offsets = np.zeros(1, np.int64)
-    inside = [0] * len(shape)
-    step = itemsize
-    for axis in inner:
-        inside[axis] = step
-        step *= shape[axis]
-    for axis in reversed(inner[dense:]):
-        offsets = (offsets[:, None] + np.arange(shape[axis]) * strides[axis]).ravel()
-    return _Pieces(False, offsets, piece, nbytes, shape, tuple(inside))

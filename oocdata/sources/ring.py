@@ -23,11 +23,15 @@ from numpy.typing import NDArray
 
 __all__ = ["read_many"]
 
-_SETUP, _ENTER = 425, 426  # system calls, the same number on every architecture
+_SETUP, _ENTER, _REGISTER = 425, 426, 427  # system calls, the same on every architecture
 _READ, _GET_EVENTS, _SINGLE_MMAP = 22, 1, 1
+_FIXED_FILE, _REGISTER_FILES, _UPDATE_FILES = 1, 2, 6
 _QUEUE_OFFSET, _ENTRIES_OFFSET = 0, 0x10000000
-_ENTRIES = 256
+_ENTRIES = 512
 _LONGEST = 1 << 30
+
+_WORTH_REGISTERING = 128
+"""Reads of one file from which on the kernel need not look its descriptor up for each of them."""
 
 _COMMON = ("head", "tail", "ring_mask", "ring_entries")
 _FIRST = ("sq_entries", "cq_entries", "flags", "cpu", "idle", "features", "wq")
@@ -55,6 +59,7 @@ _SUBMISSION = np.dtype(
         ("rest", "u8", 3),
     ]
 )
+_UPDATE = np.dtype([("offset", "u4"), ("reserved", "u4"), ("files", "u8")])
 _COMPLETION = np.dtype([("user_data", "u8"), ("result", "i4"), ("flags", "u4")])
 
 
@@ -92,7 +97,18 @@ class _Ring:
         word("sq_array", self.entries)[:] = np.arange(self.entries)
         self._submissions = np.frombuffer(entries, _SUBMISSION, self.entries)
         self._submissions["opcode"] = _READ
+        # The place of a read in its queue tells which one has ended.
+        self._submissions["user_data"] = self._places = np.arange(self.entries)
         self._completions = np.frombuffer(queue, _COMPLETION, completions, int(found["cq_cqes"]))
+        self._file = np.array([-1], np.int32)
+        self._update = np.array([(0, 0, self._file.ctypes.data)], _UPDATE)
+        try:
+            self._system(
+                _REGISTER, self.number, _REGISTER_FILES, ctypes.c_void_p(self._file.ctypes.data), 1
+            )
+            self._registers = True
+        except OSError:  # before Linux 5.5
+            self._registers = False
 
     def _system(self, *arguments: Any) -> int:
         result: int = self._call(*arguments)
@@ -101,22 +117,38 @@ class _Ring:
             raise OSError(error, os.strerror(error))
         return result
 
+    def register(self, file: int) -> bool:
+        """Name the file that reads of file -1 are from, or none; return whether that was done."""
+        if not self._registers:
+            return False
+        self._file[0] = file
+        try:
+            self._system(
+                _REGISTER, self.number, _UPDATE_FILES, ctypes.c_void_p(self._update.ctypes.data), 1
+            )
+        except OSError:
+            return False
+        return True
+
     def read(
         self,
-        file: int,
+        file: int | NDArray[np.int64] | None,
         offsets: NDArray[np.int64],
         addresses: NDArray[np.int64],
         lengths: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Read at most `entries` runs; return the bytes read of each, or minus an error number."""
+        """Read at most `entries` runs; return the bytes read of each, or minus an error number.
+
+        A file of None is the one registered.
+        """
         count = len(offsets)
         first = int(self._submitted[0])
-        places = (first + np.arange(count)) % self.entries
-        some = np.zeros(count, _SUBMISSION)
-        some["opcode"], some["file"] = _READ, file
-        some["offset"], some["address"], some["length"] = offsets, addresses, lengths
-        some["user_data"] = np.arange(count)
-        self._submissions[places] = some
+        places = (first + self._places[:count]) % self.entries
+        some = self._submissions
+        some["flags"] = _FIXED_FILE if file is None else 0
+        some["file"][places] = 0 if file is None else file
+        some["offset"][places], some["address"][places] = offsets, addresses
+        some["length"][places] = lengths
         self._submitted[0] = (first + count) & 0xFFFFFFFF
         head = int(self._taken[0])
         left, done = count, 0
@@ -137,9 +169,9 @@ class _Ring:
             except BaseException as error:
                 stopped = error
             done = (int(self._completed[0]) - head) & 0xFFFFFFFF
-        ended = self._completions[(head + np.arange(count)) % len(self._completions)]
+        ended = self._completions[(head + self._places[:count]) % len(self._completions)]
         results = np.empty(count, np.int64)
-        results[ended["user_data"].astype(np.int64)] = ended["result"]
+        results[(ended["user_data"].astype(np.int64) - first) % self.entries] = ended["result"]
         self._taken[0] = (head + count) & 0xFFFFFFFF
         if stopped is not None:
             raise stopped
@@ -151,7 +183,7 @@ _usable = sys.platform == "linux"
 
 
 def read_many(
-    file: int,
+    file: int | NDArray[np.int64],
     offsets: NDArray[np.int64],
     addresses: NDArray[np.int64],
     lengths: NDArray[np.int64],
@@ -160,8 +192,8 @@ def read_many(
 
     Parameters
     ----------
-    file : int
-        A descriptor.
+    file : int or ndarray of int64, shape (n,)
+        A descriptor, or that of each run.
     offsets, addresses, lengths : ndarray of int64, shape (n,)
         Where each run lies in the file, where it goes in memory (which must stay there), its bytes.
 
@@ -194,13 +226,20 @@ def read_many(
         _usable = False
         return None
     parts = []
+    single = file if isinstance(file, int) else None
+    many = len(offsets) >= _WORTH_REGISTERING
+    registered = single is not None and many and ring.register(single)
     try:
         for start in range(0, len(offsets), ring.entries):
             part = slice(start, start + ring.entries)
-            parts.append(ring.read(file, offsets[part], addresses[part], lengths[part]))
+            files = file if isinstance(file, int) else file[part]
+            runs = offsets[part], addresses[part], lengths[part]
+            parts.append(ring.read(None if registered else files, *runs))
     except OSError:
         return None
     finally:
+        if registered:
+            ring.register(-1)  # or a file that is closed would stay open
         _idle.append(ring)
     return np.concatenate(parts)
 

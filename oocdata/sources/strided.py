@@ -1,13 +1,14 @@
-"""Rows whose bytes lie far apart: Fortran order, or a row axis that is fast in storage.
+"""How rows are read best: small ones are kept, those whose bytes lie far apart are put together.
 
-One such row is thousands of requests of a few bytes. Many rows at a time, each request is as long
-as the rows are many, because neighbouring rows lie side by side in each of those places. So such an
-array is read as if it were stored in chunks of rows, which are put together once and kept.
+Rows lie far apart in Fortran order, or along a row axis that is fast in storage. One such row is
+thousands of requests of a few bytes. Many rows at a time, each request is as long as the rows are
+many, because neighbouring rows lie side by side in each of those places. So such an array is read
+as if it were stored in chunks of rows, which are put together once and kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents
+from oocdata.sources.kept import SMALL, Kept
 from oocdata.sources.source import Layout, Source
 
 __all__ = ["StridedReader", "row_source"]
@@ -29,6 +31,9 @@ _CHUNK_BYTES = 8 << 20
 
 _SMALL = 1 << 20
 """Bytes of an array that is read row by row all the same."""
+
+_LOOSE = 2
+"""Small rows are kept where they lie in at most this many times their bytes."""
 
 
 def row_source(extents: Extents, axis: int) -> Source:
@@ -45,7 +50,7 @@ def row_source(extents: Extents, axis: int) -> Source:
     -------
     Extents or Chunks
     """
-    rows = extents.with_row_axis(axis)
+    rows = _with_kept(extents.with_row_axis(axis))
     count = min(rows.shape[0], _CHUNK_BYTES // max(1, rows.nbytes_of_row))
     # A map that is open for writing may change at any time: nothing of it is kept.
     changing = rows.file.modified is None
@@ -54,6 +59,17 @@ def row_source(extents: Extents, axis: int) -> Source:
     if changing or small or count < 2 or pieces == 1 or nbytes >= _SHORT or not _neighbours(rows):
         return rows
     return Chunks.of(StridedReader(rows, count), 0)
+
+
+def _with_kept(rows: Extents) -> Extents:
+    """Return the same rows, kept once they are read if they are small and close together."""
+    pieces, nbytes = rows.pieces_of_row()
+    if pieces > 1 or not 0 < nbytes <= SMALL or rows.chunks or rows.file.modified is None:
+        return rows
+    first, end = rows.bounds
+    if not 0 < end - first <= _LOOSE * rows.shape[0] * nbytes:
+        return rows
+    return replace(rows, kept=Kept(rows.file, first, end - first))
 
 
 def _neighbours(rows: Extents) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
 
@@ -47,6 +50,8 @@ class ShardIndex:
     at_end : bool
     checksum_bytes : int
         4 where a crc32c follows the addresses.
+    little : bool
+        Of the addresses' byte order.
     """
 
     grid: tuple[int, ...]
@@ -54,11 +59,40 @@ class ShardIndex:
     chunk_shape: tuple[int, ...]
     at_end: bool
     checksum_bytes: int
+    little: bool
 
     @property
     def nbytes(self) -> int:
         """Bytes of the index."""
         return 16 * prod(self.grid) + self.checksum_bytes
+
+    def parse(self, stored: bytes) -> NDArray[np.uint64]:
+        """Return offset and length of each chunk, shape ``(*grid, 2)``.
+
+        Raises
+        ------
+        ValueError
+            If it is too short, or not what its checksum was made of.
+        ImportError
+            If there is a checksum, and nothing to check it.
+
+        Examples
+        --------
+        >>> index = ShardIndex((2,), (0,), (4,), True, 0, True)
+        >>> index.parse(bytes([0] * 8 + [16] + [0] * 7 + [255] * 16)).tolist()
+        [[0, 16], [18446744073709551615, 18446744073709551615]]
+        """
+        if len(stored) != self.nbytes:
+            raise ValueError(f"the index of a shard must hold {self.nbytes} bytes")
+        length = self.nbytes - self.checksum_bytes
+        if self.checksum_bytes:
+            from google_crc32c import value  # comes with zarr
+
+            # The codec writes it in this byte order, whatever that of the addresses.
+            if value(stored[:length]) != int.from_bytes(stored[length:], "little"):
+                raise ValueError("the index of a shard must match its checksum")
+        addresses = np.frombuffer(stored, "<u8" if self.little else ">u8", length // 8)
+        return addresses.astype(np.uint64).reshape(*self.grid, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +110,11 @@ class CodecChain:
     chunk_shape : tuple of int or None
         The innermost chunk of a shard, in the array's axes; None without shards.
     shard_index : ShardIndex or None
+    plain_axes : tuple of int or None
+        The array's axis of each stored axis, slowest first, where a chunk is its elements and
+        nothing else; None where it is not, or where the array's own metadata say it (v2).
+    byte_order : str
+        Of plain elements, as NumPy writes it.
     """
 
     text: str
@@ -83,6 +122,8 @@ class CodecChain:
     extra_bytes: int | None
     chunk_shape: tuple[int, ...] | None = None
     shard_index: ShardIndex | None = None
+    plain_axes: tuple[int, ...] | None = None
+    byte_order: Literal["<", ">", "|"] = "|"
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -162,7 +203,13 @@ def describe_v3(codecs: Any, chunk_shape: tuple[int, ...]) -> CodecChain:
                 chain, zarr_only=strange or chain.zarr_only, text=", ".join(texts) or "none"
             )
     compressed = any(name not in ("bytes", "transpose", "crc32c") for name, _ in steps)
-    return CodecChain(_text(steps), strange, None if compressed else plain)
+    chain = CodecChain(_text(steps), strange, None if compressed else plain)
+    if compressed or plain or not steps or steps[-1][0] != "bytes":
+        return chain
+    endian = steps[-1][1].get("endian")
+    if endian not in ("little", "big"):
+        return replace(chain, plain_axes=axes)
+    return replace(chain, plain_axes=axes, byte_order="<" if endian == "little" else ">")
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ...]) -> CodecChain:
@@ -189,9 +236,13 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
             chunk_shape=chunk,
             at_end=options.get("index_location", "end") == "end",
             checksum_bytes=4 if len(index_names) == 2 else 0,
+            little=index_steps[0][1].get("endian") != "big",
         )
     strange = inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3)
-    return CodecChain(inner.text, strange, None, tuple(in_array), index)
+    chain = CodecChain(inner.text, strange, None, tuple(in_array), index)
+    if index is None or axes != tuple(range(len(axes))):
+        return chain
+    return replace(chain, plain_axes=inner.plain_axes, byte_order=inner.byte_order)
 
 
 def _strange(steps: list[tuple[str, dict[str, Any]]], known: dict[str, set[str]]) -> str:

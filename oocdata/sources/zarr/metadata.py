@@ -9,7 +9,7 @@ microseconds, where importing zarr-python or TensorStore takes a quarter of a se
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 from oocdata.sources.source import check_dtype
 from oocdata.sources.zarr.codecs import CodecChain, ShardIndex, describe_v2, describe_v3, named
+from oocdata.sources.zarr.plain import PlainChunk
 
 __all__ = ["ArrayMetadata", "load_json", "parse_array", "unreadable"]
 
@@ -60,6 +61,8 @@ class ArrayMetadata:
         None without shards, or where the index can't be found without decoding.
     zarr_only : str
         Why TensorStore can't read this array; empty where it can.
+    plain : PlainChunk or None
+        Where the elements lie in a chunk that is nothing but elements.
     """
 
     version: int
@@ -75,6 +78,7 @@ class ArrayMetadata:
     sharded: bool
     shard_index: ShardIndex | None
     zarr_only: str
+    plain: PlainChunk | None
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -165,6 +169,9 @@ def _version_2(node: dict[str, Any], path: str, key: str | None) -> ArrayMetadat
             f"and {node['order']!r}"
         )
     chain = describe_v2(node["compressor"], node["filters"])
+    if chain.extra_bytes == 0:
+        axes = tuple(range(len(shape)))
+        chain = replace(chain, plain_axes=axes if node["order"] == "C" else axes[::-1])
     return _metadata(2, node, shape, stored, chunks, ("", separator), chain)
 
 
@@ -207,6 +214,10 @@ def _version_3(node: dict[str, Any], path: str, key: str | None) -> ArrayMetadat
     if node.get("storage_transformers"):
         raise ValueError("storage_transformers must be empty")
     chain = describe_v3(node["codecs"], chunks)
+    if chain.byte_order != "|":
+        stored = stored.newbyteorder(chain.byte_order)
+    elif stored.itemsize > 1:  # a default would be a guess
+        chain = replace(chain, plain_axes=None)
     names = ("c" if default else "", separator)
     return _metadata(3, node, shape, stored, chunks, names, chain)
 
@@ -237,6 +248,9 @@ def _metadata(
         sharded=chain.chunk_shape is not None,
         shard_index=chain.shard_index,
         zarr_only=chain.zarr_only,
+        plain=None
+        if chain.plain_axes is None
+        else PlainChunk.of(stored, chain.chunk_shape or objects, chain.plain_axes),
     )
 
 

@@ -16,7 +16,8 @@ from oocdata.errors import (
     ArgumentError,
 )
 from oocdata.sources.chunks import Chunks
-from oocdata.sources.source import check_axis
+from oocdata.sources.source import Source, check_axis
+from oocdata.sources.zarr.chunk_files import plain_rows
 from oocdata.sources.zarr.hierarchy import find_array, list_arrays
 from oocdata.sources.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.sources.zarr.readers import TensorStoreReader, ZarrReader
@@ -34,7 +35,7 @@ Missing = Literal["error", "fill"]
 
 def open_zarr(
     path: str, key: str | None = None, *, axis: int = 0, missing: Missing = "error"
-) -> Chunks:
+) -> Source:
     """Open a Zarr v2 or v3 array, or one of a group.
 
     Parameters
@@ -51,7 +52,7 @@ def open_zarr(
 
     Returns
     -------
-    Chunks
+    Chunks, or ChunkFiles where nothing is compressed and rows are large
 
     Raises
     ------
@@ -80,7 +81,7 @@ def open_zarr(
     return _open(store, name, found, axis, missing)
 
 
-def from_array(array: zarr.Array[Any], *, axis: int = 0, missing: Missing = "error") -> Chunks:
+def from_array(array: zarr.Array[Any], *, axis: int = 0, missing: Missing = "error") -> Source:
     """Read an open ``zarr.Array``, whatever its store.
 
     A plain ``LocalStore`` is only where the array lies: it is opened again by its path. Any other
@@ -139,7 +140,7 @@ def list_zarr(path: str) -> list[str]:
     return list_arrays(store_of(path), path)
 
 
-def _open(store: Store, key: str, metadata: ArrayMetadata, axis: int, missing: Missing) -> Chunks:
+def _open(store: Store, key: str, metadata: ArrayMetadata, axis: int, missing: Missing) -> Source:
     row_axis = check_axis(axis, len(metadata.shape), store.path, key or None)
     found = survey(store, key, metadata, row_axis, fill=missing == "fill")
     stored = StoredArray(
@@ -156,7 +157,11 @@ def _open(store: Store, key: str, metadata: ArrayMetadata, axis: int, missing: M
     )
     reason = _why_zarr(store, metadata)
     reader = ZarrReader(stored, reason) if reason else TensorStoreReader(stored)
-    return Chunks.of(reader, row_axis)
+    whole = Chunks.of(reader, row_axis)
+    if reason:
+        return whole
+    complete = missing == "error" or (found is not None and not found.missing)
+    return plain_rows(whole, stored, complete=complete)
 
 
 def _version(found: Any) -> Hashable:

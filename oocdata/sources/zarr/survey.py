@@ -37,10 +37,13 @@ class Survey:
     stored_bytes : int
     version : int
         Changes when any object is written again.
+    missing : int
+        Objects or chunks that are not there.
     """
 
     stored_bytes: int
     version: int
+    missing: int
 
 
 def survey(
@@ -97,7 +100,7 @@ def survey(
             metadata,
             _union(rows for _, rows in missing),
         )
-    return Survey(total, version)
+    return Survey(total, version, len(missing))
 
 
 def absent_rows(
