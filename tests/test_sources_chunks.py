@@ -96,8 +96,12 @@ class TestOneChunk(TestSingleRows):
 class InPlaceReader(CountingReader):
     """Decodes straight into the places it is given, as HDF5 and Zarr readers do."""
 
+    own_threads: bool = False
+    calls: list[int] = field(default_factory=list)
+
     def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[np.ndarray]) -> None:
         assert len(boxes) == len(outs)
+        self.calls.append(len(boxes))
         for box, out in zip(boxes, outs, strict=True):
             out[...] = self.read_box(box)
 
@@ -108,6 +112,22 @@ class TestChunksInPlace(SourceConformance):
         reader = InPlaceReader(array, chunks)
         assert isinstance(reader, ChunkReader)
         return Chunks.of(reader, axis)
+
+
+@pytest.mark.parametrize("own_threads", [False, True])
+def test_chunks_are_dealt_out_in_portions_or_all_at_once(own_threads: bool):
+    array = sample_array((400, 8192))  # 32 KiB a row
+    reader = InPlaceReader(array, (4, 8192), own_threads=own_threads)
+    view = View.of(Chunks.of(reader, 0))
+    rows = np.random.default_rng(0).permutation(400)[:100]
+    assert_array_equal(view.take(rows), array[rows])
+    chunks = len(set(rows // 4))
+    assert sum(reader.calls) == chunks
+    if own_threads:
+        assert reader.calls == [chunks]
+    else:
+        assert max(reader.calls) * array[:4].nbytes <= 1 << 20
+        assert len(reader.calls) >= 8
 
 
 def test_each_chunk_is_decoded_once_a_batch():
@@ -256,6 +276,28 @@ def test_any_rows_of_any_chunks(data: st.DataObject):
         assert_array_equal(view[key].take(rows), oracle[key][rows])
     if max(chunks) > 1:
         assert max(Counter(reader.boxes).values(), default=1) == 1
+
+
+@pytest.mark.parametrize("chunks", [(4, 6), (4, 2)])
+def test_rows_that_are_told_of_are_decoded_less_often(chunks: tuple[int, int]):
+    """In a full shuffle, where a call may need more chunks than a lease may hold."""
+    array, _, _ = counted((400, 6), chunks)
+    calls = np.random.default_rng(0).permutation(400).reshape(40, 10)
+    decoded = []
+    for ahead in (0, 8):
+        _, reader, view = counted((400, 6), chunks)
+        nbytes = array[: chunks[0], : chunks[1]].nbytes
+        set_chunk_budget(32 * (6 // chunks[1]) * (nbytes + 256))
+        try:
+            for number, rows in enumerate(calls):
+                first = 0 if number == 0 else number + ahead - 1
+                for coming in calls[first : number + ahead]:
+                    view.source.expect(coming)
+                assert_array_equal(view.take(rows), array[rows])
+        finally:
+            set_chunk_budget(DEFAULT_BUDGET)
+        decoded.append(len(reader.boxes))
+    assert decoded[1] < 0.8 * decoded[0]
 
 
 def test_an_interrupt_anywhere_leaves_no_chunk_that_never_comes(monkeypatch: pytest.MonkeyPatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from oocdata.sources.hdf5.decode import ChunkDecoder
 
 pytest.importorskip("imagecodecs")
 DEFLATE, SHUFFLE, FLETCHER32, LZF, BLOSC, LZ4, ZSTD = 1, 2, 3, 32000, 32001, 32004, 32015
+BITSHUFFLE, BITSHUFFLE_LZ4, BITSHUFFLE_ZSTD = 32008, 2, 3
 
 PIPELINES: dict[str, list[tuple[int, tuple[int, ...]]]] = {
     "gzip": [(DEFLATE, (4,))],
@@ -46,7 +48,18 @@ PIPELINES: dict[str, list[tuple[int, tuple[int, ...]]]] = {
     "fletcher32, lz4": [(FLETCHER32, ()), (LZ4, (0,))],
     "zstd": [(ZSTD, (3,))],
     "shuffle, zstd": [(SHUFFLE, ()), (ZSTD, (3,))],
+    "bitshuffle alone": [(BITSHUFFLE, (0, 0))],
+    "bitshuffle lz4": [(BITSHUFFLE, (0, BITSHUFFLE_LZ4))],
+    "bitshuffle zstd": [(BITSHUFFLE, (0, BITSHUFFLE_ZSTD, 3))],
+    "bitshuffle lz4, small blocks": [(BITSHUFFLE, (16, BITSHUFFLE_LZ4))],
+    "bitshuffle, small blocks, gzip": [(BITSHUFFLE, (24, 0)), (DEFLATE, (1,))],
+    "bitshuffle lz4, fletcher32": [(BITSHUFFLE, (0, BITSHUFFLE_LZ4)), (FLETCHER32, ())],
+    "fletcher32, bitshuffle zstd": [(FLETCHER32, ()), (BITSHUFFLE, (0, BITSHUFFLE_ZSTD, 3))],
+    "gzip, bitshuffle lz4": [(DEFLATE, (1,)), (BITSHUFFLE, (0, BITSHUFFLE_LZ4))],
+    "gzip, bitshuffle": [(DEFLATE, (1,)), (BITSHUFFLE, (0, 0))],
 }
+UNTOLD = {"shuffle alone", "bitshuffle alone"}
+"""Where any bytes are as good as others."""
 
 
 def write(
@@ -173,7 +186,7 @@ def test_a_damaged_chunk_is_named_or_reads_as_something(pipeline: str, tmp_path:
         raw.write(np.random.default_rng(1).integers(0, 256, size, np.uint8).tobytes())
     view = ooc.open(path)
     assert_array_equal(view.take([0, 31]), array[[0, 31]])
-    if pipeline == "shuffle alone":  # nothing there can tell
+    if pipeline in UNTOLD:
         view.take([9])
         return
     with pytest.raises(DamagedChunkError, match=r"a\.h5', dataset '/u', rows 8, 9") as caught:
@@ -227,10 +240,12 @@ array += rng.integers(0, 3, array.shape)
 with tempfile.TemporaryDirectory() as folder:
     write(Path(folder) / "a.h5", array, array.shape, {pipeline!r})
     with h5py.File(folder + "/a.h5") as file:
-        whole = file["u"].id.read_direct_chunk((0, 0))[1]
+        skipped, whole = file["u"].id.read_direct_chunk((0, 0))
+        made = file["u"].id.get_create_plist()
+        options = tuple(made.get_filter(place)[2] for place in range(made.get_nfilters()))
 decoder = ChunkDecoder(tuple(number for number, _ in pipeline), array.dtype, array.shape)
 out = np.empty_like(array)
-decoder.decode(whole, 0, out)
+decoder.decode(whole, skipped, out, options)
 assert (out == array).all()
 refused = 0
 for turn in range(3000):
@@ -248,14 +263,14 @@ for turn in range(3000):
     else:
         data = data[: rng.integers(len(data))] + bytes(rng.integers(0, 256, 40, np.uint8))
     try:
-        decoder.decode(bytes(data), 0, out)
+        decoder.decode(bytes(data), skipped, out, options)
     except (ValueError, RuntimeError):
         refused += 1
 assert refused > 1000, refused
 """
 
 
-@pytest.mark.parametrize("pipeline", sorted(set(PIPELINES) - {"shuffle alone"}))
+@pytest.mark.parametrize("pipeline", sorted(set(PIPELINES) - UNTOLD))
 def test_no_bytes_end_the_process(pipeline: str) -> None:
     pytest.importorskip("hdf5plugin")
     code = FUZZ.format(tests=str(Path(__file__).parent), pipeline=pipeline)
@@ -271,6 +286,61 @@ def test_hardly_any_bytes(number: int, data: bytes) -> None:
         decoder.decode(data, 0, np.empty(50, "u1"))
 
 
+@pytest.mark.parametrize("dtype", ["<u2", ">f4", "<c16"])
+@pytest.mark.parametrize("rows", [1, 2, 7, 300])
+@pytest.mark.parametrize("name", ["lz4", "zstd", "none"])
+def test_bitshuffle_with_elements_left_over(
+    dtype: str, rows: int, name: str, tmp_path: Path
+) -> None:
+    """One group of eight, none, or blocks and a last one that is shorter."""
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    array = sample((2 * rows, 13), dtype)
+    for elements in (0, 8, 64):
+        with h5py.File(tmp_path / f"{elements}.h5", "w") as file:
+            filters = dict(hdf5plugin.Bitshuffle(nelems=elements, cname=name))
+            file.create_dataset("u", data=array, chunks=(rows, 13), **filters)
+        view = ooc.open(tmp_path / f"{elements}.h5")
+        assert isinstance(view.source.reader, ChunkedReader)
+        assert_array_equal(np.asarray(view), array)
+
+
+def test_shuffled_chunks_longer_than_a_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from oocdata.sources.hdf5 import shuffled
+
+    monkeypatch.setattr(shuffled, "_TILE_BYTES", 1000)
+    array = sample((20, 301), "<f4")
+    for pipeline in ("shuffle, gzip, fletcher32", "fletcher32, shuffle, gzip", "shuffle alone"):
+        write(tmp_path / "a.h5", array, (7, 301), pipeline)
+        assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
+
+
+def test_filters_that_only_hdf5_has(tmp_path: Path) -> None:
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    array = sample((20, 30), "<i4") % 1000
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("blosc2", data=array, chunks=(4, 30), **dict(hdf5plugin.Blosc2()))
+        file.create_dataset("scaled", data=array, chunks=(4, 30), scaleoffset=0)
+    for name in ("blosc2", "scaled"):
+        view = ooc.open(tmp_path / "a.h5", name)
+        assert not isinstance(view.source.reader, ChunkedReader)
+        assert_array_equal(np.asarray(view), array)
+
+
+def test_a_read_that_stops_short_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux reads 2 GiB in one call at most."""
+    array = sample((32, 50), "<f4")
+    write(tmp_path / "a.h5", array, (8, 50), "gzip")
+    real = os.preadv
+
+    def short(number: int, parts: list[memoryview], offset: int) -> int:
+        return real(number, [parts[0][:100]], offset)
+
+    monkeypatch.setattr(os, "preadv", short)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
+
+
 def test_an_interrupt_waits_for_the_threads_that_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,12 +354,14 @@ def test_an_interrupt_waits_for_the_threads_that_write(
         nonlocal running
         with lock:
             running += 1
-        if next(interrupts, False):
-            _thread.interrupt_main()
-        sum(range(1_000_000))
-        real(*arguments)
-        with lock:
-            running -= 1
+        try:
+            if next(interrupts, False):
+                _thread.interrupt_main()
+            sum(range(1_000_000))
+            real(*arguments)
+        finally:
+            with lock:
+                running -= 1
 
     with monkeypatch.context() as patched:
         patched.setattr(ChunkDecoder, "decode", slow)

@@ -14,77 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.index import Cut, compose_ranges, cut_shape
 from oocdata.sources.chunk_layout import Box, ChunkLayout, Column, without
-from oocdata.sources.slots import Slots, slots_of
+from oocdata.sources.leases import Slots
+from oocdata.sources.readers import BoxReader, ChunkReader
+from oocdata.sources.slots import slots_of
 from oocdata.sources.source import Layout, Source
 
 __all__ = ["BoxReader", "ChunkReader", "Chunks"]
-
-
-class BoxReader(Protocol):
-    """An array as it lies in storage, read by boxes. A frozen, hashable, picklable description.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        As stored, before the row axis is moved to the front.
-    dtype : numpy.dtype
-        Native byte order.
-    chunk_shape : tuple of int
-        The storage chunk; ones where any box costs only what it holds.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As stored."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
-        ...
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """The storage chunk."""
-        ...
-
-    def read_box(self, box: Box) -> NDArray[Any]:
-        """Return the elements of a box (one slice with start < stop, step 1, for each stored axis).
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            With file, dataset and the rows of the box.
-        """
-        ...
-
-    def layout(self) -> Layout:
-        """Return where and how the array is stored."""
-        ...
-
-
-@runtime_checkable
-class ChunkReader(BoxReader, Protocol):
-    """A reader that decodes several chunks at a time straight into their places."""
-
-    def read_boxes(self, boxes: Sequence[Box], outs: Sequence[NDArray[Any]]) -> None:
-        """Fill ``outs[i]`` with ``boxes[i]``, each the part of one chunk that lies in the array.
-
-        Nothing writes to `outs` any more when it returns or raises, even if it is interrupted.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            With file, dataset and the rows of the box that can't be read.
-        """
-        ...
 
 
 _KEY_BITS = 40
@@ -102,11 +44,12 @@ class _Known:
     the description, which another process must not take it from.
     """
 
-    __slots__ = ("first_key", "layouts")
+    __slots__ = ("decoder", "first_key", "layouts")
 
     def __init__(self) -> None:
         self.first_key = next(_numbers) << _KEY_BITS
         self.layouts: dict[tuple[Cut, ...], ChunkLayout] = {}
+        self.decoder: ChunkReader | None = None
 
     def __reduce__(self) -> tuple[type[_Known], tuple[()]]:
         return (_Known, ())
@@ -116,6 +59,8 @@ class _Known:
         found = self.layouts.get(chunks.cuts)
         if found is None:
             reader = chunks.reader
+            # Asked once: to look through a class for what a protocol has takes long.
+            self.decoder = reader if isinstance(reader, ChunkReader) else None
             found = self.layouts[chunks.cuts] = ChunkLayout.of(
                 reader.shape,
                 reader.chunk_shape,
@@ -207,24 +152,36 @@ class Chunks:
         else:
             self._read_chunks(rows, out)
 
+    def expect(self, rows: NDArray[np.int64]) -> None:
+        """Say which rows a later call of `read_into` will ask for; in the order of those calls.
+
+        Chunks that they lie in are kept rather than others. Nothing is read.
+
+        Parameters
+        ----------
+        rows : ndarray of int64, shape (n,)
+        """
+        if max(self.reader.chunk_shape) > 1 and len(rows):
+            layout = self.known.layout(self)
+            slots = slots_of(layout.nbytes)
+            numbers = np.unique(rows // layout.rows)
+            for some, few in _parts(len(numbers), layout.columns, slots.largest_lease):
+                slots.expect(_keys(numbers[some], few))
+
     def _read_chunks(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         layout = self.known.layout(self)
         slots = slots_of(layout.nbytes)
         numbers, which = np.unique(rows // layout.rows, return_inverse=True)
         within = rows % layout.rows
         columns = layout.columns
-        # As many chunks at a time as may be pinned; almost always all of them.
-        most = max(1, slots.largest_lease // len(columns))
-        if len(numbers) <= most and len(columns) <= slots.largest_lease:
+        parts = list(_parts(len(numbers), columns, slots.largest_lease))
+        if len(parts) == 1:  # almost always
             self._gather(layout, slots, columns, numbers, which, within, out, slice(None))
             return
-        for start in range(0, len(numbers), most):
-            places = np.flatnonzero((which >= start) & (which < start + most))
-            some = numbers[start : start + most]
-            here, inside = which[places] - start, within[places]
-            for first in range(0, len(columns), slots.largest_lease):
-                few = columns[first : first + slots.largest_lease]
-                self._gather(layout, slots, few, some, here, inside, out, places)
+        for some, few in parts:
+            places = np.flatnonzero((which >= some.start) & (which < some.stop))
+            here, inside = which[places] - some.start, within[places]
+            self._gather(layout, slots, few, numbers[some], here, inside, out, places)
 
     def _gather(
         self,
@@ -238,18 +195,22 @@ class Chunks:
         places: slice | NDArray[np.int64],
     ) -> None:
         """Fill ``out[places]`` from chunks ``numbers[which]``, rows `within` them, by columns."""
-        keys = [key for column in columns for key in (numbers + column.first_key).tolist()]
-        lease = slots.acquire(keys)
+        keys = _keys(numbers, columns)
+        decoder = self.known.decoder
+        lease = slots.acquire(keys, len(keys) if decoder and decoder.own_threads else None)
         try:
             kept = slots.rows((layout.rows, *layout.element), self.dtype)
-            if lease.mine:
-                chunks = [divmod(place, len(numbers)) for place in lease.mine]
-                self._decode(
-                    [layout.box(int(numbers[row]), columns[column]) for column, row in chunks],
-                    [kept[slot] for slot in lease.slots[lease.mine]],
-                )
-                slots.decoded(lease)
-            slots.wait(lease)
+            if lease.wanted:
+                stored = np.moveaxis(kept, 1, 1 + self.axis)  # the axes as they are in storage
+
+                def work(places: list[int]) -> None:
+                    chunks = [divmod(place, len(numbers)) for place in places]
+                    self._decode(
+                        [layout.box(int(numbers[row]), columns[column]) for column, row in chunks],
+                        [stored[slot] for slot in lease.slots[places]],
+                    )
+
+                slots.decode(lease, work)
             flat = kept.reshape(-1, *layout.element)
             some = max(1, _SCRATCH_BYTES // (layout.nbytes // layout.rows))
             for column, held in zip(columns, lease.slots.reshape(len(columns), -1), strict=True):
@@ -266,20 +227,17 @@ class Chunks:
                     part = slice(start, start + some)
                     where = part if isinstance(places, slice) else places[part]
                     out[(where, *column.target)] = flat[(taken[part], *column.within)]
-        except BaseException as error:
-            slots.decoded(lease, error)  # an interrupt may come anywhere; others wait for these
-            raise
         finally:
             slots.release(lease)
 
     def _decode(self, boxes: Sequence[Box], slots: Sequence[NDArray[Any]]) -> None:
-        """Decode chunks into their slots, in which the row axis comes first."""
-        outs = []
-        for box, slot in zip(boxes, slots, strict=True):
-            inside = tuple(slice(0, part.stop - part.start) for part in box)
-            outs.append(np.moveaxis(slot, 0, self.axis)[inside])
-        if isinstance(self.reader, ChunkReader):
-            self.reader.read_boxes(boxes, outs)
+        """Decode chunks into their slots, whose axes are those of storage."""
+        outs = [
+            slot[tuple(slice(0, part.stop - part.start) for part in box)]
+            for box, slot in zip(boxes, slots, strict=True)
+        ]
+        if self.known.decoder is not None:
+            self.known.decoder.read_boxes(boxes, outs)
         else:
             for box, out in zip(boxes, outs, strict=True):
                 out[...] = self.reader.read_box(box)
@@ -293,6 +251,20 @@ class Chunks:
             read = np.moveaxis(self.reader.read_box(tuple(box)), self.axis, 0)
             read = read[(slice(None), *map(_within_bounds, self.cuts))]
             out[places] = read[run - run[0]]
+
+
+def _parts(
+    count: int, columns: Sequence[Column], most: int
+) -> Iterator[tuple[slice, Sequence[Column]]]:
+    """Yield as many chunks at a time as may be pinned: some along the rows, of a few columns."""
+    step = max(1, most // len(columns))
+    for start in range(0, count, step):
+        for first in range(0, len(columns), most):
+            yield slice(start, start + step), columns[first : first + most]
+
+
+def _keys(numbers: NDArray[np.int64], columns: Sequence[Column]) -> NDArray[np.int64]:
+    return np.concatenate([numbers + column.first_key for column in columns])
 
 
 def _runs(

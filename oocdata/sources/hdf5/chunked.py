@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
+from oocdata.sources.codecs import room_for
 from oocdata.sources.extents import FileStamp
 from oocdata.sources.handles import Descriptor, handle
 from oocdata.sources.hdf5.decode import ChunkDecoder
 from oocdata.sources.hdf5.file import open_file, readable
-from oocdata.sources.slots import wait_until_ended
 from oocdata.sources.source import Layout
 
 __all__ = ["ChunkTable", "ChunkedReader", "UnfilteredChunks"]
-
-_WORTH_A_POOL = 4
-"""Chunks from which on handing them to threads costs less than it gains."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +34,15 @@ class ChunkTable:
         Bit i is set where filter i was not applied.
     fill : generic
         What a chunk that was never written reads as.
+    options : tuple of tuple of int
+        What the file gives each filter.
     """
 
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
     skipped: NDArray[np.uint32]
     fill: Any
+    options: tuple[tuple[int, ...], ...]
 
     @classmethod
     def read(cls, file: FileStamp, key: str, chunk_shape: tuple[int, ...]) -> ChunkTable:
@@ -54,11 +53,14 @@ class ChunkTable:
                 -(-length // step)
                 for length, step in zip(dataset.shape, dataset.chunks, strict=True)
             )
+            made = dataset.id.get_create_plist()
+            filters = [made.get_filter(place) for place in range(made.get_nfilters())]
             table = cls(
                 np.full(grid, -1, np.int64),
                 np.zeros(grid, np.int64),
                 np.zeros(grid, np.uint32),
                 dataset.fillvalue,
+                tuple(tuple(values) for _, _, values, _ in filters),
             )
 
             def note(info: Any) -> None:
@@ -150,6 +152,8 @@ class ChunkedReader:
     decoder: ChunkDecoder
     described: Layout = field(compare=False)
 
+    own_threads = False
+
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
         return self.described
@@ -161,7 +165,7 @@ class ChunkedReader:
         return out
 
     def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
-        """Decode chunks into their places, in several threads where that pays."""
+        """Decode chunks into their places, one after the other."""
         opened = self.file.descriptor()
         try:
             self.file.check(opened, self.key)
@@ -170,37 +174,25 @@ class ChunkedReader:
             error.rows = tuple(sorted({row for part in parts for row in part}))
             raise
         table = handle((ChunkTable, self.file, self.key), self._table)
-
-        def work(number: int) -> None:
-            self._read(table, opened, boxes[number], outs[number])
-
-        if len(boxes) < _WORTH_A_POOL:
-            for number in range(len(boxes)):
-                work(number)
-            return
-        pool = handle("decoding threads", _pool)
-        # Made here, not by the pool: an interrupt within `submit` would lose the one it makes.
-        tasks: list[Future[None]] = [Future() for _ in boxes]
-
-        def run(number: int) -> None:
-            task = tasks[number]
-            if task.set_running_or_notify_cancel():
-                try:
-                    work(number)
-                    task.set_result(None)
-                except BaseException as error:
-                    task.set_exception(error)
-
-        try:
-            for number in range(len(boxes)):
-                pool.submit(run, number)
-            errors = [error for error in [task.exception() for task in tasks] if error is not None]
-        finally:  # an interrupt, or no more threads
-            for task in tasks:
-                task.cancel()  # those that have not begun
-            wait_until_ended(tasks)
-        if errors:
-            raise errors[0]
+        steps = self.decoder.chunk_shape
+        places = [
+            tuple(part.start // step for part, step in zip(box, steps, strict=True))
+            for box in boxes
+        ]
+        runs = [(int(table.offsets[place]), int(table.sizes[place])) for place in places]
+        if len(runs) > 1 and hasattr(os, "posix_fadvise"):
+            for offset, nbytes in runs:  # the system fetches the next while one is decoded
+                if nbytes:
+                    os.posix_fadvise(opened.number, offset, nbytes, os.POSIX_FADV_WILLNEED)
+        memory = room_for(max(nbytes for _, nbytes in runs))
+        for box, out, place, (offset, nbytes) in zip(boxes, outs, places, runs, strict=True):
+            if offset >= 0:
+                self._read(opened, box, offset, memory[:nbytes])
+                self._decode(table, place, memory[:nbytes], box, out)
+            elif self.fill:
+                out[...] = table.fill
+            else:
+                raise self._error(MissingChunkError, "every chunk must have been written", box)
 
     def _table(self) -> ChunkTable:
         table = ChunkTable.read(self.file, self.key, self.chunk_shape)
@@ -214,29 +206,34 @@ class ChunkedReader:
         return table
 
     def _read(
-        self, table: ChunkTable, opened: Descriptor, box: tuple[slice, ...], out: NDArray[Any]
+        self, opened: Descriptor, box: tuple[slice, ...], offset: int, memory: memoryview
     ) -> None:
-        steps = self.decoder.chunk_shape
-        place = tuple(part.start // step for part, step in zip(box, steps, strict=True))
-        offset, nbytes = int(table.offsets[place]), int(table.sizes[place])
-        if offset < 0:
-            if not self.fill:
-                raise self._error(MissingChunkError, "every chunk must have been written", box)
-            out[...] = table.fill
-            return
+        """Fill memory with a stored chunk; one call reads 2 GiB at most."""
+        done = 0
+        while done < len(memory):
+            try:
+                got = os.preadv(opened.number, [memory[done:]], offset + done)
+            except OSError as error:
+                raise self._error(SourceError, f"a chunk must be readable; {error}", box) from error
+            if got == 0:
+                raise self._error(
+                    TruncatedFileError,
+                    f"the file must hold at least {offset + len(memory)} bytes; it ends at "
+                    f"{os.fstat(opened.number).st_size}. It was cut short after it was opened",
+                    box,
+                )
+            done += got
+
+    def _decode(
+        self,
+        table: ChunkTable,
+        place: tuple[int, ...],
+        stored: memoryview,
+        box: tuple[slice, ...],
+        out: NDArray[Any],
+    ) -> None:
         try:
-            data = os.pread(opened.number, nbytes, offset)
-        except OSError as error:
-            raise self._error(SourceError, f"a chunk must be readable; {error}", box) from error
-        if len(data) < nbytes:
-            raise self._error(
-                TruncatedFileError,
-                f"the file must hold at least {offset + nbytes} bytes; it ends at "
-                f"{os.fstat(opened.number).st_size}. It was cut short after it was opened",
-                box,
-            )
-        try:
-            self.decoder.decode(data, int(table.skipped[place]), out)
+            self.decoder.decode(stored, int(table.skipped[place]), out, table.options)
         except (ValueError, RuntimeError) as error:
             raise self._error(
                 DamagedChunkError,
@@ -247,7 +244,3 @@ class ChunkedReader:
     def _error(self, kind: type[SourceError], message: str, box: tuple[slice, ...]) -> SourceError:
         rows = range(box[self.axis].start, box[self.axis].stop)
         return kind(f"{message}.", path=self.file.path, key=self.key, rows=rows)
-
-
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1, "oocdata-decode")

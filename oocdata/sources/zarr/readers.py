@@ -21,8 +21,9 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.sources.handles import handle
-from oocdata.sources.slots import wait_until_ended
+from oocdata.sources.portions import wait_until_ended
 from oocdata.sources.source import Layout
+from oocdata.sources.zarr.folder_chunks import FolderChunks
 from oocdata.sources.zarr.held import Held, calm
 from oocdata.sources.zarr.stored import Described, StoredArray, rows_that_fail
 from oocdata.sources.zarr.survey import absent_rows, missing_error
@@ -44,6 +45,11 @@ class TensorStoreReader(Described):
 
     stored: StoredArray
 
+    @property
+    def own_threads(self) -> bool:
+        """Whether it decodes in threads of its own."""
+        return self._here() is None
+
     def read_box(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the elements of a box.
 
@@ -60,7 +66,7 @@ class TensorStoreReader(Described):
             raise self._failure(array, box, error) from error
 
     def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
-        """Decode chunks straight into their places, all of them under way at a time.
+        """Decode chunks straight into their places.
 
         Raises
         ------
@@ -68,6 +74,17 @@ class TensorStoreReader(Described):
             With the rows that can't be read.
         """
         self.stored.check_unchanged()
+        here = self._here()
+        left = range(len(boxes)) if here is None else here.read(boxes, outs)
+        if left:
+            self._read_all([boxes[number] for number in left], [outs[number] for number in left])
+
+    def _here(self) -> FolderChunks | None:
+        """Return the chunks that can be read without TensorStore."""
+        return handle((FolderChunks, self), lambda: FolderChunks.of(self.stored))
+
+    def _read_all(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
+        """Read chunks by TensorStore, all of them under way at a time."""
         library = tensorstore()
         array = handle(self, self._open)
         started: list[Any] = []
@@ -83,7 +100,9 @@ class TensorStoreReader(Described):
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
-        return self.stored.layout("chunks by TensorStore, decoded outside Python's lock")
+        return self.stored.layout(
+            "whole chunks, decoded outside Python's lock: plain files here, others by TensorStore"
+        )
 
     def _read(self, array: Any, box: tuple[slice, ...]) -> NDArray[Any]:
         read: NDArray[Any] = array[box].read().result()

@@ -1,0 +1,127 @@
+"""Codecs that undo compression outside the library that wrote it: they release the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import MissingDependencyError
+from oocdata.sources import buffers
+
+__all__ = ["codecs", "decompress", "room_for", "write_chunk"]
+
+_BLOSC_HEADER_BYTES = 16
+
+
+def codecs() -> Any:
+    """Return imagecodecs, whose decoders write where they are told.
+
+    Raises
+    ------
+    oocdata.errors.MissingDependencyError
+        If it can't be imported.
+    """
+    try:
+        import imagecodecs
+    except ImportError as error:
+        raise MissingDependencyError(
+            "chunks are decoded by imagecodecs, which can't be imported here. Install it: "
+            "pip install imagecodecs."
+        ) from error
+    return imagecodecs
+
+
+def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
+    """Return the bytes that a codec made of `data`.
+
+    Parameters
+    ----------
+    codec : str
+        As imagecodecs names it: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …
+    data : bytes_like
+    out : ndarray of uint8 or None
+        Where they go, if it is known how many they are.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        If they don't decode, or not to as many bytes as `out` has.
+
+    Examples
+    --------
+    >>> import zlib
+    >>> decompress("deflate", zlib.compress(b"abc"), np.empty(3, np.uint8)).tobytes()
+    b'abc'
+    """
+    if codec == "blosc":
+        _check_blosc(data)
+    decode = getattr(codecs(), f"{codec}_decode")
+    if out is None:
+        try:
+            return decode(data)
+        except MemoryError as error:
+            raise ValueError("it says that it decodes to more than memory holds") from error
+    result = decode(data, out=out)
+    length = len(result) if result is not None else len(out)
+    if length != len(out):
+        raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
+    return out
+
+
+def _check_blosc(data: Any) -> None:
+    """Check what Blosc's decoder believes: the length in the header (Blosc 1 format).
+
+    It would read on beyond the end of a chunk that was cut short, and take the process with it.
+    """
+    size = len(memoryview(data))
+    said = int.from_bytes(data[12:16], "little") if size >= _BLOSC_HEADER_BYTES else 0
+    if said != size:
+        raise ValueError(f"its Blosc header says {said} bytes, but it has {size}")
+
+
+def room_for(nbytes: int) -> memoryview:
+    """Return memory for encoded chunks of up to so many bytes, recycled and not cleared.
+
+    No two are as long; by powers of two, one block serves them all.
+    """
+    return buffers.empty((1 << max(nbytes - 1, 1).bit_length(),), np.uint8).data
+
+
+def write_chunk(
+    out: NDArray[Any],
+    stored: np.dtype[Any],
+    chunk_shape: tuple[int, ...],
+    decode: Callable[[NDArray[np.uint8]], None],
+) -> None:
+    """Decode a chunk straight into its place where that is one run of bytes as stored.
+
+    Parameters
+    ----------
+    out : ndarray
+        The part of the chunk that lies in the array, of any strides, in native byte order.
+    stored : numpy.dtype
+        With its byte order.
+    chunk_shape : tuple of int
+        Of the whole chunk.
+    decode : callable
+        Fills the bytes of a whole chunk.
+
+    Examples
+    --------
+    >>> out = np.empty(3, "i2")
+    >>> write_chunk(out, np.dtype(">i2"), (4,), lambda target: target.__setitem__(..., [0, 1] * 4))
+    >>> out
+    array([1, 1, 1], dtype=int16)
+    """
+    nbytes = prod(chunk_shape) * stored.itemsize
+    if out.flags.c_contiguous and out.nbytes == nbytes and stored.isnative:
+        decode(out.reshape(-1).view(np.uint8))
+        return
+    whole = buffers.empty((nbytes,), np.uint8)
+    decode(whole)
+    elements = whole.view(stored).reshape(chunk_shape)
+    out[...] = elements[tuple(slice(0, length) for length in out.shape)]
