@@ -1,131 +1,131 @@
-"""``python -m benchmarks``: every way on one array, interleaved, with memory."""
+"""``python -m benchmarks``: every case, every way that is installed, and the limits, in one run."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import statistics
-import subprocess
+import shutil
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from benchmarks.case import QUICK, WORK_A, Case
+from benchmarks.machine import machine
+from benchmarks.picture import draw
+from benchmarks.quick import QUICK
+from benchmarks.report import as_json, head, section_table, target_table
+from benchmarks.results import Results
+from benchmarks.rounds import Plan, run
+from benchmarks.section import Section
+from benchmarks.sections import SECTIONS
 from benchmarks.ways import WAYS
 
+__all__ = ["main"]
 
-class Worker:
-    """The process of one way."""
-
-    def __init__(self, way: str, case: Case, path: Path) -> None:
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # as long as the process
-        quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", way, json.dumps(asdict(case)), str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-            env=os.environ | quiet,
-        )
-        self.answer()
-
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            self.errors.seek(0)
-            raise SystemExit(f"{self.errors.read()}\na way died: {self.process.args!r}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def epoch(self) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def stop(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+_ROUNDS, _SECONDS = 5, 2.0
+_QUICK_ROUNDS, _QUICK_SECONDS = 2, 0.5
 
 
-def measure(case: Case, path: Path, rounds: int, ways: list[str]) -> list[dict[str, Any]]:
-    """Return the figures of each way: medians over interleaved rounds."""
-    with open(path, "rb") as file:  # warm: the same pages for everyone
-        while file.read(64 << 20):
-            pass
-    workers = {way: Worker(way, case, path) for way in ways}
-    answers: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
-    for number in range(rounds + 1):
-        for way in ways:
-            answer = workers[way].epoch()
-            kept = "warm-up" if number == 0 else f"round {number}/{rounds}"
-            rate = case.pairs / answer["seconds"]
-            print(f"{kept:>10}  {way:<26}{rate:>12,.0f} elements/s", file=sys.stderr, flush=True)
-            answers[way].append(answer)
-    for worker in workers.values():
-        worker.stop()
-    figures = []
-    for way in ways:
-        rates = [case.pairs / answer["seconds"] for answer in answers[way][1:]]
-        figures.append(
-            {
-                "way": way,
-                "elements_per_second": statistics.median(rates),
-                "lowest": min(rates),
-                "highest": max(rates),
-                "first_batch_ms": 1000 * answers[way][0]["first_batch"],
-                "resident_growth_mib": max(answer["growth"] for answer in answers[way]) / 2**20,
-            }
-        )
-    return figures
-
-
-def table(case: Case, figures: list[dict[str, Any]]) -> str:
-    """Return the figures as Markdown, with ratios to from_generator."""
-    base = next((f for f in figures if f["way"] == "from_generator"), figures[0])
-    lines = [
-        (
-            f"Shuffled next-frame pairs of `{case.rows} × {case.element} {case.dtype}` "
-            f"({case.rows * case.row_bytes / 1e9:.1f} GB `.npy`), batch {case.batch}, warm cache; "
-            f"{os.cpu_count()} cores, Python {platform.python_version()}."
-        ),
-        "",
-        f"| way | elements/s | × {base['way']} | memory growth |",
-        "|---|---:|---:|---:|",
-    ]
-    for f in figures:
-        ratio = f["elements_per_second"] / base["elements_per_second"]
-        lines.append(
-            f"| {f['way']} | {f['elements_per_second']:,.0f} | {ratio:.1f} "
-            f"| {f['resident_growth_mib']:,.0f} MiB |"
-        )
-    return "\n".join(lines)
-
-
-def main() -> None:
+def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round")
-    parser.add_argument("--rounds", type=int, default=None, help="counted rounds (default 5)")
-    parser.add_argument("--folder", type=Path, default=None, help="where the array is written")
-    parser.add_argument("--json", type=Path, default=None, help="write the figures here too")
-    parser.add_argument("--way", action="append", choices=list(WAYS), help="only these")
-    options = parser.parse_args()
-    case = QUICK if options.quick else WORK_A
-    rounds = options.rounds or (1 if options.quick else 5)
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        path = case.write(Path(folder))
-        figures = measure(case, path, rounds, options.way or list(WAYS))
-    print(table(case, figures))
-    if options.json:
-        options.json.write_text(json.dumps({"case": asdict(case), "figures": figures}, indent=1))
+    parser.add_argument("--quick", action="store_true", help="a subset, within two minutes")
+    parser.add_argument("--case", action="append", metavar="NAME", help="only these sections")
+    parser.add_argument("--way", action="append", metavar="NAME", help="only these ways")
+    parser.add_argument("--rounds", type=int, help=f"counted rounds (default {_ROUNDS})")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"what a way gets for an epoch in a round (default {_SECONDS:g})",
+    )
+    parser.add_argument("--folder", type=Path, help="where the data is written, and removed again")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="write results.md, .json and .png there"
+    )
+    parser.add_argument("--list", action="store_true", help="name the cases and ways, run nothing")
+    options = parser.parse_args(arguments)
+    for name, known in (("case", SECTIONS), ("way", WAYS)):
+        for wanted in getattr(options, name) or []:
+            if wanted not in known:
+                parser.error(f"--{name} must be one of {', '.join(known)}; got {wanted!r}.")
+    return options
+
+
+def _list() -> None:
+    for section in SECTIONS.values():
+        quick = " (quick)" if section.name in QUICK else ""
+        print(f"{section.name}{quick}: {section.title}")
+    print()
+    for way in WAYS.values():
+        missing = f" (not installed: {', '.join(way.missing)})" if way.missing else ""
+        print(f"{way.kind:>5}  {way.name}{missing}")
+
+
+def _sections(options: argparse.Namespace) -> list[Section]:
+    chosen = QUICK if options.quick else SECTIONS
+    if options.case:
+        # A case that --quick leaves out runs whole if it is named.
+        return [chosen.get(name, SECTIONS[name]) for name in options.case]
+    return list(chosen.values())
+
+
+def _measure(sections: list[Section], plan: Plan, folder: Path) -> list[tuple[Section, Results]]:
+    measured = []
+    for place, section in enumerate(sections):
+        results = run(section, folder, plan)
+        print(f"\n{section_table(section, results)}", flush=True)
+        measured.append((section, results))
+        needed = {case.file_name for later in sections[place + 1 :] for case in later.cases}
+        _remove(folder, needed)
+    return measured
+
+
+def _remove(folder: Path, needed: set[str]) -> None:
+    """Remove files that no later section reads, with what was converted from them."""
+    for path in folder.iterdir():
+        if any(path.name.startswith(name) for name in needed):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for.
+
+    Returns
+    -------
+    int
+        1 if a way failed, else 0. A target that is missed is no failure: figures depend on the
+        machine.
+    """
+    options = _options(arguments)
+    if options.list:
+        _list()
+        return 0
+    rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
+    seconds = options.seconds or (_QUICK_SECONDS if options.quick else _SECONDS)
+    plan = Plan(rounds, seconds, tuple(options.way or ()), check_seconds=2 * seconds)
+    with tempfile.TemporaryDirectory(prefix="oocdata-", dir=options.folder) as folder:
+        measured = _measure(_sections(options), plan, Path(folder))
+    print(f"\n{target_table(measured)}")
+    if options.output:
+        _write(options.output, plan, measured)
+    failed = [f for _, results in measured for f in results if f.status.startswith("failed")]
+    for figure in failed:
+        print(f"{figure.case}: {figure.label}: {figure.status}", file=sys.stderr)
+    return bool(failed)
+
+
+def _write(folder: Path, plan: Plan, measured: list[tuple[Section, Results]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    here = machine()
+    parts = [head(here, plan.rounds, plan.seconds), target_table(measured)]
+    parts += [section_table(section, results) for section, results in measured]
+    (folder / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    found = as_json(here, plan.rounds, plan.seconds, measured)
+    (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    draw(measured, folder / "results.png")
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,0 +1,83 @@
+"""What a way is: a function of a case and its file, and where it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.case import Case
+
+__all__ = ["WAYS", "Make", "Way", "everywhere", "way"]
+
+Make = Callable[[Case, Path], Iterable[Any]]
+"""Gets a case and its file; what it returns is iterated over once an epoch.
+
+A batch is an array, a tensor, a pair or a dict of them. A limit yields numbers of elements.
+"""
+
+
+def everywhere(case: Case) -> bool:
+    """Apply to every case."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to get batches.
+
+    Attributes
+    ----------
+    name : str
+    make : callable
+        See `Make`.
+    kind : str
+        ``"ours"``, ``"peer"`` or ``"limit"``.
+    packages : tuple of str
+        Modules that it needs; all are imported before anything is measured.
+    applies : callable
+        Which cases it can read.
+    tf_data : bool
+        Whether `make` returns a ``tf.data.Dataset``.
+    convert : callable or None
+        Writes the case's rows into another format and returns that file, for `make` to read.
+    bound : callable or None
+        The bytes of memory that the way itself says it needs.
+    """
+
+    name: str
+    make: Make
+    kind: str
+    packages: tuple[str, ...]
+    applies: Callable[[Case], bool]
+    tf_data: bool = False
+    convert: Callable[[Case, Path], Path] | None = None
+    bound: Callable[[Case, Path], int] | None = None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The modules that are not installed here."""
+        return tuple(name for name in self.packages if find_spec(name) is None)
+
+
+WAYS: dict[str, Way] = {}
+
+
+def way(
+    name: str,
+    *packages: str,
+    kind: str = "peer",
+    applies: Callable[[Case], bool] = everywhere,
+    tf_data: bool = False,
+    convert: Callable[[Case, Path], Path] | None = None,
+    bound: Callable[[Case, Path], int] | None = None,
+) -> Callable[[Make], Make]:
+    """Enter a function into the table of ways."""
+
+    def enter(make: Make) -> Make:
+        WAYS[name] = Way(name, make, kind, packages, applies, tf_data, convert, bound)
+        return make
+
+    return enter
