@@ -23,7 +23,7 @@ from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
-from oocdata.order import BlockShuffle, Order
+from oocdata.order import BlockShuffle, Order, Sequential
 from oocdata.runs import Pass, Run, steps_together
 from oocdata.sources.buffers import ALIGNMENT
 
@@ -147,7 +147,9 @@ class Loader:
         # A function gets its batches one by one. And each batch of a run must be aligned.
         if self.dataset.is_mapped or any(each % ALIGNMENT for each in nbytes):
             return 1
-        together = steps_together(len(self), sum(nbytes))
+        in_runs = isinstance(self.order, Sequential | BlockShuffle)
+        scattered = not in_runs and self.dataset.blocks.length > 1
+        together = steps_together(len(self), sum(nbytes), share_chunks=scattered)
         if isinstance(self.order, BlockShuffle):
             # What is decoded is kept for two windows: the one being read, and the one before it
             # until its chunks are those used longest ago. With several runs in a window they are,

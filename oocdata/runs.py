@@ -22,7 +22,7 @@ _FEWEST_RUNS = 8
 """Runs in an epoch, at least: reading ahead needs several."""
 
 
-def steps_together(steps: int, batch_bytes: int) -> int:
+def steps_together(steps: int, batch_bytes: int, *, share_chunks: bool = False) -> int:
     """Return how many steps of an epoch to read at once.
 
     Parameters
@@ -31,6 +31,9 @@ def steps_together(steps: int, batch_bytes: int) -> int:
         Steps of an epoch.
     batch_bytes : int
         Bytes of one batch.
+    share_chunks : bool
+        Each row costs the decoding of a chunk, unless others of the same read lie in it too: so
+        the more the better.
 
     Examples
     --------
@@ -38,7 +41,8 @@ def steps_together(steps: int, batch_bytes: int) -> int:
     (16, 8, 2)
     """
     by_bytes = _RUN_BYTES // max(1, batch_bytes)
-    return max(1, min(_MOST_STEPS, by_bytes, steps // _FEWEST_RUNS))
+    most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
+    return max(1, min(most, steps // _FEWEST_RUNS))
 
 
 class Run(NamedTuple):

@@ -278,28 +278,6 @@ def test_any_rows_of_any_chunks(data: st.DataObject):
         assert max(Counter(reader.boxes).values(), default=1) == 1
 
 
-@pytest.mark.parametrize("chunks", [(4, 6), (4, 2)])
-def test_rows_that_are_told_of_are_decoded_less_often(chunks: tuple[int, int]):
-    """In a full shuffle, where a call may need more chunks than a lease may hold."""
-    array, _, _ = counted((400, 6), chunks)
-    calls = np.random.default_rng(0).permutation(400).reshape(40, 10)
-    decoded = []
-    for ahead in (0, 8):
-        _, reader, view = counted((400, 6), chunks)
-        nbytes = array[: chunks[0], : chunks[1]].nbytes
-        set_chunk_budget(32 * (6 // chunks[1]) * (nbytes + 256))
-        try:
-            for number, rows in enumerate(calls):
-                first = 0 if number == 0 else number + ahead - 1
-                for coming in calls[first : number + ahead]:
-                    view.source.expect(coming)
-                assert_array_equal(view.take(rows), array[rows])
-        finally:
-            set_chunk_budget(DEFAULT_BUDGET)
-        decoded.append(len(reader.boxes))
-    assert decoded[1] < 0.8 * decoded[0]
-
-
 def test_an_interrupt_anywhere_leaves_no_chunk_that_never_comes(monkeypatch: pytest.MonkeyPatch):
     """Between being promised and being decoded, say: who waits for it would wait for ever."""
     array, _, view = counted((100, 6), (10, 6))

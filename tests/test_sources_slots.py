@@ -77,62 +77,6 @@ def test_room_is_made_in_the_order_of_use():
             slots.release(slots.acquire(np.array([key])))
 
 
-def misses(leases_: list[np.ndarray], capacity: int, ahead: int) -> int:
-    """Count the chunks that are decoded when each lease is told of so many leases in advance."""
-    slots, count = Slots(8, capacity), 0
-    for number, keys in enumerate(leases_):
-        told = range(ahead) if number == 0 else range(number + ahead - 1, number + ahead)
-        for coming in told if ahead else ():
-            if coming < len(leases_):
-                slots.expect(leases_[coming])
-        lease = slots.acquire(keys)
-        count += len(lease.mine)
-        slots.decode(lease, nothing)
-        slots.release(lease)
-    return count
-
-
-def test_what_is_expected_stays_and_what_is_wanted_last_makes_room():
-    """As by the best replacement there is, worked out from the whole future."""
-    order = np.random.default_rng(0).permutation(60 * 8) // 8
-    asked = [np.array([key]) for key in order.tolist()]
-    kept: set[int] = set()
-    best = 0
-    following = {key: [n for n, other in enumerate(order) if other == key] for key in set(order)}
-    for number, key in enumerate(order.tolist()):
-        best += key not in kept
-        if key not in kept and len(kept) == 12:
-            kept.remove(
-                max(kept, key=lambda k: next((n for n in following[k] if n > number), 9999))
-            )
-        kept.add(key)
-    usual, told = misses(asked, 12, 0), misses(asked, 12, 64)
-    assert usual > 0.75 * len(order)  # a cache of a fifth of the chunks
-    # Nobody told of more than 64 leases.
-    assert best <= told <= 1.1 * best < 0.75 * usual
-
-
-def test_what_never_comes_is_forgotten():
-    slots = Slots(8, 2)
-    slots.expect(codes("a"))
-    slots.release(fill(slots, "a"))
-    slots.expect(codes("a"))  # and then nobody asks for it
-    for _ in range(150):
-        for key in "bc":
-            slots.release(fill(slots, key))
-    assert sorted(slots._slot_of) == [ord("b"), ord("c")]
-    assert not slots._expected
-
-
-def test_threads_may_overtake_one_another():
-    slots = Slots(8, 4)
-    for key in "abc":
-        slots.expect(codes(key))
-    for key in "bca":
-        slots.release(fill(slots, key))
-    assert not slots._expected
-
-
 def test_a_pinned_chunk_stays():
     slots = Slots(8, 4)
     pinned = fill(slots, "a")

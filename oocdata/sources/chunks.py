@@ -152,22 +152,6 @@ class Chunks:
         else:
             self._read_chunks(rows, out)
 
-    def expect(self, rows: NDArray[np.int64]) -> None:
-        """Say which rows a later call of `read_into` will ask for; in the order of those calls.
-
-        Chunks that they lie in are kept rather than others. Nothing is read.
-
-        Parameters
-        ----------
-        rows : ndarray of int64, shape (n,)
-        """
-        if max(self.reader.chunk_shape) > 1 and len(rows):
-            layout = self.known.layout(self)
-            slots = slots_of(layout.nbytes)
-            numbers = np.unique(rows // layout.rows)
-            for some, few in _parts(len(numbers), layout.columns, slots.largest_lease):
-                slots.expect(_keys(numbers[some], few))
-
     def _read_chunks(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         layout = self.known.layout(self)
         slots = slots_of(layout.nbytes)
@@ -178,6 +162,7 @@ class Chunks:
         if len(parts) == 1:  # almost always
             self._gather(layout, slots, columns, numbers, which, within, out, slice(None))
             return
+        # Always from end to end: two threads that read at the same time share what they decode.
         for some, few in parts:
             places = np.flatnonzero((which >= some.start) & (which < some.stop))
             here, inside = which[places] - some.start, within[places]

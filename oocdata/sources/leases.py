@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.sources.expected import Expected
 from oocdata.sources.portions import Portion, complete
 
 __all__ = ["Lease", "Slots"]
@@ -90,7 +89,6 @@ class Slots:
         self._free: list[int] = []
         self._unused = self.capacity
         self._oldest: list[tuple[int, int]] = []
-        self._expected = Expected()
 
     @property
     def largest_lease(self) -> int:
@@ -117,7 +115,6 @@ class Slots:
             raise ValueError(f"a lease must fit {self.capacity} slots; got {len(keys)} chunks.")
         asked = keys.tolist()
         with self._changed:
-            self._expected.came(keys)
             while True:
                 found = map(self._slot_of.get, asked, repeat(-1))
                 slots = np.fromiter(found, np.int64, len(asked))
@@ -138,35 +135,6 @@ class Slots:
                 for portion in lease.wanted:
                     portion.holders += 1
         return lease
-
-    def expect(self, keys: NDArray[np.int64]) -> None:
-        """Say what a later lease will ask for; the leases come in about the order of telling.
-
-        Room is then made by what is wanted last, instead of by what was used least recently.
-
-        Parameters
-        ----------
-        keys : ndarray of int64, shape (n,)
-            As they will be given to `acquire`.
-
-        Examples
-        --------
-        >>> slots = Slots(nbytes=80, capacity=2)
-        >>> def use(*keys):
-        ...     lease = slots.acquire(np.array(keys))
-        ...     slots.decode(lease, lambda places: print("decode", lease.keys[places]))
-        ...     slots.release(lease)
-        >>> slots.expect(np.array([9]))
-        >>> slots.expect(np.array([7]))
-        >>> use(7, 8)
-        decode [7 8]
-        >>> use(9)  # 8 makes room, though 7 was used as long ago
-        decode [9]
-        >>> use(7)
-        """
-        with self._changed:
-            self._expected.tell(keys)
-            self._oldest.clear()
 
     def _promise(self, lease: Lease, together: int | None) -> None:
         """Give the missing chunks of a lease slots, and cut them into portions."""
@@ -207,14 +175,13 @@ class Slots:
     def _list_oldest(self) -> None:
         """List the slots that nobody has pinned: first to go last, which is least recently used.
 
-        Or wanted last, where that was told. Sorting all of them for each one that is needed would
-        take too long. Those asked for after they were listed are passed over, and are newer than
-        all that were not: so the order holds.
+        Sorting all of them for each one that is needed would take too long. Those asked for after
+        they were listed are passed over, and are newer than all that were not: so the order holds.
         """
         begun = slice(self.capacity - self._unused)
         some = np.flatnonzero((self._pins[begun] == 0) & (self._used[begun] > 0))
         used = self._used[some]
-        order = np.lexsort((-used, self._expected.when(self._key[some])))
+        order = np.argsort(-used)
         self._oldest = list(zip(some[order].tolist(), used[order].tolist(), strict=True))
 
     def _give_up(self, slot: int) -> None:
