@@ -82,6 +82,8 @@ class Explanation:
     in_flight : int
         Batches that exist at a time with ``to_tf()``, at most: those being read and those ready,
         in whole runs of small ones, those handed out and those in use.
+    steps_together : int
+        Batches that share a read.
     """
 
     elements: int
@@ -96,6 +98,7 @@ class Explanation:
     batch_bytes: int
     resident_bytes: int
     in_flight: int
+    steps_together: int
 
     def __str__(self) -> str:
         lines = [
@@ -121,9 +124,10 @@ class Explanation:
                 f"mixing {self.mixing.entropy:.2f} bits of batch entropy, "
                 f"{self.mixing.full_shuffle_entropy:.2f} in a full shuffle; {words}"
             )
+        together = f", {self.steps_together} to a read" if self.steps_together > 1 else ""
         lines.append(
-            f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight, "
-            "decoded chunks and scratch"
+            f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight"
+            f"{together}; what is kept of chunks or small rows; scratch"
         )
         return "\n".join(lines)
 
@@ -160,6 +164,7 @@ def explain(loader: Loader) -> Explanation:
         + _decoded_bytes(sources)
         + _kept_bytes(sources),
         in_flight=in_flight,
+        steps_together=together,
     )
 
 
