@@ -97,7 +97,13 @@ def _parts(path: Path) -> list[Path]:
 
 
 def warm(path: Path) -> None:
-    """Read a file, or all files of a folder, so that everyone finds the same pages."""
+    """Read a file, or all files of a folder, from the disk: everyone finds the same pages.
+
+    From the disk, because pages that were read ahead lie together in large folios, as those of
+    anybody's files do; what was just written here through a mapping lies in single pages.
+    """
+    if can_evict():
+        evict(path)
     for part in _parts(path):
         with open(part, "rb", buffering=0) as file:
             buffer = bytearray(16 << 20)

@@ -9,6 +9,8 @@
 ((32, 8, 8), (32, 8, 8))
 """
 
+import typing
+
 from oocdata import errors
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.map import Map
@@ -22,6 +24,9 @@ from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.sources.slots import chunk_budget, set_chunk_budget
 from oocdata.sources.source import Source
 
+if typing.TYPE_CHECKING:
+    from oocdata.frontends.resume import Resume
+
 __all__ = [
     "ArraySpec",
     "BlockShuffle",
@@ -29,6 +34,7 @@ __all__ = [
     "Loader",
     "Map",
     "Order",
+    "Resume",
     "Sequential",
     "Shuffle",
     "Source",
@@ -44,3 +50,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> typing.Any:
+    # A Keras callback is of one of Keras's classes: imported when it is asked for.
+    if name == "Resume":
+        from oocdata.frontends.resume import Resume
+
+        return Resume
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

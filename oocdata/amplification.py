@@ -51,8 +51,8 @@ def amplification(loader: Loader) -> float:
             )
         positions = order.positions(count, 0, stop, seed=loader.seed, epoch=0)
         # Rows at the ends of blocks belong to elements of others too: in order, each counts once.
-        used = sum(len(rows) for _, rows in _rows_of(loader.dataset, np.arange(stop)))
-        return _decoded_rows(loader, positions) / max(used, 1)
+        in_order = _rows_of(loader.dataset, np.arange(stop))
+        return _decoded_rows(loader, positions) / max(1, sum(len(rows) for _, rows in in_order))
     stop = min(count, loader.batch_size * loader.steps_together)
     positions = order.positions(count, 0, stop, seed=loader.seed, epoch=0)
     kept = min(1.0, chunk_budget() / max(1, _chunked_bytes(loader)))  # there already

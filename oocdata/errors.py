@@ -8,7 +8,11 @@
     ├── PositionError (IndexError)            a position or row that does not exist
     ├── MissingDependencyError (ImportError)  an optional package is needed
     ├── MapError (ValueError)                 a mapped function does not keep its promise
+    ├── DescriptionError (ValueError)         a loader can't be told as JSON, or read from it
     ├── DatasetGoneError (RuntimeError)       a front-end was used after its dataset went away
+    ├── RestoreError (ValueError)             a saved position does not belong to this training
+    ├── ServiceError (ConnectionError)        a cluster of readers that does not answer
+    ├── WorkerError (RuntimeError)            a worker process ended, or hung, before it was done
     └── SourceError (OSError)                 what storage holds cannot be delivered
         ├── MissingFileError (FileNotFoundError)
         ├── MissingKeyError (KeyError)        no such dataset in the file
@@ -37,6 +41,7 @@ __all__ = [
     "CompressedMemberError",
     "DamagedChunkError",
     "DatasetGoneError",
+    "DescriptionError",
     "EmptyError",
     "ExternalDataError",
     "MapError",
@@ -47,12 +52,15 @@ __all__ = [
     "MissingKeyError",
     "OocdataError",
     "PositionError",
+    "RestoreError",
+    "ServiceError",
     "SeveralDatasetsError",
     "SourceError",
     "TrailingBytesError",
     "TruncatedFileError",
     "UnknownFormatError",
     "UnsupportedDtypeError",
+    "WorkerError",
 ]
 
 _ROWS_SHOWN = 8
@@ -82,8 +90,61 @@ class MapError(OocdataError, ValueError):
     """A function given to ``map`` returned something other than its ``spec``."""
 
 
+class DescriptionError(OocdataError, ValueError):
+    """A loader can't be described, or can't be made from a description."""
+
+
 class DatasetGoneError(OocdataError, RuntimeError):
     """A TensorFlow iterator outlived the dataset that it reads through."""
+
+
+class ServiceError(OocdataError, ConnectionError):
+    """The dispatcher of a cluster of readers does not answer."""
+
+
+class WorkerError(OocdataError, RuntimeError):
+    """A worker process ended, or hung, before the steps it was to read were done.
+
+    Parameters
+    ----------
+    message : str
+        What must hold, what came, and one hint.
+    pid : int, optional
+        The process.
+    exit_code : int, optional
+        What it ended with; None if it was ended by a signal.
+    signal : str, optional
+        The signal that ended it, e.g. ``"SIGKILL"``; None if it ended by itself.
+    epoch, step : int, optional
+        The first step it was to read.
+
+    Examples
+    --------
+    >>> error = WorkerError("a worker must live.", pid=7, signal="SIGKILL", epoch=0, step=3)
+    >>> error.pid, error.signal, error.step
+    (7, 'SIGKILL', 3)
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        pid: int | None = None,
+        exit_code: int | None = None,
+        signal: str | None = None,
+        epoch: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.pid = pid
+        self.exit_code = exit_code
+        self.signal = signal
+        self.epoch = epoch
+        self.step = step
+
+
+class RestoreError(OocdataError, ValueError):
+    """What was saved belongs to other data, another description or model, or is damaged."""
 
 
 class SourceError(OocdataError, OSError):

@@ -31,6 +31,9 @@ _SCRATCH_BYTES = 16 << 20
 _DECODING_BYTES = 16 << 20
 """What decoding takes whatever the chunks: the libraries, and what their threads hold."""
 
+_PROCESS_BYTES = 32 << 20
+"""A worker process with NumPy and this package; what its functions import comes on top."""
+
 _BEING_READ = 2
 """Runs of steps that are read at a time."""
 
@@ -78,7 +81,8 @@ class Explanation:
         Bytes of one batch.
     resident_bytes : int
         Bound on what reading keeps in memory: batches in flight (`in_flight` of them), decoded
-        chunks, scratch. Your process, model and what mapped functions take come on top.
+        chunks, scratch, worker processes. Your process, model and what mapped functions take come
+        on top.
     in_flight : int
         Batches that exist at a time with ``to_tf()``, at most: those being read and those ready,
         in whole runs of small ones, those handed out and those in use.
@@ -159,10 +163,11 @@ def explain(loader: Loader) -> Explanation:
         amplification=amplification(loader),
         batch_bytes=batch_bytes,
         resident_bytes=in_flight * batch_bytes
-        + _BEING_READ * together * _besides(loader.dataset, sources, read_bytes, batch_bytes)
         + _SCRATCH_BYTES
-        + _decoded_bytes(sources)
-        + _kept_bytes(sources),
+        + max(1, loader.workers) * _kept_bytes(sources)
+        + max(1, loader.workers) * _decoded_bytes(sources)
+        + _BEING_READ * together * _besides(loader.dataset, sources, read_bytes, batch_bytes)
+        + _worker_bytes(loader, in_flight // together),
         in_flight=in_flight,
         steps_together=together,
     )
@@ -186,6 +191,15 @@ def _decoded_bytes(sources: Sequence[Source]) -> int:
     threads = (os.cpu_count() or 1) + _BEING_READ
     # Each thread has a chunk's stored bytes, and the chunk between two filters.
     return kept + (_DECODING_BYTES + 2 * threads * max(number_of) if kept else 0)
+
+
+def _worker_bytes(loader: Loader, held: int) -> int:
+    """Return what worker processes take besides: themselves, and what is shared with them."""
+    if not loader.workers:
+        return 0
+    from oocdata.workers.pool import shared_bytes  # not for `import oocdata`
+
+    return loader.workers * _PROCESS_BYTES + shared_bytes(loader, held)
 
 
 def _kept_bytes(sources: Sequence[Source]) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from oocdata.workers.pool import Call
+
 __all__ = ["Loader", "make_loader"]
 
 READ_AHEAD = 2
@@ -52,10 +55,7 @@ def make_loader(
 ) -> Loader:
     """Check the arguments of `Dataset.batches` and return the loader."""
     size = as_count("batch_size", batch_size)
-    if as_count("workers", workers, at_least=0):
-        raise ArgumentError(
-            f"`workers` must be 0, reading in this process, in this version; got {workers}."
-        )
+    processes = as_count("workers", workers, at_least=0)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
     if len(dataset) == 0:
@@ -66,7 +66,12 @@ def make_loader(
             f"dropped; got {size}."
         )
     order, reason = choose_order(dataset, shuffle)
-    return Loader(dataset, size, order, int(seed), bool(drop_remainder), reason)
+    loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), reason, processes)
+    if processes:
+        from oocdata.workers.description import check_workers  # not for `import oocdata`
+
+        check_workers(loader)
+    return loader
 
 
 def _whole(*numbers: object) -> bool:
@@ -86,6 +91,8 @@ class Loader:
     drop_remainder : bool
     reason : str
         Why this order.
+    workers : int
+        Processes that iteration reads with; 0: this one.
     num_shards, index : int
         Which part of every global batch this loader reads.
 
@@ -103,6 +110,7 @@ class Loader:
     seed: int
     drop_remainder: bool
     reason: str = ""
+    workers: int = 0
     num_shards: int = 1
     index: int = 0
     _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
@@ -240,7 +248,7 @@ class Loader:
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Iterate over one epoch from step `start`, without reading what came before.
 
-        A few MiB of batches are read ahead, in threads; never more.
+        A few MiB of batches are read ahead, in threads or in worker processes; never more.
 
         Raises
         ------
@@ -262,25 +270,38 @@ class Loader:
         return self._read_ahead(epoch, start)
 
     def _read_ahead(self, epoch: int, start: int) -> Iterator[Batch]:
-        from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
-
         steps, share = len(self), self.batch_size // self.num_shards
         over = Pass(epoch * steps + start, steps - start, steps, self.steps_together)
         runs = (over.run(number) for number in range(len(over)))
-        ahead: deque[Future[Batch]] = deque()
-        pool = ThreadPoolExecutor(READ_AHEAD, "oocdata-read-ahead")
-        try:
-            for run in itertools.islice(runs, READ_AHEAD):
-                ahead.append(pool.submit(self.run, run))
+        ahead: deque[Future[Batch] | Call] = deque()
+        with self._readers() as (begin, most):
+            for run in itertools.islice(runs, most):
+                ahead.append(begin(run))
             while ahead:
                 batches = ahead.popleft().result()
                 for run in itertools.islice(runs, 1):
-                    ahead.append(pool.submit(self.run, run))
+                    ahead.append(begin(run))
                 length = len(next(leaves(batches)))
                 for first in range(0, length, share):
                     part = slice(first, first + share)
                     yield map_tree(operator.itemgetter(part), batches)
                 del batches  # or its memory would be held while the next one is waited for
+
+    @contextmanager
+    def _readers(self) -> Iterator[tuple[Callable[[Run], Future[Batch] | Call], int]]:
+        """Start what reads ahead; yield what begins to read a run, and how many to begin."""
+        # Neither is for `import oocdata`: they are slow to load.
+        if self.workers:
+            from oocdata.workers.pool import WorkerPool
+
+            with closing(WorkerPool(self, held=READ_AHEAD)) as workers:
+                yield workers.begin, workers.most
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        pool = ThreadPoolExecutor(READ_AHEAD, "oocdata-read-ahead")
+        try:
+            yield lambda run: pool.submit(self.run, run), READ_AHEAD
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -342,6 +363,8 @@ class Loader:
         epochs: int = 1,
         parallel: int = 2,
         prefetch: int = 2,
+        service: str | None = None,
+        job_name: str | None = None,
     ) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of batches, for ``model.fit`` or any loop.
 
@@ -357,14 +380,22 @@ class Loader:
             Epochs in one pass: up to the end of epoch ``start[0] + epochs - 1``.
         parallel : int
             Batches read at a time; or runs of them, where they are so small that several share a
-            read (up to 16 batches, up to 32 MiB).
+            read (up to 64 batches, up to 32 MiB). With worker processes, at least two for each.
         prefetch : int
             Batches kept ready besides, in whole runs: none where a run has more.
+        service : str, optional
+            ``"HOST:PORT"`` of an ``oocdata dispatcher``: its workers read, from the same paths.
+            The batches of an epoch are the same; which comes first depends on who was quicker.
+            `parallel` is what each worker reads at a time.
+        job_name : str, optional
+            Several trainers that give the same name share each epoch: every batch goes to one of
+            them. A name is for one run of them: give the next run another.
 
         Returns
         -------
         tf.data.Dataset
-            With static shapes (except a short last batch) and cardinality.
+            With static shapes (except a short last batch) and cardinality (except with
+            `job_name`: nobody knows who gets how many).
 
         Raises
         ------
@@ -372,10 +403,15 @@ class Loader:
             If an argument breaks its rule.
         oocdata.errors.MissingDependencyError
             If TensorFlow is not installed.
+        oocdata.errors.DescriptionError
+            If workers can't be told what to read; see `oocdata.description.describe`.
+        oocdata.errors.ServiceError
+            If no dispatcher answers.
         """
         dataset: tf.data.Dataset = above("frontends.tfdata", "to_tf")(
-            self, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch
-        )
+            self, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
+            service=service, job_name=job_name,
+        )  # fmt: skip
         return dataset
 
     def to_keras(self) -> keras.utils.PyDataset:

@@ -15,7 +15,7 @@ __all__ = ["Pass", "Run", "steps_together"]
 _RUN_BYTES = 32 << 20
 """More steps are not read together: by then the bytes are the cost."""
 
-_MOST_STEPS = 16
+_MOST_STEPS = 64
 """The cost besides the bytes is divided by as much: what is left of it no longer matters."""
 
 _FEWEST_RUNS = 8
@@ -38,7 +38,7 @@ def steps_together(steps: int, batch_bytes: int, *, share_chunks: bool = False) 
     Examples
     --------
     >>> steps_together(1000, 200_704), steps_together(1000, 3_840_000), steps_together(20, 200_704)
-    (16, 8, 2)
+    (64, 8, 2)
     """
     by_bytes = _RUN_BYTES // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)

@@ -187,3 +187,13 @@ def test_the_stated_bound_counts_small_rows_that_are_kept(tmp_path: Path) -> Non
     twice = ooc.zip(ooc.open(path), ooc.open(path)).batches(256, shuffle=True).explain()
     assert said.resident_bytes > array.nbytes
     assert twice.resident_bytes < 2 * array.nbytes  # both read the same memory
+
+
+def test_worker_processes_are_counted(tmp_path: Path) -> None:
+    view = hdf5(tmp_path)
+    alone = view.batches(32, shuffle=True).explain().resident_bytes
+    together = [view.batches(32, shuffle=True, workers=n).explain().resident_bytes for n in (1, 2)]
+    # Each keeps chunks of its own.
+    decoded = ROWS * 1000
+    assert together[0] > alone + (30 << 20)
+    assert together[1] - together[0] > decoded + (30 << 20)

@@ -196,7 +196,7 @@ def test_mapped_draws_depend_on_seed_epoch_and_step_alone() -> None:
         ({"batch_size": 4, "shuffle": "rows"}, "'global', 'block'"),
         ({"batch_size": 4, "shuffle": ooc.Shuffle}, "shuffle"),
         ({"batch_size": 4, "seed": 1.5}, "seed"),
-        ({"batch_size": 4, "workers": 2}, "workers"),
+        ({"batch_size": 4, "workers": 1.5}, "workers"),
         ({"batch_size": 4, "workers": -1}, "workers"),
     ],
 )

@@ -64,10 +64,10 @@ def test_small_batches_share_a_read(way: Any, count: int, drop: bool) -> None:
     pytest.importorskip("tensorflow")
     source = RecordingSource(np.arange(count * 8.0).reshape(count, 8))
     loader = loader_of(source, 16, drop_remainder=drop)
-    assert loader.steps_together == 16
+    assert loader.steps_together == len(loader) // 8
     batches = list(way(loader))
     assert len(batches) == len(loader)
-    assert len(source.reads) == -(-len(loader) // 16)
+    assert len(source.reads) == -(-len(loader) // loader.steps_together)
     one_by_one = [loader.batch(step) for step in range(len(loader))]
     for together, alone in zip(batches, one_by_one, strict=True):
         assert_array_equal(together, alone)
@@ -161,7 +161,7 @@ def test_no_batch_of_a_run_ever_changes() -> None:
     pytest.importorskip("tensorflow")
     array = np.random.default_rng(0).random((4000, 16))
     loader = ooc.open(array).batches(8, shuffle=True, seed=1)
-    assert loader.steps_together == 16
+    assert loader.steps_together > 16
     kept = []
     rng = np.random.default_rng(2)
     for epoch in range(12):

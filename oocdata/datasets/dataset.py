@@ -22,7 +22,7 @@ from oocdata.above import above
 from oocdata.datasets.spec import Batch, Spec, map_tree
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_positions, slice_range
-from oocdata.sources.buffers import empty
+from oocdata.sources.buffers import empty_batch
 from oocdata.sources.source import Source
 from oocdata.splits import split_ranges
 
@@ -52,7 +52,7 @@ class Request:
     def read(self) -> NDArray[Any]:
         """Read the rows into a fresh batch array, shape (*rows.shape, *element)."""
         element = self.source.shape[1:]
-        out = empty((*self.rows.shape, *element), self.source.dtype)
+        out = empty_batch((*self.rows.shape, *element), self.source.dtype)
         flat = np.ascontiguousarray(self.rows).reshape(-1)
         self.source.read_into(flat, out.reshape(len(flat), *element))
         return out
@@ -312,12 +312,19 @@ class Dataset(ABC):
         drop_remainder : bool
             Drop the last batch of an epoch when it is short.
         workers : int
-            Must be 0: reading is in this process.
+            Processes that read, for iteration and ``to_tf``; 0: this one does, in threads. They
+            are for `map` functions that are bound by Python: reading is done in threads without
+            the GIL as it is. What a batch holds does not depend on them. They start with an
+            iterator and end with it, and need no ``if __name__ == "__main__"`` guard. Arrays in
+            memory are copied once, to memory that all share; each keeps decoded chunks of its own.
+            One that is busy with a read for ``OOCDATA_WORKER_SECONDS`` (environment; 600) is taken
+            to hang.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If an argument breaks its rule.
+            If an argument breaks its rule; or `workers` are asked for, and a function or source
+            can't be pickled to be sent to them.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""tf.data: ``range`` over runs of steps → one read per run → its batches, in static shapes.
+"""tf.data: count the runs of steps → one read per run → its batches, in static shapes.
 
 The reading function is a `tf.numpy_function`, the lean member of its family: it hands TensorFlow
 the batch's own memory when that is 64-byte aligned, which a loader's batches are. TensorFlow keeps
@@ -16,10 +16,10 @@ import atexit
 import itertools
 import operator
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,13 @@ from oocdata.errors import (
     PositionError,
 )
 from oocdata.frontends.gate import gate
+from oocdata.frontends.identity import as_text, identity, refuse_other
 from oocdata.frontends.originals import forget_originals, install, keep_original
 from oocdata.index import as_count
 from oocdata.runs import Pass
 from oocdata.sources.buffers import empty, is_leased
+from oocdata.workers.pool import TASKS
+from oocdata.workers.reader import Reader
 
 try:
     import tensorflow as tf
@@ -48,24 +51,47 @@ except ImportError as error:
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["to_tf"]
+__all__ = ["of_passes", "to_tf"]
+
+_Result = TypeVar("_Result")
 
 atexit.register(gate.close)  # after TensorFlow was imported, so before whatever it does at exit
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Feed:
-    """What one dataset reads: a loader, and its first pass."""
+    """What one dataset reads: a loader, pass after pass."""
 
     loader: Loader
-    first: Pass
-    passes: Iterator[int] = field(default_factory=itertools.count)
+    begin: Callable[[], Pass]
+    """Begins the next pass."""
+    identity: str
+    """What a position in it belongs to; see `oocdata.frontends.identity`."""
+    reader: Reader
 
-    def begin(self) -> int:
-        """Begin the next pass; return where, in steps counted through all epochs."""
-        return self.first.first + next(self.passes) * self.first.length
+    def enter(self, over: NDArray[np.int64], saved: str) -> NDArray[np.int64]:
+        """Begin the next pass, or go on with one that was restored.
 
-    def read(self, begun: int, number: int) -> list[NDArray[Any]]:
+        Parameters
+        ----------
+        over : ndarray of int64, shape (4,)
+            A pass: where it begins, its length, the steps of a run, and its runs; or negative.
+        saved : str
+            The identity of the feed that `over` is of.
+
+        Raises
+        ------
+        oocdata.errors.RestoreError
+            If that is another one.
+        """
+        refuse_other(saved, self.identity)
+        if over[0] >= 0:
+            return over
+        self.reader.renew()
+        made = self.begin()
+        return np.array([made.first, made.length, made.together, len(made)], np.int64)
+
+    def read(self, over: NDArray[np.int64], number: int) -> list[NDArray[Any]]:
         """Read a run of a pass.
 
         Returns
@@ -74,12 +100,13 @@ class _Feed:
             The full batches of each array of an element, shape (steps, batch, …); and where the
             loader has a short one, that one of each, shape (0 or 1, its length, …).
         """
-        run = replace(self.first, first=begun).run(number)
-        if run.start < run.stop:
-            arrays = [_handed_over(array) for array in leaves(self.loader.run(run))]
-        else:  # where a pass begins within an epoch, it may have fewer runs than another
+        if number == _BEGINNING:
             specs = leaves(self.loader.spec)
             arrays = [np.empty((0, *spec.shape[1:]), spec.dtype) for spec in specs]
+        else:
+            first, length, together, _ = map(int, over)
+            run = Pass(first, length, len(self.loader), together).run(number)
+            arrays = [_handed_over(array) for array in leaves(self.reader.read(run))]
         size, has_short = _batch_lengths(self.loader)
         full, rest = divmod(len(arrays[0]), size)
         parts = [array[: full * size].reshape(full, size, *array.shape[1:]) for array in arrays]
@@ -89,21 +116,84 @@ class _Feed:
         return parts
 
 
+_HANDED_OUT = 2
+"""Runs that TensorFlow holds besides: the one it cuts into batches, and the one in use."""
+
+_BEGINNING = -1
+"""The run before the first, without steps. A checkpoint holds the state before the run it is in, so
+the first must not be the one that begins the pass: restored, it would begin another."""
+
 _feeds: dict[int, _Feed] = {}
 _numbers = itertools.count()
 
 
 def to_tf(
-    loader: Loader, *, start: tuple[int, int], epochs: int, parallel: int, prefetch: int
+    loader: Loader,
+    *,
+    start: tuple[int, int],
+    epochs: int,
+    parallel: int,
+    prefetch: int,
+    service: str | None = None,
+    job_name: str | None = None,
 ) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a loader's batches; see `oocdata.Loader.to_tf`."""
+    if service is not None:
+        from oocdata.frontends.service import to_service
+
+        return to_service(
+            loader, service, job_name, start=start, epochs=epochs, parallel=parallel,
+            prefetch=prefetch,
+        )  # fmt: skip
+    if job_name is not None:
+        raise ArgumentError(
+            f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
+        )
     first = _first_pass(loader, start, as_count("epochs", epochs))
+    begun = itertools.count()
+
+    def begin() -> Pass:
+        return replace(first, first=first.first + next(begun) * first.length)
+
+    extent = {"steps of a pass": str(first.length)}
+    dataset = of_passes(loader, begin, extent, parallel=parallel, prefetch=prefetch)
+    return dataset.apply(tf.data.experimental.assert_cardinality(first.length))
+
+
+def of_passes(
+    loader: Loader,
+    begin: Callable[[], Pass],
+    extent: dict[str, str],
+    *,
+    parallel: int,
+    prefetch: int,
+) -> tf.data.Dataset:
+    """Return a ``tf.data.Dataset`` that reads, each time it is iterated over, the next pass.
+
+    Parameters
+    ----------
+    loader : Loader
+    begin : callable
+        Returns the next `Pass`; called when its first element is asked for, in any thread.
+    extent : dict of str
+        What else a restored iterator must share, besides the `identity` of the loader.
+    parallel, prefetch : int
+        As in `oocdata.Loader.to_tf`.
+
+    Returns
+    -------
+    tf.data.Dataset
+        Of unknown cardinality.
+    """
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
     install()
     spec = loader.spec
     number = next(_numbers)
-    _feeds[number] = _Feed(loader, first)
+    text = as_text({**identity(loader), "steps": str(len(loader)), **extent})
+    parallel = max(parallel, TASKS * loader.workers)
+    ready = prefetch // loader.steps_together  # in whole runs; others lie ready among those read
+    _feeds[number] = _Feed(loader, begin, text, Reader(loader, parallel + ready + _HANDED_OUT))
 
     size, has_short = _batch_lengths(loader)
     shapes = [
@@ -117,8 +207,8 @@ def to_tf(
 
     # Nothing here is for AutoGraph, which keeps what it has looked at.
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def run(begun: tf.Tensor, number: tf.Tensor) -> Any:
-        return tuple(map(tf.ensure_shape, read(feed, begun, number), shapes))
+    def run(over: tf.Tensor, number: tf.Tensor) -> Any:
+        return tuple(map(tf.ensure_shape, read(feed, over, number), shapes))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def batches(*arrays: tf.Tensor) -> tf.data.Dataset:
@@ -132,19 +222,27 @@ def to_tf(
 
     # A pass is begun by whoever asks for its first element, not by whoever makes an iterator: `fit`
     # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of
-    # `scan`.
+    # `scan`, with the number of steps of a run and what it belongs to: an iterator that is restored
+    # goes on with its own runs, however this process would cut them, or not at all.
     begun = _beginner()
+    own = tf.constant(text)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def place(base: tf.Tensor, number: tf.Tensor) -> Any:
-        return begun(feed, base, number)
+    def place(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
+        over = begun(feed, own, *state, number)
+        return (over, own), (over, number)
 
-    dataset = tf.data.Dataset.range(first.most_runs).scan(tf.constant(-1, tf.int64), place)
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def is_run(over: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        return number < over[-1]
+
+    unbegun = tf.constant(-1, tf.int64, [4])
+    dataset = tf.data.Dataset.range(_BEGINNING, tf.int64.max).scan((unbegun, own), place)
+    dataset = dataset.take_while(is_run)
     dataset = dataset.map(run, num_parallel_calls=parallel, deterministic=True)
-    ready = prefetch // first.together  # in whole runs; others lie ready among those being read
-    dataset = dataset.prefetch(ready) if ready else dataset
+    # Of none, too: where a checkpoint goes depends on the nodes that there are.
+    dataset = dataset.prefetch(ready)
     dataset = dataset.flat_map(batches)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(first.length))
     options = tf.data.Options()
     # Sharding by data would read every batch in every worker and throw most away: Loader.shard does
     # it.
@@ -152,6 +250,9 @@ def to_tf(
     options.experimental_symbolic_checkpoint = True
     # Both numbers above are given; now and then it would turn the parallel reading down to one.
     options.autotune.enabled = False
+    if loader.workers:
+        # Calls that wait for a process would keep the model from the threads that both share.
+        options.threading.private_threadpool_size = parallel + 1
     dataset = dataset.with_options(options)
     weakref.finalize(_owner(dataset), _forget, number).atexit = False
     return dataset
@@ -171,7 +272,9 @@ def _owner(dataset: tf.data.Dataset) -> Any:
 
 
 def _forget(number: int) -> None:
-    _feeds.pop(number, None)
+    feed = _feeds.pop(number, None)
+    if feed is not None:
+        feed.reader.close()
     forget_originals(number)
 
 
@@ -196,18 +299,23 @@ def _batch_lengths(loader: Loader) -> tuple[int, bool]:
 
 @lru_cache(maxsize=1)
 def _beginner() -> Any:
-    """Return the function that says where a run's pass began, and begins it at need."""
-    signature = [tf.TensorSpec((), tf.int64)] * 3
+    """Return the function that says which pass a run is of, and begins it at need.
+
+    A pass is four numbers there: see `_Feed.enter`.
+    """
+    scalar, text = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.string)
+    signature = [scalar, text, tf.TensorSpec((4,), tf.int64), text, scalar]
 
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def begun(feed: tf.Tensor, base: tf.Tensor, number: tf.Tensor) -> Any:
+    def begun(
+        feed: tf.Tensor, own: tf.Tensor, over: tf.Tensor, saved: tf.Tensor, number: tf.Tensor
+    ) -> Any:
         def begin() -> tf.Tensor:
             # `number` is passed so that no graph optimiser can take the call for a constant.
-            first = tf.numpy_function(_begin, [feed, number], tf.int64, stateful=False)
-            return tf.ensure_shape(first, ())
+            first = tf.numpy_function(_begin, [feed, over, saved, number], tf.int64, stateful=False)
+            return tf.ensure_shape(first, (4,))
 
-        base = tf.cond(base < 0, begin, lambda: base)
-        return base, (base, number)
+        return tf.cond((over[0] < 0) | (saved != own), begin, lambda: over)
 
     return begun
 
@@ -220,11 +328,11 @@ def _reader(dtypes: tuple[str, ...]) -> Any:
     """
     outputs = [tf.as_dtype(dtype) for dtype in dtypes]
 
-    signature = [tf.TensorSpec((), tf.int64)] * 3
+    signature = [tf.TensorSpec(shape, tf.int64) for shape in ((), (4,), ())]
 
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def read(feed: tf.Tensor, begun: tf.Tensor, number: tf.Tensor) -> Any:
-        return tf.numpy_function(_read, [feed, begun, number], outputs, stateful=False)
+    def read(feed: tf.Tensor, over: tf.Tensor, number: tf.Tensor) -> Any:
+        return tf.numpy_function(_read, [feed, over, number], outputs, stateful=False)
 
     return read
 
@@ -241,27 +349,32 @@ def _feed(number: Any) -> _Feed:
         raise gone from None
 
 
-def _begin(feed: Any, number: Any) -> Any:
-    """Begin the next pass of a feed: called by TensorFlow once for each pass."""
+def _begin(feed: Any, over: Any, saved: Any, number: Any) -> Any:
+    """Begin the next pass, or go on with one that was restored: called by TensorFlow for either."""
     with gate:
-        return np.int64(_feed(feed).begin())
+        return _called(_feed(feed).enter, int(feed), over, saved.decode())
 
 
-def _read(feed: Any, begun: Any, number: Any) -> list[NDArray[Any]]:
+def _read(feed: Any, over: Any, number: Any) -> list[NDArray[Any]]:
     """Read a run of steps: called by TensorFlow, in its own threads."""
     # A list, always: TensorFlow leaks a bare array without axes.
     with gate:
-        try:
-            return _feed(feed).read(int(begun), int(number))
-        except StopIteration as error:
-            # As it is, it would end the dataset in silence; a generator does the same (PEP 479).
-            wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
-            wrapped.__cause__ = error
-            keep_original(wrapped, int(feed))
-            raise wrapped from error
-        except BaseException as error:
-            keep_original(error, int(feed))
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        return _called(_feed(feed).read, int(feed), over, int(number))
+
+
+def _called(function: Callable[..., _Result], feed: int, *arguments: Any) -> _Result:
+    """Call a function; keep what it raises, and raise what TensorFlow passes on."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        # As it is, it would end the dataset in silence; a generator does the same (PEP 479).
+        wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
+        wrapped.__cause__ = error
+        keep_original(wrapped, feed)
+        raise wrapped from error
+    except BaseException as error:
+        keep_original(error, feed)
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def _handed_over(array: NDArray[Any]) -> NDArray[Any]:

@@ -5,6 +5,9 @@ every page of the next batch faults again. Here a batch is an array whose base o
 its block to a pool in its finaliser, so a block is reused only when no array, tensor or list can
 see it any more. TensorFlow aliases a NumPy array without a copy when its data is 64-byte aligned
 (``EIGEN_MAX_ALIGN_BYTES``) and holds a reference for as long as it does.
+
+A worker process reads a batch straight into memory that it shares: a `Place`, from which
+`empty_batch` takes what it returns.
 """
 
 from __future__ import annotations
@@ -13,14 +16,25 @@ import mmap
 import os
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["ALIGNMENT", "Pool", "empty", "is_leased"]
+__all__ = [
+    "ALIGNMENT",
+    "Lender",
+    "Place",
+    "Pool",
+    "empty",
+    "empty_batch",
+    "is_leased",
+    "lease",
+    "placing",
+]
 
 ALIGNMENT = 64
 """Bytes: what TensorFlow asks of memory that it uses without a copy."""
@@ -44,25 +58,64 @@ class _Block:
         self.address = np.frombuffer(self.mapping, np.uint8).ctypes.data
 
 
+class Lender(Protocol):
+    """Whose memory a leased array is."""
+
+    def give_back(self, block: Any) -> None:
+        """Take a block back that nobody sees any more; called wherever its last reference goes."""
+        ...
+
+
 class _Lease:
     """The base object of one handed-out array: returns the block when the array is gone."""
 
-    __slots__ = ("__array_interface__", "_block", "_pool")
+    __slots__ = ("__array_interface__", "_block", "_lender")
 
     def __init__(
-        self, pool: Pool, block: _Block, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, lender: Lender, block: Any, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
-        self._pool = pool
+        self._lender = lender
         self._block = block
         self.__array_interface__ = {
             "version": 3,
             "shape": shape,
             "typestr": dtype.str,
-            "data": (block.address, False),
+            "data": (address, False),
         }
 
     def __del__(self) -> None:
-        self._pool._give_back(self._block)
+        self._lender.give_back(self._block)
+
+
+def lease(
+    lender: Lender, block: Any, address: int, shape: tuple[int, ...], dtype: DTypeLike
+) -> NDArray[Any]:
+    """Return an array over a lender's memory, which gets `block` back when nothing sees it.
+
+    Parameters
+    ----------
+    lender : Lender
+        Kept alive by the array; owns the memory.
+    block : object
+        What the lender knows the memory by.
+    address : int
+        Of its first byte, a multiple of `ALIGNMENT`.
+    shape : tuple of int
+    dtype : dtype_like
+
+    Examples
+    --------
+    >>> memory = empty((3,), "i4")
+    >>> class Printing:
+    ...     def give_back(self, block):
+    ...         print("back:", block)
+    >>> array = lease(Printing(), "block 7", memory.ctypes.data, (3,), "i4")
+    >>> part = array[1:]
+    >>> del array
+    >>> del part
+    back: block 7
+    """
+    return np.asarray(_Lease(lender, block, address, shape, np.dtype(dtype)))
 
 
 class Pool:
@@ -119,9 +172,11 @@ class Pool:
             block = blocks.pop() if blocks else None
             if block is not None:
                 self._idle_now -= size
-        return np.asarray(_Lease(self, block or _Block(size), shape, kind))
+        block = block or _Block(size)
+        return lease(self, block, block.address, shape, kind)
 
-    def _give_back(self, block: _Block) -> None:
+    def give_back(self, block: _Block) -> None:
+        """Keep a block for reuse, or let it go where too much is idle."""
         if block.nbytes > self.idle_bytes:
             return
         with self._lock:
@@ -150,6 +205,78 @@ def is_leased(array: NDArray[Any]) -> bool:
 _pool = Pool(512 << 20)
 empty = _pool.empty
 """The process's own pool: see `Pool.empty`."""
+
+
+class Place:
+    """Memory given beforehand, in which batch arrays are laid one after the other.
+
+    Parameters
+    ----------
+    memory : ndarray of uint8, shape (nbytes,)
+        Aligned; it must stay as it is for as long as the arrays are used.
+
+    Examples
+    --------
+    >>> place = Place(empty((256,), "u1"))
+    >>> first, second = place.empty((3,), "f8"), place.empty((5,), "i4")
+    >>> place.offset_of(first), place.offset_of(second), place.offset_of(np.empty(3))
+    (0, 64, None)
+    """
+
+    __slots__ = ("_memory", "_used")
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
+        self._used = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Return an uninitialised array in the place; from the process's pool where it is full."""
+        kind = np.dtype(dtype)
+        nbytes = prod(shape) * kind.itemsize
+        end = self._used + nbytes
+        if nbytes == 0 or end > len(self._memory):
+            return _pool.empty(shape, kind)
+        array = self._memory[self._used : end].view(kind).reshape(shape)
+        self._used = -(-end // ALIGNMENT) * ALIGNMENT
+        return array
+
+    def offset_of(self, array: NDArray[Any]) -> int | None:
+        """Return where an array begins in the place; None if it isn't one that lies there whole."""
+        offset = array.ctypes.data - self._memory.ctypes.data
+        inside = offset >= 0 and offset + array.nbytes <= len(self._memory)
+        whole = array.flags.c_contiguous and array.dtype.isnative and offset % ALIGNMENT == 0
+        return offset if inside and whole and array.nbytes else None
+
+
+_local = threading.local()
+
+
+@contextmanager
+def placing(place: Place) -> Iterator[None]:
+    """Take this thread's batch arrays from a place.
+
+    Examples
+    --------
+    >>> place = Place(empty((256,), "u1"))
+    >>> with placing(place):
+    ...     array = empty_batch((3,), "f8")
+    >>> place.offset_of(array)
+    0
+    """
+    _local.place = place
+    try:
+        yield
+    finally:
+        _local.place = None
+
+
+def empty_batch(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return memory for an array of a batch: see `Pool.empty`; in a worker, memory that it shares.
+
+    Only for what is returned as a batch, and never for what outlives it.
+    """
+    place: Place | None = getattr(_local, "place", None)
+    return empty(shape, dtype) if place is None else place.empty(shape, dtype)
 
 
 def _forget_after_fork() -> None:

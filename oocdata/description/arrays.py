@@ -1,0 +1,115 @@
+"""Arrays of numbers in JSON: base64, and differences of neighbours where they are integers.
+
+Rows chosen by a mask, and the bounds of episodes, ascend in small steps: their differences fit into
+a byte or two. Nothing is compressed: what a compressor writes changes with its version.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import UnsupportedDtypeError
+from oocdata.sources.source import check_dtype
+
+__all__ = ["decode_array", "decode_dtype", "decode_integers", "encode_array", "encode_integers"]
+
+_STEPS = tuple(np.dtype(name) for name in ("|i1", "<i2", "<i4", "<i8"))
+
+
+def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
+    """Return int64 numbers in one dimension as ``[first, dtype of the steps, base64 of them]``.
+
+    Examples
+    --------
+    >>> encode_integers(np.array([100, 101, 105]))
+    [100, '|i1', 'AQQ=']
+    """
+    if len(numbers) == 0:
+        return []
+    steps = np.diff(numbers)  # wraps around, and is summed up wrapping around
+    low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
+    fits = (kind for kind in _STEPS if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    kind = next(fits)
+    return [int(numbers[0]), kind.str, _text(steps.astype(kind))]
+
+
+def decode_integers(parts: Any) -> NDArray[np.int64]:
+    """Return the numbers that `encode_integers` wrote.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> decode_integers([100, "|i1", "AQQ="])
+    array([100, 101, 105])
+    """
+    if parts == []:
+        return np.zeros(0, np.int64)
+    first, kind, text = parts
+    if type(first) is not int or kind not in [step.str for step in _STEPS]:
+        raise ValueError("not as integers are written")
+    steps = np.frombuffer(_bytes(text), kind).astype(np.int64)
+    return np.cumsum(np.concatenate((np.array([first], np.int64), steps)), dtype=np.int64)
+
+
+def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
+    """Return numbers of any shape as ``[dtype, shape, base64]``, in C order.
+
+    Examples
+    --------
+    >>> encode_array(np.float32([1, 2]))
+    ['<f4', [2], 'AACAPwAAAEA=']
+    """
+    kind = check_dtype(array.dtype).newbyteorder("<")
+    return [kind.str, list(array.shape), _text(np.asarray(array, kind))]
+
+
+def decode_array(parts: Any) -> NDArray[Any]:
+    """Return the array that `encode_array` wrote.
+
+    Raises
+    ------
+    ValueError
+    """
+    kind, shape, text = parts
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"no shape is {shape!r}")
+    stored, held = decode_dtype(kind), _bytes(text)
+    if len(held) != prod(shape) * stored.itemsize:
+        raise ValueError(f"{len(held)} bytes for {kind} of shape {shape}")
+    return np.frombuffer(held, stored).reshape(shape).astype(stored.newbyteorder("="))
+
+
+def decode_dtype(text: Any) -> np.dtype[Any]:
+    """Return a dtype from its string, e.g. ``"<f4"``.
+
+    Raises
+    ------
+    ValueError
+    """
+    try:
+        kind = np.dtype(text)
+        if type(text) is str and kind.str == text:
+            return check_dtype(kind)
+    except (TypeError, SyntaxError, UnsupportedDtypeError) as error:
+        raise ValueError(str(error)) from error
+    raise ValueError(f"no dtype is written {text!r}")
+
+
+def _text(array: NDArray[Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")
+
+
+def _bytes(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (TypeError, binascii.Error) as error:
+        raise ValueError(f"not base64: {error}") from error

@@ -1,0 +1,81 @@
+"""Import paths: what a class or function is called, and what is found under such a name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import reduce
+from importlib import import_module
+from typing import Any
+
+__all__ = ["OURS", "find", "import_path"]
+
+OURS = ("oocdata.sources", "oocdata.datasets", "oocdata.order", "oocdata.loader")
+"""Where the classes lie that any description may name."""
+
+
+def import_path(thing: Any) -> str:
+    """Return ``module:name`` of a class or function, under which other processes find it.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message says why.
+
+    Examples
+    --------
+    >>> from textwrap import dedent
+    >>> import_path(dedent)
+    'textwrap:dedent'
+    """
+    module = getattr(thing, "__module__", None)
+    name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise ValueError(f"{type(thing).__name__} objects have no import path")
+    if module == "__main__":
+        raise ValueError(f"{name} is defined in the script itself, which nobody else can import")
+    if "<lambda>" in name:
+        raise ValueError("a lambda has no name")
+    if "<locals>" in name:
+        raise ValueError(f"{name} is defined inside a function, where only that function finds it")
+    if _get(sys.modules.get(module), name) is not thing:
+        raise ValueError(f"importing {module}:{name} gives something else")
+    return f"{module}:{name}"
+
+
+def find(path: str, allow: Sequence[str]) -> Any:
+    """Return what has an import path.
+
+    Parameters
+    ----------
+    path : str
+    allow : sequence of str
+        Modules and packages that may be imported from. No others are.
+
+    Raises
+    ------
+    ValueError
+        If it is not allowed or not there, or is called otherwise where it is at home: what an
+        allowed module itself has imported is not allowed by that.
+
+    Examples
+    --------
+    >>> find("textwrap:dedent", ["textwrap"]).__name__
+    'dedent'
+    """
+    module, _, name = path.partition(":")
+    if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in allow):
+        raise ValueError(f"the module {module!r} is not allowed")
+    try:
+        found = _get(import_module(module), name)
+    except ImportError as error:
+        raise ValueError(f"the module {module!r} can't be imported: {error}") from error
+    if found is None:
+        raise ValueError(f"the module {module!r} has no {name!r}")
+    if import_path(found) != path:
+        raise ValueError(f"it is at home at {import_path(found)}")
+    return found
+
+
+def _get(module: Any, name: str) -> Any:
+    return reduce(lambda held, part: getattr(held, part, None), name.split("."), module)

@@ -1,0 +1,182 @@
+"""Saved trainings: one file for each, complete or not there.
+
+A save is an ``.npz``, so that NumPy opens it, with a checksum for each array. It is written under
+another name, forced to the disk and renamed: whatever moment the process is killed at, every file
+with a save's name is a whole save. The last two are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import RestoreError
+
+__all__ = ["Save", "read_save", "saves_in", "write_save"]
+
+_FORMAT = "oocdata save 1"
+_KEPT = 2
+_NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")
+
+
+@dataclass(frozen=True)
+class Save:
+    """A training at one step.
+
+    Attributes
+    ----------
+    epoch, step : int
+        The step to go on with.
+    identity : str
+        What the position belongs to; see `oocdata.frontends.identity`.
+    names : dict of list of str
+        What the arrays are called, by group.
+    arrays : dict of list of ndarray
+        By group, e.g. ``"model"``, in order.
+    """
+
+    epoch: int
+    step: int
+    identity: str
+    names: Mapping[str, Sequence[str]]
+    arrays: Mapping[str, Sequence[NDArray[Any]]]
+
+
+def saves_in(folder: Path) -> list[Path]:
+    """Return the files of saves in a folder, the latest first; none where there is no folder.
+
+    Raises
+    ------
+    oocdata.errors.RestoreError
+        If it is no folder.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RestoreError(f"`folder` must be a folder; '{folder}' is a file.")
+    found = folder.iterdir() if folder.exists() else ()
+    return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
+
+
+def write_save(folder: Path, save: Save) -> Path:
+    """Write a save, whole or not at all; then remove all but the last two.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    OSError
+        If it can't be written; those that were there still are.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as name:
+    ...     arrays = {"model": [np.arange(3)]}
+    ...     path = write_save(Path(name), Save(0, 7, "{}", {"model": ["kernel"]}, arrays))
+    ...     path.name, read_save(path).step
+    ('save-000000-000000007.npz', 7)
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"save-{save.epoch:06d}-{save.step:09d}.npz"
+    # One name for all: what a killed process leaves is written over by the next.
+    unfinished = folder / "unfinished.tmp"
+    with open(unfinished, "wb") as file:
+        members: dict[str, Any] = dict(_members(save))
+        np.savez(file, **members)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+    _force_names(folder)
+    for former in saves_in(folder)[_KEPT:]:
+        former.unlink()
+    return path
+
+
+def _members(save: Save) -> Iterator[tuple[str, NDArray[Any]]]:
+    about = {
+        "format": _FORMAT,
+        "epoch": save.epoch,
+        "step": save.step,
+        "identity": save.identity,
+        "arrays": {
+            group: [
+                [name, array.dtype.name, array.shape]
+                for name, array in zip(save.names[group], arrays, strict=True)
+            ]
+            for group, arrays in save.arrays.items()
+        },
+    }
+    yield "about", _bytes(json.dumps(about).encode())
+    for group, arrays in save.arrays.items():
+        for number, array in enumerate(arrays):
+            # As bytes: .npy has no name for bfloat16.
+            yield f"{group}-{number}", _bytes(np.ascontiguousarray(array).tobytes())
+
+
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)
+
+
+def _force_names(folder: Path) -> None:
+    """Force to the disk which names are in a folder; a file's own `fsync` does not."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def read_save(path: Path, *, with_arrays: bool = True) -> Save:
+    """Read a save.
+
+    Parameters
+    ----------
+    path : Path
+    with_arrays : bool
+        Whether to read more than the position.
+
+    Raises
+    ------
+    oocdata.errors.RestoreError
+        If it is damaged, or no save.
+    """
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as members:
+            about = json.loads(members["about"].tobytes())
+            if about["format"] != _FORMAT:
+                raise ValueError(f"its format is {about['format']!r}, not {_FORMAT!r}")
+            arrays: dict[str, list[NDArray[Any]]] = {}
+            for group, described in about["arrays"].items() if with_arrays else ():
+                arrays[group] = [
+                    members[f"{group}-{number}"].view(_dtype(dtype)).reshape(shape)
+                    for number, (_, dtype, shape) in enumerate(described)
+                ]
+            names = {
+                group: [name for name, _, _ in described]
+                for group, described in about["arrays"].items()
+            }
+            return Save(about["epoch"], about["step"], about["identity"], names, arrays)
+    except Exception as error:  # a damaged archive raises anything
+        raise RestoreError(
+            f"a save must be whole, and written by oocdata; '{path}' is not: "
+            f"{type(error).__name__}: {error}. Delete it to go on from the save before it."
+        ) from error
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes  # bfloat16 and its like; TensorFlow and JAX bring it along
+
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype

@@ -1,0 +1,117 @@
+"""Memory that processes share and that has no name, so that nothing of it can be left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import tempfile
+from collections import deque
+from collections.abc import Container
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.sources.buffers import lease
+
+__all__ = ["Arena", "nameless"]
+
+_MAP_FIXED = 0x10  # Linux and macOS, <sys/mman.h>
+
+
+def nameless(nbytes: int) -> int:
+    """Return a descriptor of new shared memory, for the caller to close.
+
+    It takes room when it is written to, and is gone with the last descriptor and mapping of it.
+
+    Examples
+    --------
+    >>> descriptor = nameless(4096)
+    >>> os.fstat(descriptor).st_size
+    4096
+    >>> os.close(descriptor)
+    """
+    try:
+        descriptor = os.memfd_create("oocdata", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):  # not Linux: a file that has lost its name already
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, nbytes)
+    return descriptor
+
+
+class Arena:
+    """Slots of shared memory that one worker writes runs of batches to.
+
+    Parameters
+    ----------
+    slots : int
+    slot_bytes : int
+        A multiple of the page size.
+
+    Attributes
+    ----------
+    descriptor : int
+        To be handed to the worker and closed.
+    free : deque of int
+        Slots that nobody sees; the one used last is the first to be used again.
+
+    Examples
+    --------
+    >>> arena = Arena(slots=2, slot_bytes=mmap.PAGESIZE)
+    >>> slot = arena.free.pop()
+    >>> part = arena.lend(slot)[64:128]
+    >>> len(arena.free)
+    1
+    >>> del part
+    >>> len(arena.free)
+    2
+    >>> os.close(arena.descriptor)
+    """
+
+    def __init__(self, slots: int, slot_bytes: int) -> None:
+        self.slots = slots
+        self.slot_bytes = slot_bytes
+        self.descriptor = nameless(slots * slot_bytes)
+        self._mapping = mmap.mmap(self.descriptor, slots * slot_bytes)
+        self.address = np.frombuffer(self._mapping, np.uint8).ctypes.data
+        # Appended to by finalisers, wherever they run: of all that could be locked, nothing is.
+        self.free = deque(range(slots))
+
+    def lend(self, slot: int) -> NDArray[np.uint8]:
+        """Return a slot's memory; the slot is free again when nothing sees it any more."""
+        address = self.address + slot * self.slot_bytes
+        return lease(self, slot, address, (self.slot_bytes,), np.uint8)
+
+    def give_back(self, block: Any) -> None:
+        """Take back a slot."""
+        self.free.append(block)
+
+    def detach(self, at_work: Container[int]) -> None:
+        """Make the slots that are lent this process's own, where they are; used after a fork.
+
+        Parameters
+        ----------
+        at_work : container of int
+            Slots that a worker writes to: nobody here sees them.
+        """
+        free = set(self.free)
+        for slot in range(self.slots):
+            if slot not in free and slot not in at_work:
+                _make_private(self.address + slot * self.slot_bytes, self.slot_bytes)
+
+
+def _make_private(address: int, nbytes: int) -> None:
+    """Put a private copy in the place of shared pages, at the same addresses."""
+    content = ctypes.string_at(address, nbytes)
+    system = ctypes.CDLL(None, use_errno=True)
+    system.mmap.restype = ctypes.c_void_p
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+    made = system.mmap(
+        ctypes.c_void_p(address), ctypes.c_size_t(nbytes),
+        mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, ctypes.c_long(0),
+    )  # fmt: skip
+    if made != address:  # rather an end than numbers that change
+        os.abort()
+    ctypes.memmove(address, content, nbytes)

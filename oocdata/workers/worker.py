@@ -1,0 +1,225 @@
+"""One worker process, seen from the process that started it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Container
+from contextlib import ExitStack, suppress
+from math import prod
+from multiprocessing.connection import Pipe
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import WorkerError
+from oocdata.sources.slots import chunk_budget
+from oocdata.workers.arena import Arena
+
+if TYPE_CHECKING:
+    from oocdata.runs import Run
+    from oocdata.workers.description import Description
+
+__all__ = ["Worker"]
+
+_LOOK_SECONDS = 0.5
+"""How often to look whether a process still lives whose end of the connection stays open."""
+
+_START = "import sys; sys.path[:] = sys.argv[5:]; from oocdata.workers.child import main; main()"
+
+
+class Worker:
+    """A process that reads runs into an arena of its own, one after the other.
+
+    Parameters
+    ----------
+    description : Description
+        Of the loader.
+    slots, slot_bytes : int
+        Of its arena.
+    seconds : float
+        How long it may be busy with one run.
+
+    Attributes
+    ----------
+    arena : Arena
+    queue : deque
+        Calls sent and not yet answered, oldest first; the pool's to keep.
+    """
+
+    def __init__(
+        self, description: Description, slots: int, slot_bytes: int, seconds: float
+    ) -> None:
+        self.queue: deque[Any] = deque()
+        self._seconds = seconds
+        self._hung = False
+        self._lifeline = -1
+        with ExitStack() as handed:  # open in the process from then on, and no longer here
+            self.arena = Arena(slots, slot_bytes)
+            handed.callback(os.close, self.arena.descriptor)
+            self._connection, theirs = Pipe()
+            handed.callback(theirs.close)
+            lifeline, self._lifeline = os.pipe()
+            handed.callback(os.close, lifeline)
+            numbers = [
+                theirs.fileno(), lifeline, self.arena.descriptor, description.descriptor
+            ]  # fmt: skip
+            # Held back in this thread, which the process starts with: before it can ignore Ctrl-C,
+            # it shouldn't hear it.
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            handed.callback(signal.pthread_sigmask, signal.SIG_SETMASK, blocked)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, *map(str, [*numbers, *sys.path])],
+                stdin=subprocess.DEVNULL,
+                pass_fds=numbers,
+            )
+        self._send((description.lengths, slot_bytes, chunk_budget()))
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def lent(self) -> int:
+        """Slots that somebody sees."""
+        return self.arena.slots - len(self.arena.free) - len(self.queue)
+
+    def send(self, run: Run, slot: int) -> None:
+        """Have a run read into a slot."""
+        self._send((run, slot))
+
+    def _send(self, message: object) -> None:
+        with suppress(OSError):  # it is dead: whoever waits for the answer says so
+            self._connection.send_bytes(pickle.dumps(message))
+
+    def receive(self, run: Run) -> tuple[Any, ...]:
+        """Wait for the answer to the oldest call.
+
+        Parameters
+        ----------
+        run : Run
+            What it was to read.
+
+        Returns
+        -------
+        ("read", arrays) or ("raised", pickled, text)
+            See `oocdata.workers.child`.
+
+        Raises
+        ------
+        oocdata.errors.WorkerError
+            If the process ended, or was busy for too long.
+        """
+        until = time.monotonic() + self._seconds
+        try:
+            while not self._connection.poll(_LOOK_SECONDS):
+                if self._process.poll() is not None and not self._connection.poll(0):
+                    raise EOFError
+                if time.monotonic() > until:
+                    self._hung = True
+                    raise EOFError
+            answer: tuple[Any, ...] = pickle.loads(self._connection.recv_bytes())
+        except (EOFError, OSError):
+            raise self._death(run) from None
+        return answer
+
+    def arrays(
+        self, slot: int, answer: list[tuple[int, tuple[int, ...], str]]
+    ) -> list[NDArray[Any]]:
+        """Return the arrays that the process laid in a slot, which is theirs until they go."""
+        memory = self.arena.lend(slot)
+        return [
+            memory[offset : offset + prod(shape) * np.dtype(dtype).itemsize]
+            .view(dtype)
+            .reshape(shape)
+            for offset, shape, dtype in answer
+        ]
+
+    def original(self, run: Run, pickled: bytes | None, text: str) -> BaseException:
+        """Return the exception that reading raised, with its traceback as a note."""
+        try:
+            error: BaseException = pickle.loads(pickled or b"")
+        # Whatever it takes to make the exception again may fail.
+        except Exception:
+            last = text.rstrip().rpartition("\n")[2]
+            error = WorkerError(
+                "an exception must be picklable to come out of a worker process; this one isn't: "
+                f"{last}",
+                pid=self.pid,
+                epoch=run.epoch,
+                step=run.start,
+            )
+        # Not as the cause, which TensorFlow leaves out.
+        error.add_note(f"In worker process {self.pid}:\n\n{text}")
+        return error
+
+    def _death(self, run: Run) -> WorkerError:
+        self.kill()
+        code = self.wait()
+        steps = f"step {run.start}"
+        if run.stop - run.start > 1:
+            steps = f"steps {run.start} to {run.stop - 1}"
+        ended = f"exited with code {code}"
+        hint = "Did a mapped function, or a library that it calls, end the process?"
+        name = None
+        if self._hung:
+            ended = f"gave no answer for {self._seconds:g} s and was ended"
+            hint = "Set OOCDATA_WORKER_SECONDS in the environment if reading may take longer."
+        elif code is None or code < 0:
+            name = _signal_name(-(code or signal.SIGKILL))
+            ended = f"was ended by {name}"
+            hint = "Did a mapped function crash? Set PYTHONFAULTHANDLER=1 to see where."
+            if name == "SIGKILL":
+                hint = "Linux does so when memory runs out: use fewer workers, or smaller batches."
+        return WorkerError(
+            "a worker process must live until its batches are read; "
+            f"process {self.pid} {ended} before it had read {steps} of epoch {run.epoch}. "
+            f"{hint}",
+            pid=self.pid,
+            exit_code=None if name or self._hung else code,
+            signal=name,
+            epoch=run.epoch,
+            step=run.start,
+        )
+
+    def kill(self) -> None:
+        """End the process now, whatever it is doing; it has nothing of ours to lose."""
+        self._process.kill()
+
+    def wait(self) -> int | None:
+        """Wait for the end of a process that was killed; return what it ended with."""
+        try:
+            # Only a process in the midst of a system call that never returns outlives SIGKILL.
+            return self._process.wait(_LOOK_SECONDS * 4)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def forget(self, at_work: Container[int]) -> None:
+        """Leave the process to the one that this is a fork of, and take what it has lent."""
+        self.arena.detach(at_work)
+        self._process.returncode = 0  # not ours to end or to wait for
+        self._connection.close()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the process: it ends, if it still lives."""
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,386 @@
+"""A training that is interrupted anywhere and started again is the training that was not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError, RestoreError
+from oocdata.frontends import saves
+from oocdata.frontends.saves import Save, read_save, saves_in, write_save
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+
+ROWS = np.random.default_rng(0).random((43, 6)).astype("f4")
+STEPS = 11  # of 4, the last of 3
+
+
+@pytest.fixture(autouse=True)
+def deterministic() -> None:
+    tf.config.experimental.enable_op_determinism()
+
+
+def loader_of(rows: np.ndarray = ROWS, **options: Any) -> ooc.Loader:
+    pairs = ooc.zip(ooc.open(rows), ooc.open(rows.sum(1, keepdims=True)))
+    return pairs.batches(4, **{"shuffle": True, "seed": 5, **options})
+
+
+def validation_data() -> Any:
+    return loader_of(ROWS[:9], shuffle=False).to_tf()
+
+
+class StopHere(Exception):  # noqa: N818
+    pass
+
+
+class Interrupt(keras.callbacks.Callback):  # type: ignore[misc]
+    """Raise after so many steps; note which there were."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+        self.batches: list[int] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches.append(batch)
+        if len(self.batches) == self.after:
+            raise StopHere
+
+
+def model_of(units: int = 5, **options: Any) -> Any:
+    """Return a model with all kinds of state: moments, a schedule, seeds, moving averages."""
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(units, activation="relu"),
+            keras.layers.Dropout(0.3),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(1),
+        ]
+    )
+    rate = keras.optimizers.schedules.CosineDecay(1e-2, 40)
+    model.compile(keras.optimizers.Adam(rate), "mse", metrics=["mae"], **options)
+    return model
+
+
+def train(folder: Path, *, after: int = 0, every: int = 3, epochs: int = 3, **options: Any) -> Any:
+    """Train as the same command would; return the model, what `fit` returned and the batches."""
+    compiled = {name: options.pop(name) for name in ("steps_per_execution",) if name in options}
+    model = options.pop("model", None) or model_of(**compiled)
+    resume = ooc.Resume(folder, options.pop("loader", None) or loader_of(), every=every)
+    interrupt = Interrupt(after)
+    data = options.pop("data", lambda resume: resume.to_tf())(resume)
+    validation = validation_data() if options.pop("validate", False) else None
+    callbacks = [*options.pop("callbacks", ()), interrupt, resume]
+    history = None
+    try:
+        history = model.fit(
+            data, epochs=epochs, validation_data=validation, callbacks=callbacks, verbose=0,
+            shuffle=False, **options,
+        )  # fmt: skip
+    except StopHere:
+        assert after
+    return model, history, interrupt.batches
+
+
+def same(one: Any, other: Any) -> bool:
+    weights = zip(one.get_weights(), other.get_weights(), strict=True)
+    moments = zip(one.optimizer.variables, other.optimizer.variables, strict=True)
+    return all(np.array_equal(a, b) for a, b in weights) and all(
+        np.array_equal(a.numpy(), b.numpy()) for a, b in moments
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, list[float]]]:
+    """Return a training that was not interrupted: without `Resume`."""
+    tf.config.experimental.enable_op_determinism()
+    model = model_of()
+    history = model.fit(
+        loader_of().to_tf(), epochs=3, validation_data=validation_data(), verbose=0, shuffle=False
+    )
+    return model, history.history
+
+
+class TestGoesOn:
+    @pytest.mark.parametrize("execution", [1, 3])
+    def test_as_if_nothing_had_been(
+        self, tmp_path: Path, whole: tuple[Any, Any], execution: int
+    ) -> None:
+        logs: dict[str, list[float]] = {}
+        for after in (1, 2, 4, 3, 0):
+            model, history, _ = train(
+                tmp_path, after=after, steps_per_execution=execution, validate=True
+            )
+        for name, values in history.history.items():
+            logs.setdefault(name, []).extend(values)
+        assert same(model, whole[0])
+        # The logs of an epoch are of all its steps, whenever they were trained on.
+        for name, values in logs.items():
+            assert values == whole[1][name][-len(values) :]
+
+    def test_at_the_saved_step(self, tmp_path: Path) -> None:
+        train(tmp_path, after=STEPS + 5)
+        resume = ooc.Resume(tmp_path, loader_of())
+        assert resume.start == (1, 3)
+        _, history, batches = train(tmp_path)
+        assert batches == [*range(STEPS - 3), *range(STEPS)]
+        assert history.epoch == [1, 2]
+        assert resume.start == (3, 0)
+
+    def test_a_training_that_is_done_is_done(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+        train(tmp_path)
+        model, history, batches = train(tmp_path)
+        assert same(model, whole[0])
+        assert batches == []
+        assert history.epoch == []
+        # And may be continued: `fit` of this model begins where it is told to again.
+        _, history, _ = train(tmp_path, epochs=4, model=model)
+        assert history.epoch == [3]
+        assert model.fit(loader_of().to_tf(), verbose=0, shuffle=False).epoch == [0]
+
+    def test_twice_in_one_process(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+        """As in a notebook: the same objects, `fit` again."""
+        resume, model = ooc.Resume(tmp_path, loader_of(), every=2), model_of()
+        data = resume.to_tf()
+        for after in (7, 9, 0):
+            callbacks = [Interrupt(after), resume]
+            try:
+                model.fit(data, epochs=3, callbacks=callbacks, verbose=0, shuffle=False)
+            except StopHere:
+                model = model_of()
+        assert same(model, whole[0])
+
+    def test_a_model_without_variables_yet(self, tmp_path: Path) -> None:
+        def unbuilt() -> Any:
+            keras.utils.set_random_seed(3)
+            layers = [keras.layers.Dense(4), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+            model = keras.Sequential(layers)
+            model.compile("adam", "mse", metrics=["mae"])
+            return model
+
+        expected = train(tmp_path / "whole", model=unbuilt(), epochs=2)
+        train(tmp_path / "parts", model=unbuilt(), epochs=2, after=8)
+        found = train(tmp_path / "parts", model=unbuilt(), epochs=2)
+        assert same(found[0], expected[0])
+        assert found[1].history == expected[1].history
+
+    def test_a_dataset_that_was_mapped(self, tmp_path: Path) -> None:
+        """What is derived from the dataset does not know its cardinality."""
+
+        def data(resume: Any) -> Any:
+            return resume.to_tf().map(lambda x, y: (x * 2, y))
+
+        expected = train(tmp_path / "whole", data=data)
+        train(tmp_path / "parts", data=data, after=STEPS + 8)
+        found = train(tmp_path / "parts", data=data)
+        assert same(found[0], expected[0])
+        assert found[2] == [*range(STEPS - 6), *range(STEPS)]
+
+    def test_rates_that_callbacks_set(self, tmp_path: Path) -> None:
+        class Halve(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                rate = self.model.optimizer.learning_rate
+                rate.assign(rate / 2)
+
+        def with_rates(folder: Path, after: int = 0) -> Any:
+            model = model_of()
+            model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+            return train(folder, model=model, after=after, callbacks=[Halve()])[0]
+
+        expected = with_rates(tmp_path / "whole")
+        for after in (8, 9, 0):
+            found = with_rates(tmp_path / "parts", after)
+        assert same(found, expected)
+        assert float(found.optimizer.learning_rate.numpy()) == pytest.approx(0.1 / 8)
+
+    def test_parallel_and_prefetch_may_change(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+        train(tmp_path, after=8, data=lambda resume: resume.to_tf(parallel=1, prefetch=0))
+        model, *_ = train(tmp_path, data=lambda resume: resume.to_tf(parallel=4, prefetch=9))
+        assert same(model, whole[0])
+
+    def test_a_signal_ends_it_after_a_save(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+        resume, model = ooc.Resume(tmp_path, loader_of()), model_of()
+
+        class Signal(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+                if (self.model.optimizer.iterations.numpy(), batch) == (STEPS + 4, 4):
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        former = signal.signal(signal.SIGTERM, resume.stop)
+        try:
+            model.fit(
+                resume.to_tf(), epochs=3, callbacks=[Signal(), resume], verbose=0, shuffle=False
+            )
+        finally:
+            signal.signal(signal.SIGTERM, former)
+        assert resume.start == (1, 5)
+        assert same(train(tmp_path)[0], whole[0])
+
+    def test_other_callbacks_may_stop_it(self, tmp_path: Path) -> None:
+        class Stop(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                self.model.stop_training = True
+
+        train(tmp_path, after=8)
+        _, history, _ = train(tmp_path, callbacks=[Stop()])
+        assert history.epoch == [0]
+        assert ooc.Resume(tmp_path, loader_of()).start == (1, 0)
+
+
+class TestRefuses:
+    @pytest.mark.parametrize(
+        ("options", "error", "said"),
+        [
+            ({"loader": loader_of(seed=6)}, RestoreError, "`seed` was 5, and is 6"),
+            ({"loader": loader_of(ROWS + 1)}, RestoreError, "content` differs"),
+            ({"model": lambda: model_of(6)}, RestoreError, r"was kernel float32 \(6, 5\), and is"),
+            ({"initial_epoch": 2, "fresh": True}, None, ""),
+            ({"data": lambda resume: loader_of().to_tf()}, ArgumentError, "`to_tf`"),
+            ({"steps_per_epoch": 5}, ArgumentError, "Leave out `steps_per_epoch`"),
+            ({"steps_per_epoch": STEPS}, ArgumentError, "Leave out `steps_per_epoch`"),
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore:.*ran out of data")
+    def test_what_does_not_belong(
+        self, tmp_path: Path, options: dict[str, Any], error: Any, said: str
+    ) -> None:
+        if options.pop("fresh", False):
+            assert train(tmp_path, **options)[1].epoch == [2]
+            return
+        train(tmp_path, after=7)
+        if "model" in options:
+            options["model"] = options["model"]()
+        with pytest.raises(error, match=said):
+            train(tmp_path, **options)
+
+    def test_an_initial_epoch_that_is_another(self, tmp_path: Path) -> None:
+        train(tmp_path, after=7)
+        with pytest.raises(RestoreError, match="Leave out `initial_epoch`"):
+            train(tmp_path, initial_epoch=2)
+
+    def test_another_optimizer(self, tmp_path: Path) -> None:
+        train(tmp_path, after=7)
+        model = model_of()
+        model.compile("sgd", "mse", metrics=["mae"])
+        with pytest.raises(RestoreError, match="of the optimizer was"):
+            train(tmp_path, model=model)
+
+    def test_a_wrong_every(self, tmp_path: Path) -> None:
+        with pytest.raises(ArgumentError, match="`every`"):
+            ooc.Resume(tmp_path, loader_of(), every=0)
+
+    def test_a_file_for_a_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(RestoreError, match="is a file"):
+            train(tmp_path / "file")
+
+
+def some_save(epoch: int = 0, step: int = 7) -> Save:
+    model = [np.arange(12.0).reshape(3, 4), np.float32(7.0), np.zeros((0, 2), "i8")]
+    arrays = {"model": [np.asarray(one) for one in model], "optimizer": [np.ones(2, "?")]}
+    names = {"model": ["kernel", "rate", "nothing"], "optimizer": ["flags"]}
+    return Save(epoch, step, "{}", names, arrays)
+
+
+class TestSaves:
+    def test_what_was_written_is_read(self, tmp_path: Path) -> None:
+        bfloat16 = tf.constant([1.5, -2], tf.bfloat16).numpy()
+        save = some_save()
+        save.arrays["optimizer"].append(bfloat16)  # type: ignore[attr-defined]
+        save.names["optimizer"].append("rounded")  # type: ignore[attr-defined]
+        found = read_save(write_save(tmp_path / "new" / "folder", save))
+        assert (found.epoch, found.step, found.names) == (0, 7, save.names)
+        for group, arrays in save.arrays.items():
+            for one, other in zip(found.arrays[group], arrays, strict=True):
+                assert one.dtype == other.dtype
+                assert one.shape == other.shape
+                assert np.array_equal(one, other)
+
+    def test_the_last_two_are_kept(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.txt").touch()
+        for place in ((0, 9), (0, 10), (1, 0), (2, 0)):
+            path = write_save(tmp_path, some_save(*place))
+            assert saves_in(tmp_path)[0] == path
+        assert {each.name for each in tmp_path.iterdir()} == {
+            "mine.txt", "save-000001-000000000.npz", "save-000002-000000000.npz",
+        }  # fmt: skip
+
+    def test_every_damaged_byte_is_noticed_or_harmless(self, tmp_path: Path) -> None:
+        path = write_save(tmp_path, some_save())
+        whole = path.read_bytes()
+        noticed = 0
+        for place in range(0, len(whole), 3):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+            try:
+                found = read_save(path)
+            except RestoreError as error:
+                assert "Delete it" in str(error)  # noqa: PT017
+                noticed += 1
+            else:  # e.g. the time in a ZIP header
+                for group, arrays in some_save().arrays.items():
+                    for one, other in zip(found.arrays[group], arrays, strict=True):
+                        assert np.array_equal(one, other)
+                assert (found.epoch, found.step, found.identity) == (0, 7, "{}")
+        assert noticed > len(whole) // 3 // 2
+
+    def test_a_file_that_is_cut_short(self, tmp_path: Path) -> None:
+        path = write_save(tmp_path, some_save())
+        whole = path.read_bytes()
+        for length in range(0, len(whole), 61):
+            path.write_bytes(whole[:length])
+            with pytest.raises(RestoreError, match=r"Delete it to go on from the save before it"):
+                read_save(path)
+
+    def test_somebody_elses_file(self, tmp_path: Path) -> None:
+        for arrays in ({"a": np.zeros(3)}, {"about": np.frombuffer(b'{"format": 3}', "u1")}):
+            np.savez(tmp_path / "save-000001-000000000.npz", **arrays)
+            with pytest.raises(RestoreError, match="written by oocdata"):
+                train(tmp_path)
+
+    @pytest.mark.parametrize("at", ["savez", "fsync", "replace"])
+    def test_what_fails_while_it_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+    ) -> None:
+        """A full disk, say. (What a kill leaves, test_resume_kill.py tries.)"""
+        former = write_save(tmp_path, some_save(0, 7))
+
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("no space left")
+
+        monkeypatch.setattr(np if at == "savez" else os, at, fail)
+        with pytest.raises(OSError, match="no space left"):
+            write_save(tmp_path, some_save(0, 9))
+        monkeypatch.undo()
+        assert saves_in(tmp_path) == [former]
+        assert read_save(former).step == 7
+        write_save(tmp_path, some_save(0, 9))
+        assert not list(tmp_path.glob("*.tmp"))
+
+    def test_it_is_on_the_disk_before_it_has_its_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calls: list[str] = []
+
+        def noting(name: str) -> Callable[..., Any]:
+            real = getattr(os, name)
+
+            def call(*arguments: Any) -> Any:
+                calls.append(name)
+                return real(*arguments)
+
+            return call
+
+        for name in ("fsync", "replace"):
+            monkeypatch.setattr(saves.os, name, noting(name))
+        write_save(tmp_path, some_save())
+        assert calls == ["fsync", "replace", "fsync"]  # the file, its name, the folder

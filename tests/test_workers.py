@@ -1,0 +1,375 @@
+"""Worker processes: the same batches, through shared memory, from scripts of any shape."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from worker_scripts import ended, start
+
+import oocdata as ooc
+from oocdata.datasets.spec import leaves
+from oocdata.errors import ArgumentError, DatasetGoneError, MapError
+from oocdata.runs import Run
+from oocdata.sources.buffers import ALIGNMENT, empty, is_leased
+from oocdata.testing import RecordingSource, sample_array
+from oocdata.workers.arena import Arena
+from oocdata.workers.child import read_into
+from oocdata.workers.pool import TASKS, WorkerPool, shared_bytes, slot_bytes, slots
+from oocdata.workers.reader import Reader
+
+DOUBLES = ooc.ArraySpec((4,), np.dtype("f8"))
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> ooc.View:
+    np.save(tmp_path / "a.npy", np.arange(4012.0).reshape(1003, 4))
+    return ooc.open(tmp_path / "a.npy")
+
+
+def assert_same(got: Any, expected: Any) -> None:
+    """Compare batches of any tree, and their order."""
+    for one, other in zip(got, expected, strict=True):
+        for array, truth in zip(leaves(one), leaves(other), strict=True):
+            assert array.dtype == truth.dtype
+            assert_array_equal(array, truth)
+
+
+def in_memory(view: ooc.View) -> ooc.Dataset:
+    return ooc.open(np.asarray(view)[::2])  # also: strided
+
+
+MAKES: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
+    "rows": lambda view: view,
+    "an array in memory": in_memory,
+    "pairs": lambda view: view.next_frame(),
+    "windows": lambda view: view.windows(3, 2, shift=2),
+    "a dict": lambda view: ooc.zip({"row": view, "other": view[::-1]}),
+    "one mapped, one not": lambda view: ooc.zip(view, view.map(lambda x: x[:, ::2] * 2)),
+    "rows of a mask": lambda view: view[np.arange(1003) % 3 == 1],
+    "rows of no bytes": lambda view: ooc.zip(view, view[:, :0]),
+    "scalars of one byte": lambda view: view[:, 0].astype("u1"),
+    "a big-endian result": lambda view: view.map(lambda x: x.astype(">f4")),
+    "in place": lambda view: view.map(lambda x: np.add(x, 1, out=x)),
+    "by element": lambda view: view.map(lambda x: x.sum(), batched=False),
+}
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES.keys())
+def test_batches_do_not_depend_on_workers(view: ooc.View, make: Any) -> None:
+    dataset = make(view)
+    alone = dataset.batches(8, shuffle="global", seed=3)
+    loader = dataset.batches(8, shuffle="global", seed=3, workers=2)
+    assert_same(loader.epoch(1), alone.epoch(1))
+
+
+def test_shards_short_batches_and_starts_in_the_middle(view: ooc.View) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 3, "drop_remainder": True}
+    alone, loader = view.batches(10, **options), view.batches(10, **options, workers=2)
+    assert_same(loader.shard(2, 1).epoch(0, start=97), alone.shard(2, 1).epoch(0, start=97))
+    assert list(loader.epoch(0, start=100)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_rng_gives_the_same_numbers(view: ooc.View, workers: int) -> None:
+    def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return x + rng.normal(size=x.shape)
+
+    mapped = view.map(noisy, rng=True, spec=DOUBLES)
+    alone = mapped.batches(50, shuffle=True, seed=9)
+    assert_same(mapped.batches(50, shuffle=True, seed=9, workers=workers), alone)
+
+
+def test_order_is_kept_when_steps_take_unlike_times(view: ooc.View) -> None:
+    def uneven(x: np.ndarray) -> np.ndarray:
+        for _ in range(200_000 if x[0, 0] % 32 == 0 else 10):
+            pass
+        return x
+
+    mapped = view.map(uneven, spec=DOUBLES)
+    assert_same(mapped.batches(4, workers=2), view.batches(4))
+
+
+def test_all_workers_work(view: ooc.View) -> None:
+    mapped = view.map(lambda x: np.full(len(x), os.getpid()))
+    pids = {int(number) for batch in mapped.batches(4, workers=2) for number in batch}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
+
+
+class TestMemory:
+    def test_a_batch_is_read_straight_into_the_slot(self) -> None:
+        seen = []
+
+        class Spy(RecordingSource):
+            def read_into(self, rows: np.ndarray, out: np.ndarray) -> None:
+                seen.append(np.shares_memory(out, memory))
+                super().read_into(rows, out)
+
+        loader = ooc.View.of(Spy(sample_array((100, 16)))).next_frame().batches(10)
+        memory = empty((slot_bytes(loader, 1),), "u1")
+        answer = read_into(memory, loader, Run(0, 2, 3))
+        assert seen == [True, True]
+        assert len(pickle.dumps(answer)) < 200  # where they lie: no array
+        for (offset, shape, dtype), truth in zip(answer, loader.batch(2), strict=True):
+            assert offset % ALIGNMENT == 0
+            assert_array_equal(memory[offset : offset + truth.nbytes].view(dtype), truth.ravel())
+            assert shape == truth.shape
+
+    def test_what_does_not_fit_is_an_error(self) -> None:
+        loader = ooc.open(np.arange(100)).batches(10)
+        with pytest.raises(MapError, match="don't fit"):
+            read_into(empty((64,), "u1"), loader, Run(0, 0, 1))
+
+    def test_it_is_leased_from_the_arena_and_given_back(self, view: ooc.View) -> None:
+        pool = WorkerPool(view.batches(16, workers=1), held=2)
+        try:
+            arena = pool._workers[0].arena
+            batch = pool.begin(Run(0, 0, 1)).result()
+            assert is_leased(batch)
+            offset = batch.ctypes.data - arena.address
+            assert 0 <= offset < arena.slots * arena.slot_bytes
+            part = batch[3:]
+            del batch
+            assert len(arena.free) == arena.slots - 1
+            del part
+            assert len(arena.free) == arena.slots
+            again = pool.begin(Run(0, 1, 2)).result()
+            assert again.ctypes.data - arena.address == offset
+        finally:
+            pool.close()
+
+    def test_whoever_keeps_all_stops_no_one(self, view: ooc.View) -> None:
+        loader = view.batches(4, shuffle=True, workers=2)
+        pool = WorkerPool(loader, held=2)
+        kept = [pool.begin(Run(0, step, step + 1)).result() for step in range(len(loader))]
+        lent = [worker.lent for worker in pool._workers]
+        assert 0 < sum(lent) <= 2 * (pool._workers[0].arena.slots - TASKS)
+        pool.close()
+        assert_same(kept, view.batches(4, shuffle=True))  # the memory outlives the workers
+
+    def test_the_bound(self, view: ooc.View) -> None:
+        loader = view.batches(16, workers=3)
+        pool = WorkerPool(loader, held=4)
+        try:
+            sizes = [worker.arena.slots * worker.arena.slot_bytes for worker in pool._workers]
+            assert sum(sizes) == shared_bytes(loader, held=4)
+            assert slots(loader, held=4) == TASKS + 2
+        finally:
+            pool.close()
+
+    def test_no_batch_ever_changes(self, view: ooc.View) -> None:
+        rng = np.random.default_rng(0)
+        loader = view.batches(4, shuffle=True, workers=2)
+        kept: list[tuple[int, Any]] = []
+        for step, batch in enumerate(loader.epoch(2)):
+            if rng.random() < 0.2:
+                kept.append((step, batch))
+            if len(kept) > 10:
+                del kept[int(rng.integers(10))]
+            for number, old in kept:
+                assert_array_equal(old, loader.batch(number, 2))
+
+    def test_a_function_may_keep_what_it_gets(self, view: ooc.View) -> None:
+        kept: list[tuple[np.ndarray, np.ndarray]] = []
+
+        def keeping(x: np.ndarray) -> np.ndarray:
+            kept.append((x, x.copy()))
+            return np.full(len(x), all((one == other).all() for one, other in kept))
+
+        assert all(batch.all() for batch in view.map(keeping).batches(20, workers=1))
+
+    def test_arrays_in_the_description_are_not_pickled_and_may_be_changed(self) -> None:
+        table = np.zeros(1_000_000)
+
+        def counting(x: np.ndarray) -> np.ndarray:
+            table[0] += 1  # each worker's own, as a global would be
+            return x + table[0] - table[0]
+
+        array = np.arange(1000.0)
+        mapped = ooc.open(array).map(counting, spec=ooc.ArraySpec((), np.dtype("f8")))
+        assert_same(mapped.batches(100, workers=2), ooc.open(array).batches(100))
+        assert table[0] == 0
+
+
+class TestPool:
+    def test_closed_is_closed(self, view: ooc.View) -> None:
+        pool = WorkerPool(view.batches(4, workers=1), held=2)
+        call = pool.begin(Run(0, 0, 1))
+        pool.close()
+        pool.close()
+        with pytest.raises(DatasetGoneError, match="ended"):
+            call.result()
+        with pytest.raises(DatasetGoneError, match="ended"):
+            pool.begin(Run(0, 0, 1))
+
+    def test_many_threads(self, view: ooc.View) -> None:
+        loader = view.batches(4, shuffle=True, seed=1, workers=2)
+        pool = WorkerPool(loader, held=8)
+        numbers = iter(range(len(loader)))
+        wrong: list[int] = []
+
+        def work() -> None:
+            for step in iter(lambda: next(numbers, None), None):
+                got = pool.begin(Run(0, step, step + 1)).result()
+                if not (got == loader.batch(step)).all():
+                    wrong.append(step)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        pool.close()
+        assert not wrong
+
+    def test_longer_runs_than_there_is_room_for(self, view: ooc.View) -> None:
+        loader = view.batches(16, workers=1)
+        reader = Reader(loader, held=2)
+        together = loader.steps_together
+        assert_same([reader.read(Run(0, 0, 1))], [loader.batch(0)])
+        assert_same([reader.read(Run(0, 0, together + 2))], [loader.run(Run(0, 0, together + 2))])
+        reader.close()
+        with pytest.raises(DatasetGoneError):
+            reader.read(Run(0, 0, 1))
+
+    @pytest.mark.parametrize("given", ["0", "soon", "-1", "nan"])
+    def test_the_limit_must_be_a_number(
+        self, view: ooc.View, monkeypatch: pytest.MonkeyPatch, given: str
+    ) -> None:
+        monkeypatch.setenv("OOCDATA_WORKER_SECONDS", given)
+        with pytest.raises(ArgumentError, match="OOCDATA_WORKER_SECONDS"):
+            next(iter(view.batches(4, workers=1)))
+
+    def test_an_arena_frees_its_memory_with_its_last_array(self) -> None:
+        def mapped() -> int:
+            gc.collect()
+            return Path("/proc/self/maps").read_text().count("memfd:oocdata")
+
+        before = mapped()
+        arena = Arena(2, 1 << 16)
+        os.close(arena.descriptor)
+        array = arena.lend(arena.free.pop())
+        array[:] = 7
+        del arena
+        assert mapped() == before + 1
+        assert (array == 7).all()
+        del array
+        assert mapped() == before
+
+
+class TestPickling:
+    @pytest.mark.parametrize(
+        ("held", "reason"),
+        [
+            (threading.Lock(), "cannot pickle '_thread.lock'"),
+            (iter([]).__class__, None),
+            ((n for n in range(3)), "cannot pickle 'generator'"),
+        ],
+        ids=["a lock", "a class", "a generator"],
+    )
+    def test_a_function_is_refused_where_workers_are_asked_for(
+        self, view: ooc.View, held: Any, reason: str | None
+    ) -> None:
+        def needing(x: np.ndarray) -> np.ndarray:
+            _ = held
+            return x
+
+        dataset = ooc.zip(view, view.map(needing, spec=DOUBLES).map(lambda x: x, spec=DOUBLES))
+        if reason is None:
+            dataset.batches(4, workers=2)
+            return
+        with pytest.raises(ArgumentError, match=rf"`workers`.*needing.*{reason}") as caught:
+            dataset.batches(4, workers=2)
+        assert caught.value.__cause__ is not None
+        dataset.batches(4).batch(0)  # without workers it is welcome
+
+    def test_an_open_file_is_refused(self, tmp_path: Path) -> None:
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["u"] = np.zeros((10, 3))
+            file.flush()
+            view = ooc.open(file["u"])
+            with pytest.raises(ArgumentError, match=r"`workers`.*open h5py.Dataset"):
+                view.batches(2, workers=1)
+
+    def test_without_cloudpickle(self, view: ooc.View, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cloudpickle", None)
+        assert_same(view.map(np.negative).batches(90, workers=1), view.map(np.negative).batches(90))
+        local = view.map(lambda x: x, spec=DOUBLES)
+        with pytest.raises(ArgumentError, match="lambda"):
+            local.batches(4, workers=1)
+
+        def scripted(x: np.ndarray) -> np.ndarray:
+            return x
+
+        scripted.__module__, scripted.__qualname__ = "__main__", "scripted"
+        with pytest.raises(ArgumentError, match=r"scripted is defined in the script.*cloudpickle"):
+            view.map(scripted, spec=DOUBLES).batches(4, workers=1)
+
+    @pytest.mark.parametrize("given", [-1, 1.5, "2", True])
+    def test_workers_must_be_a_count(self, view: ooc.View, given: Any) -> None:
+        with pytest.raises(ArgumentError, match="workers"):
+            view.batches(4, workers=given)
+
+    def test_nothing_is_started_before_something_is_read(self, view: ooc.View) -> None:
+        from oocdata.workers import lifetime
+
+        gc.collect()
+        before = len(lifetime._pools)
+        iterator = iter(view.batches(4, workers=2))
+        assert len(lifetime._pools) == before
+        next(iterator)
+        assert len(lifetime._pools) == before + 1
+
+
+class TestScripts:
+    def test_a_script_needs_no_guard(self, tmp_path: Path) -> None:
+        """What is defined in it travels by value: the script runs once."""
+        (tmp_path / "beside.py").write_text("def half(x): return x / 2\n")
+        script = """
+        say("begun")
+        import beside
+        factor = 3
+        class Scaled:
+            def __call__(self, x): return beside.half(x * factor)
+        class Refused(Exception):
+            def __init__(self, step, text): super().__init__(text); self.step = step
+        mapped = view.map(Scaled()).map(lambda x: x + 1)
+        same = [(a == b).all() for a, b in zip(mapped.batches(9, workers=2), mapped.batches(9))]
+        say(len(same), all(same))
+        def refuse(x):
+            print("printed in a worker")
+            raise Refused(3, "no")
+        try:
+            list(view.map(refuse, spec=spec).batches(9, workers=1))
+        except Refused as error:
+            say(type(error) is Refused, error.step, "in refuse" in error.__notes__[0])
+        """
+        out, err = ended(start(tmp_path, script))
+        assert err == ""
+        lines = out.splitlines()
+        assert lines.count("begun") == 1
+        assert "112 True" in lines
+        assert "True 3 True" in lines
+        assert "printed in a worker" in lines
+
+    def test_no_framework_is_loaded_in_a_worker(self, tmp_path: Path) -> None:
+        script = """
+        import tensorflow, keras
+        names = {"tensorflow", "keras", "h5py", "zarr", "tensorstore"}
+        def loaded(x): return np.full(len(x), len(names & set(sys.modules)))
+        mapped = view.map(loaded, spec=ooc.ArraySpec((), np.dtype("i8")))
+        say(sum(int(batch.numpy().sum()) for batch in mapped.batches(100, workers=1).to_tf()))
+        """
+        out, err = ended(start(tmp_path, script))
+        assert out.split() == ["0"], err

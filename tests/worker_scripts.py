@@ -1,0 +1,80 @@
+"""Scripts run in fresh processes, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+PREAMBLE = """
+import os, signal, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import numpy as np, oocdata as ooc
+from oocdata.workers import lifetime
+view = ooc.open(np.arange(4000.0).reshape(1000, 4))
+spec = ooc.ArraySpec((4,), np.dtype("f8"))
+def workers():
+    return [worker.pid for pool in lifetime._pools for worker in pool._workers]
+def say(*what):
+    print(*what, flush=True)
+"""
+
+SECONDS = 120
+"""Until a hang is called one: a failure, not a measure of speed."""
+
+
+def start(tmp_path: Path, code: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a script as the leader of a session of its own, as a terminal does."""
+    script = tmp_path / "script.py"
+    script.write_text(PREAMBLE + textwrap.dedent(code))
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for the end of a script; return what it wrote."""
+    try:
+        return process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+def left_of(tmp_path: Path) -> list[int]:
+    """Return the worker processes that were started by a script in a folder."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            line = Path(f"/proc/{name}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"oocdata.workers" in line and os.fsencode(tmp_path) in line:
+            found.append(int(name))
+    return found
+
+
+def wait_until_gone(numbers: Iterable[int]) -> None:
+    """Wait until processes have ended, whosever they are."""
+    for number in numbers:
+        try:
+            descriptor = os.pidfd_open(number)
+        except ProcessLookupError:
+            continue
+        try:
+            assert select.select([descriptor], [], [], SECONDS)[0], f"process {number} still lives"
+        finally:
+            os.close(descriptor)
