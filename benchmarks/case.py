@@ -59,7 +59,7 @@ class Case:
     order: str = "global"
     cache: str = "warm"
     pairs: bool = False
-    chunk_budget: int = 32 << 20
+    chunk_budget: int = 256 << 20
 
     @property
     def elements(self) -> int:

@@ -25,7 +25,18 @@ MIB = 2**20
 
 WORK_A = Case("work-a", "npy", 20_000, FRAME, "f8", 32, pairs=True)
 SMALL = Case("mnist", "npy", 60_000, (28, 28), "u1", 256)
-GZIP = Case("gzip", "hdf5", 100_000, (1024,), "f4", 32, 32, "gzip+shuffle", order="block")
+GZIP = Case(
+    "gzip",
+    "hdf5",
+    100_000,
+    (1024,),
+    "f4",
+    32,
+    32,
+    "gzip+shuffle",
+    order="block",
+    chunk_budget=64 << 20,
+)
 ZSTD = replace(GZIP, name="zstd", format="zarr", codec="zstd")
 SHARDED = replace(ZSTD, name="zstd-sharded", shard_rows=2048)
 FRAMES = Case("npy", "npy", 20_000, FRAME, "f8", 32)
