@@ -65,6 +65,8 @@ def _oocdata(
       oocdata info sim.h5 /u          one dataset of it
       oocdata demo                    the whole job on data that it makes
       oocdata demo sim.h5 --key /u    the same on your own file
+      oocdata dispatcher              a cluster of readers: deals out the work
+      oocdata worker                  and one of many that do it
     """  # noqa: D301  # \b keeps the lines that follow as they are
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -226,6 +228,75 @@ def demo(
             demo_on_digits(plan, output, keep)
         else:
             demo_on_file(plan, output, path, key, opening, lengths)
+
+
+Port = Annotated[int, typer.Option(help="The port; 0: any that is free.", min=0, max=65535)]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Listen for other machines too, which reach this one by that name. By default only "
+        "this machine is answered.",
+    ),
+]
+
+
+@app.command()
+def dispatcher(
+    port: Port = 5050,
+    host: Host = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Note there what is needed to go on after a restart."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Deal out the batches of an epoch to workers (tf.data service).
+
+    Prints its address once it listens, and runs until Ctrl-C or SIGTERM. Nobody is asked who they
+    are: with --host, let only trusted machines reach the port.
+
+    \b
+    Examples:
+      oocdata dispatcher
+      oocdata dispatcher --port 5050 --host node0 --journal /var/lib/oocdata
+    """  # noqa: D301
+    with _errors(debug):
+        from oocdata.tools.dispatcher import dispatch
+
+        dispatch(port, host, journal, typer.echo)
+
+
+@app.command()
+def worker(
+    dispatcher: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where the dispatcher listens.")
+    ] = "localhost:5050",
+    port: Port = 0,
+    host: Host = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            help="Functions and classes of this module or package may be used; repeat it for more.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Read batches for whoever trains, as the dispatcher deals them out (tf.data service).
+
+    Opens the files itself, by the paths that they have where the training runs. Prints its address
+    once it listens, and runs until Ctrl-C or SIGTERM.
+
+    \b
+    Examples:
+      oocdata worker
+      oocdata worker --dispatcher node0:5050 --host node1 --allow mypackage.functions
+    """  # noqa: D301
+    with _errors(debug):
+        from oocdata.tools.worker import work
+
+        work(dispatcher, port, host, allow or [], typer.echo)
 
 
 def _episodes(text: str | None) -> int | str | None:

@@ -240,6 +240,7 @@ def free_ports() -> list[int]:
     return ports
 
 
+@pytest.mark.long
 def test_two_processes_with_an_uneven_end() -> None:
     """MultiWorkerMirroredStrategy on loopback: no hang in the last, short step of an epoch."""
     pytest.importorskip("tensorflow")

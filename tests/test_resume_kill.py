@@ -99,6 +99,7 @@ def weights(folder: Path) -> list[np.ndarray]:
         return [found[name] for name in found.files]
 
 
+@pytest.mark.long
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     undisturbed = folder_with_rows(tmp_path / "undisturbed")
     whole = start(undisturbed)

@@ -1,0 +1,185 @@
+"""What a trainer has got of each epoch, and what must be asked for again.
+
+tf.data service promises each element at most once: what a worker held that ended is lost, and
+whoever reads waits until somebody starts a worker at the same address. Here every batch brings its
+step, so an epoch is complete when all steps have come, whatever the workers say. Once a worker has
+said that there is nothing more to deal out, and nothing has come for a while, what is missing is
+lost: it is asked for anew, of the workers that there are. What the first time would still have
+brought is never looked at, so nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import WorkerError
+from oocdata.frontends.serving import stretches
+from oocdata.runs import Pass
+
+__all__ = ["ATTEMPTS", "Arrivals"]
+
+ATTEMPTS = 8
+"""Times that what is missing is asked for."""
+
+PATIENCE = 10.0
+"""Seconds without a batch after which it is lost, if no more are dealt out; then twice as many."""
+
+_SECONDS_TO_BEGIN = 60.0
+"""Without a first batch, after which it is said that there may be no worker."""
+
+_log = logging.getLogger("oocdata")
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """One epoch of one pass.
+
+    Attributes
+    ----------
+    start : int
+        Its first step.
+    came : ndarray of bool
+        Which steps have come.
+    attempt : int
+        How often it was asked for before.
+    last : float
+        When the last one came, by the monotonic clock.
+    """
+
+    start: int
+    came: NDArray[np.bool_]
+    attempt: int = 0
+    last: float = 0.0
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """What one dataset has got so far; safe to use from several threads.
+
+    Parameters
+    ----------
+    first : Pass
+    shared : bool
+        Others get batches of the same epochs, so nobody knows what is missing.
+    service : str
+        The dispatcher, for messages.
+
+    Examples
+    --------
+    >>> arrivals = Arrivals(Pass(first=0, length=4, steps=4, together=1), False, "localhost:5050")
+    >>> begun = arrivals.begin()
+    >>> arrivals.missing(begun, epoch=0, attempt=0).tolist()
+    [[0, 4]]
+    >>> for step in (3, 0, 1):
+    ...     goes_on = arrivals.arrived(begun, epoch=0, step=step)
+    >>> arrivals.missing(begun, epoch=0, attempt=1).tolist()
+    [[2, 3]]
+    >>> arrivals.close()
+    """
+
+    first: Pass
+    shared: bool
+    service: str
+    _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
+    _passes: itertools.count[int] = field(default_factory=itertools.count)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _timer: threading.Timer | None = None
+
+    def begin(self) -> int:
+        """Begin the next pass; return where, in steps counted through all epochs."""
+        return self.first.first + next(self._passes) * self.first.length
+
+    def missing(self, begun: int, epoch: int, attempt: int) -> NDArray[np.int64]:
+        """Return the stretches of an epoch's steps that have not come, shape (n, 2).
+
+        Parameters
+        ----------
+        begun : int
+            What `begin` returned.
+        epoch : int
+        attempt : int
+            0 for the first time, up to `ATTEMPTS`, when nothing must be missing any more.
+
+        Raises
+        ------
+        oocdata.errors.WorkerError
+            If something still is.
+        """
+        steps = self.first.steps
+        with self._lock:
+            if attempt == 0:
+                start = max(0, begun - epoch * steps)
+                stop = min(steps, begun + self.first.length - epoch * steps)
+                self._epochs[begun, epoch] = _Epoch(start, np.zeros(stop - start, np.bool_))
+            state = self._epochs[begun, epoch]
+            state.attempt, state.last = attempt, time.monotonic()
+            left = state.start + np.flatnonzero(~state.came)
+            if attempt == ATTEMPTS:
+                del self._epochs[begun, epoch]
+            if attempt > 0 and self.shared:
+                left = left[:0]
+            if len(left):
+                self._expect(epoch)
+        if attempt == ATTEMPTS and len(left):
+            raise WorkerError(
+                f"the workers of the service must read every step of epoch {epoch}; {len(left)} "
+                f"did not come, though asked for {ATTEMPTS} times. See what the workers print.",
+                epoch=epoch,
+                step=int(left[0]),
+            )
+        return stretches(left)
+
+    def arrived(self, begun: int, epoch: int, step: int) -> bool:
+        """Note that a step has come.
+
+        Parameters
+        ----------
+        begun, epoch : int
+        step : int
+            -1: a worker says that there is nothing more to read.
+
+        Returns
+        -------
+        bool
+            Whether more can still come; if not, what is missing is lost.
+        """
+        with self._lock:
+            self._stop_waiting()
+            state, now = self._epochs[begun, epoch], time.monotonic()
+            if step < 0:
+                return bool(now - state.last < PATIENCE * 2**state.attempt)
+            state.came[step - state.start], state.last = True, now
+            return True
+
+    def close(self) -> None:
+        """Expect nothing any more."""
+        with self._lock:
+            self._stop_waiting()
+
+    def _expect(self, epoch: int) -> None:
+        """Say so if nothing comes: TensorFlow waits for a first worker without a word."""
+        self._stop_waiting()
+        self._timer = threading.Timer(
+            _SECONDS_TO_BEGIN, _log.warning, [_NOTHING, epoch, self.service]
+        )
+        self._timer.name = "oocdata-service-patience"
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+_NOTHING = (
+    "no batch of epoch %d has come yet from the service at %s. Is there a worker "
+    "(oocdata worker --dispatcher HOST:PORT), and can this machine reach it by its --host?"
+)

@@ -1,0 +1,37 @@
+"""Functions that the workers of a cluster are allowed to import, in the tests of the service."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def doubled(x: NDArray[Any]) -> NDArray[Any]:
+    return x * 2
+
+
+def noisy(x: NDArray[Any], *, rng: np.random.Generator) -> NDArray[Any]:
+    return x + rng.random(x.shape)
+
+
+def slow(x: NDArray[Any]) -> NDArray[Any]:
+    threading.Event().wait(0.02)
+    return x
+
+
+def by_process(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    return slow(x), np.full(len(x), os.getpid())
+
+
+def fails(x: NDArray[Any]) -> NDArray[Any]:
+    if (x >= 500).any():
+        raise OSError("the disk is on fire")
+    return x
+
+
+def stops(x: NDArray[Any]) -> NDArray[Any]:
+    raise StopIteration("no more")
