@@ -11,7 +11,6 @@ brought is never looked at, so nothing comes twice.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from dataclasses import dataclass, field
@@ -31,11 +30,6 @@ ATTEMPTS = 8
 PATIENCE = 10.0
 """Seconds without a batch after which it is lost, if no more are dealt out; then twice as many."""
 
-_SECONDS_TO_BEGIN = 60.0
-"""Without a first batch, after which it is said that there may be no worker."""
-
-_log = logging.getLogger("oocdata")
-
 
 @dataclass(slots=True)
 class _Epoch:
@@ -49,14 +43,15 @@ class _Epoch:
         Which steps have come.
     attempt : int
         How often it was asked for before.
-    last : float
-        When the last one came, by the monotonic clock.
+    quiet : float or None
+        Since when, by the monotonic clock, only words have come that there is nothing more. (Not
+        since the last batch: whoever trains may have taken long before asking for the next.)
     """
 
     start: int
     came: NDArray[np.bool_]
     attempt: int = 0
-    last: float = 0.0
+    quiet: float | None = None
 
 
 @dataclass(slots=True)
@@ -68,12 +63,10 @@ class Arrivals:
     first : Pass
     shared : bool
         Others get batches of the same epochs, so nobody knows what is missing.
-    service : str
-        The dispatcher, for messages.
 
     Examples
     --------
-    >>> arrivals = Arrivals(Pass(first=0, length=4, steps=4, together=1), False, "localhost:5050")
+    >>> arrivals = Arrivals(Pass(first=0, length=4, steps=4, together=1), shared=False)
     >>> begun = arrivals.begin()
     >>> arrivals.missing(begun, epoch=0, attempt=0).tolist()
     [[0, 4]]
@@ -81,16 +74,13 @@ class Arrivals:
     ...     goes_on = arrivals.arrived(begun, epoch=0, step=step)
     >>> arrivals.missing(begun, epoch=0, attempt=1).tolist()
     [[2, 3]]
-    >>> arrivals.close()
     """
 
     first: Pass
     shared: bool
-    service: str
     _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
     _passes: itertools.count[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _timer: threading.Timer | None = None
 
     def begin(self) -> int:
         """Begin the next pass; return where, in steps counted through all epochs."""
@@ -119,14 +109,12 @@ class Arrivals:
                 stop = min(steps, begun + self.first.length - epoch * steps)
                 self._epochs[begun, epoch] = _Epoch(start, np.zeros(stop - start, np.bool_))
             state = self._epochs[begun, epoch]
-            state.attempt, state.last = attempt, time.monotonic()
+            state.attempt, state.quiet = attempt, None
             left = state.start + np.flatnonzero(~state.came)
             if attempt == ATTEMPTS:
                 del self._epochs[begun, epoch]
             if attempt > 0 and self.shared:
                 left = left[:0]
-            if len(left):
-                self._expect(epoch)
         if attempt == ATTEMPTS and len(left):
             raise WorkerError(
                 f"the workers of the service must read every step of epoch {epoch}; {len(left)} "
@@ -151,35 +139,9 @@ class Arrivals:
             Whether more can still come; if not, what is missing is lost.
         """
         with self._lock:
-            self._stop_waiting()
             state, now = self._epochs[begun, epoch], time.monotonic()
             if step < 0:
-                return bool(now - state.last < PATIENCE * 2**state.attempt)
-            state.came[step - state.start], state.last = True, now
+                state.quiet = now if state.quiet is None else state.quiet
+                return bool(now - state.quiet < PATIENCE * 2**state.attempt)
+            state.came[step - state.start], state.quiet = True, None
             return True
-
-    def close(self) -> None:
-        """Expect nothing any more."""
-        with self._lock:
-            self._stop_waiting()
-
-    def _expect(self, epoch: int) -> None:
-        """Say so if nothing comes: TensorFlow waits for a first worker without a word."""
-        self._stop_waiting()
-        self._timer = threading.Timer(
-            _SECONDS_TO_BEGIN, _log.warning, [_NOTHING, epoch, self.service]
-        )
-        self._timer.name = "oocdata-service-patience"
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
-_NOTHING = (
-    "no batch of epoch %d has come yet from the service at %s. Is there a worker "
-    "(oocdata worker --dispatcher HOST:PORT), and can this machine reach it by its --host?"
-)

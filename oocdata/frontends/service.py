@@ -70,7 +70,7 @@ def to_service(
     for name, function in _FUNCTIONS.items():
         register(name, function)
     number = next(_numbers)
-    _arrivals[number] = Arrivals(first, job_name is not None, service)
+    _arrivals[number] = Arrivals(first, job_name is not None)
     feed = tf.constant(number, tf.int64)
     # The cluster's workers are the processes that read. Each dataset's loader is opened anew there;
     # but trainers that share a job must ask for the same.
@@ -174,9 +174,7 @@ def reached(service: str) -> str:
 
 
 def _forget(number: int) -> None:
-    arrivals = _arrivals.pop(number, None)
-    if arrivals is not None:
-        arrivals.close()
+    _arrivals.pop(number, None)
     forget_originals(number)
 
 

@@ -1,0 +1,268 @@
+"""What of the service needs no cluster: what came, what a worker reads, TensorFlow's table."""
+
+from __future__ import annotations
+
+import ast
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.description import as_text, describe
+from oocdata.errors import (
+    DescriptionError,
+    MissingDependencyError,
+    ServiceError,
+    WorkerError,
+)
+from oocdata.frontends import arrivals, cluster, pyfunctions
+from oocdata.frontends.arrivals import ATTEMPTS, Arrivals
+from oocdata.frontends.serving import Readers, nth_run, stretches
+from oocdata.runs import Pass
+from oocdata.tools import listening
+
+
+class TestArrivals:
+    @given(st.data())
+    def test_every_step_is_asked_for_until_it_came(self, data: st.DataObject) -> None:
+        steps = data.draw(st.integers(1, 20))
+        first = data.draw(st.integers(0, 2 * steps))
+        length = data.draw(st.integers(1, 3 * steps))
+        got = Arrivals(Pass(first, length, steps, 1), shared=False)
+        begun = got.begin()
+        assert begun == first
+        came = []
+        for epoch in range(begun // steps, (begun + length - 1) // steps + 1):
+            for attempt in range(ATTEMPTS + 1):
+                parts = got.missing(begun, epoch, attempt).tolist()
+                asked = [step for start, stop in parts for step in range(start, stop)]
+                if asked and attempt < ATTEMPTS - 1:
+                    asked = data.draw(st.lists(st.sampled_from(asked), unique=True))
+                for step in asked:
+                    assert got.arrived(begun, epoch, step)
+                    came.append(epoch * steps + step)
+        assert sorted(came) == list(range(first, first + length))
+        assert got.begin() == first + length
+        assert got._epochs == {}
+
+    def test_what_never_comes_is_an_error(self) -> None:
+        got = Arrivals(Pass(0, 4, 4, 1), shared=False)
+        begun = got.begin()
+        for attempt in range(ATTEMPTS):
+            got.missing(begun, 0, attempt)
+        got.arrived(begun, 0, 1)
+        with pytest.raises(WorkerError, match="every step of epoch 0; 3 did not come") as caught:
+            got.missing(begun, 0, ATTEMPTS)
+        assert (caught.value.epoch, caught.value.step) == (0, 0)
+
+    def test_nobody_knows_what_is_missing_of_a_shared_epoch(self) -> None:
+        got = Arrivals(Pass(0, 4, 4, 1), shared=True)
+        begun = got.begin()
+        assert got.missing(begun, 0, 0).tolist() == [[0, 4]]
+        for attempt in range(1, ATTEMPTS + 1):
+            assert got.missing(begun, 0, attempt).tolist() == []
+
+    def test_when_it_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = 100.0
+        monkeypatch.setattr(arrivals.time, "monotonic", lambda: now)
+        got = Arrivals(Pass(0, 4, 4, 1), shared=False)
+        begun = got.begin()
+        got.missing(begun, 0, 0)
+        assert got.arrived(begun, 0, 0)
+        now += 1000  # whoever trains took long: nobody was asked meanwhile
+        assert got.arrived(begun, 0, -1)
+        now += arrivals.PATIENCE - 1
+        assert got.arrived(begun, 0, -1)
+        assert got.arrived(begun, 0, 1)
+        assert got.arrived(begun, 0, -1)
+        now += arrivals.PATIENCE + 1
+        assert not got.arrived(begun, 0, -1)
+        got.missing(begun, 0, 1)
+        assert got.arrived(begun, 0, -1)
+        now += arrivals.PATIENCE + 1  # the second time, twice as long
+        assert got.arrived(begun, 0, -1)
+        now += arrivals.PATIENCE
+        assert not got.arrived(begun, 0, -1)
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(1, 7))
+def test_runs_of_stretches(chosen: set[int], together: int) -> None:
+    steps = np.array(sorted(chosen), np.int64)
+    parts = stretches(steps)
+    count = int(np.sum(-(-(parts[:, 1] - parts[:, 0]) // together)))
+    runs = [nth_run(parts, together, number) for number in range(count)]
+    assert all(0 < stop - start <= together for start, stop in runs)
+    assert [step for start, stop in runs for step in range(start, stop)] == steps.tolist()
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> ooc.View:
+    np.save(tmp_path / "a.npy", np.arange(95))
+    return ooc.open(tmp_path / "a.npy")
+
+
+class TestReaders:
+    def read(
+        self, readers: Readers, loader: ooc.Loader, number: int, opening: bytes = b"1"
+    ) -> list[Any]:
+        text = as_text(describe(loader)).encode()
+        steps = np.array([[0, len(loader)]])
+        return readers.read(text, opening, np.int64(2), steps, np.int64(4), np.int64(number))
+
+    def test_a_run_is_cut_into_batches(self, view: ooc.View) -> None:
+        loader = view.batches(10, shuffle=True)
+        readers = Readers()
+        run, full, short = self.read(readers, loader, 2)
+        assert run.tolist() == [8, 10]
+        assert_array_equal(full, [loader.batch(8, 2)])
+        assert_array_equal(short, [loader.batch(9, 2)])
+        run, full, short = self.read(readers, loader, 0)
+        assert run.tolist() == [0, 4]
+        assert_array_equal(full, [loader.batch(step, 2) for step in range(4)])
+        assert short.shape == (0, 0)
+
+    def test_a_loader_is_made_once_for_each_dataset(
+        self, view: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from oocdata.frontends import serving
+
+        made = []
+
+        def counted(*arguments: Any, **named: Any) -> ooc.Loader:
+            made.append(real(*arguments, **named))
+            return made[-1]
+
+        real = serving.loader_from
+        monkeypatch.setattr(serving, "loader_from", counted)
+        readers = Readers()
+        for opening in (b"1", b"1", b"2", b"1"):
+            self.read(readers, view.batches(10), 0, opening)
+        assert len(made) == 2
+        for number in range(40):
+            self.read(readers, view.batches(10), 0, str(number).encode())
+        assert len(readers._loaders) == 16
+
+    def test_an_error_says_what_it_was(self, view: ooc.View, tmp_path: Path) -> None:
+        loader = view.batches(10)
+        text = as_text(describe(loader)).encode()
+        (tmp_path / "a.npy").unlink()
+        with pytest.raises(RuntimeError, match=r"MissingFileError: .*a\.npy"):
+            Readers().read(text, b"1", 0, np.array([[0, 10]]), 4, 0)
+
+    @pytest.mark.parametrize(
+        "text", [b"", b"\x80\x04N.", b"[" * 100_000, b"null", b'{"format": 1}'], ids=len
+    )
+    def test_what_is_no_description(self, text: bytes) -> None:
+        """A pickle is no more than that: nothing here would load it."""
+        with pytest.raises(DescriptionError, match="description must"):
+            Readers().loader(text, b"1")
+
+    @pytest.mark.parametrize(("epoch", "steps"), [(-1, [[0, 2]]), (0, [[8, 12]]), (0, [[-3, -1]])])
+    def test_steps_that_do_not_exist(
+        self, view: ooc.View, epoch: int, steps: list[list[int]]
+    ) -> None:
+        text = as_text(describe(view.batches(10))).encode()
+        with pytest.raises(RuntimeError, match="PositionError: `step` must"):
+            Readers().read(text, b"1", epoch, np.array(steps), 4, 0)
+
+
+def test_no_module_of_the_service_unpickles() -> None:
+    root = Path(ooc.__file__).parent
+    modules = [*(root / "description").glob("*.py")]
+    modules += [root / "frontends" / f"{name}.py" for name in ("serving", "cluster", "service")]
+    modules += [root / "tools" / f"{name}.py" for name in ("worker", "dispatcher", "listening")]
+    for module in modules:
+        imported = {
+            name.name
+            for node in ast.walk(ast.parse(module.read_text()))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in node.names
+        }
+        assert not imported & {"pickle", "cloudpickle", "marshal", "shelve"}, module
+
+
+class TestContract:
+    """What we rely on in TensorFlow, beside its public interface."""
+
+    def test_a_function_is_called_by_its_name(self) -> None:
+        pyfunctions.register("oocdata.test", lambda text, n: [np.full(n, len(text))])
+        (found,) = pyfunctions.call("oocdata.test", ["äöü", tf.constant(3)], [tf.int64])
+        assert found.numpy().tolist() == [6, 6, 6]  # bytes
+
+    @pytest.mark.parametrize("in_turn", [False, True])
+    def test_in_a_graph_too(self, in_turn: bool) -> None:
+        pyfunctions.register("oocdata.test", lambda n: [n * 2])
+        dataset = tf.data.Dataset.range(4).map(
+            lambda n: pyfunctions.call("oocdata.test", [n], [tf.int64], in_turn=in_turn)[0]
+        )
+        assert [int(n) for n in dataset] == [0, 2, 4, 6]
+
+    def test_a_name_that_nobody_has(self) -> None:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"oocdata\.nobody"):
+            pyfunctions.call("oocdata.nobody", [1], [tf.int64])
+
+    @pytest.mark.parametrize("changed", ["_py_funcs", "_funcs", "get"])
+    def test_another_tensorflow_is_a_clear_error(
+        self, monkeypatch: pytest.MonkeyPatch, changed: str
+    ) -> None:
+        from tensorflow.python.ops import script_ops
+
+        if changed == "_py_funcs":
+            monkeypatch.delattr(script_ops, "_py_funcs")
+        elif changed == "_funcs":
+            monkeypatch.setattr(script_ops._py_funcs, "_funcs", [], raising=True)
+        else:
+            monkeypatch.setattr(script_ops._py_funcs, "get", lambda name: None, raising=True)
+        with pytest.raises(MissingDependencyError, match=f"version {tf.__version__} has"):
+            pyfunctions.register("oocdata.test", list)
+
+    def test_the_mode_is_dynamic_sharding(self) -> None:
+        from tensorflow.core.protobuf import data_service_pb2
+
+        mode = data_service_pb2.ProcessingModeDef()
+        mode.ParseFromString(cluster._DYNAMIC)
+        assert mode.sharding_policy == data_service_pb2.ProcessingModeDef.DYNAMIC
+
+    def test_only_one_module_touches_the_table(self) -> None:
+        root = Path(ooc.__file__).parent
+        touching = [path.name for path in root.rglob("*.py") if "script_ops" in path.read_text()]
+        assert touching == ["pyfunctions.py"]
+
+
+class TestListening:
+    def test_a_port_that_is_taken(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with pytest.raises(ServiceError, match=f"`port` must be free; {port} is not"):
+                listening.free_port(port)
+        assert listening.free_port(port) == port
+
+    def test_where_others_can_not_be_kept_out_nothing_starts(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            monkeypatch.delattr(socket, "SO_BINDTODEVICE")
+            with pytest.raises(ServiceError, match="--host NAME"):
+                listening.only_loopback(server.getsockname()[1])
+        with pytest.raises(ServiceError, match="none is found"):
+            listening.only_loopback(1)
+
+    def test_who_was_quicker_is_cut_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with socket.create_connection(("127.0.0.1", port), 5) as client:
+                accepted, _ = server.accept()
+                with accepted:
+                    listening.only_loopback(port)
+                    accepted.sendall(b"still here")
+                    assert client.recv(10) == b"still here"
+                    monkeypatch.setattr(listening, "is_loopback", lambda host: False)
+                    listening.only_loopback(port)
+                    assert client.recv(10) == b""
