@@ -141,7 +141,7 @@ class TestShapes:
 class TestMemory:
     def test_a_batch_is_handed_over_without_a_copy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         addresses = []
-        real = tfdata._handed_over
+        real = tfdata.handed_over
 
         def spy(array: np.ndarray) -> np.ndarray:
             handed = real(array)
@@ -149,7 +149,7 @@ class TestMemory:
             addresses.append(handed.ctypes.data)
             return handed
 
-        monkeypatch.setattr(tfdata, "_handed_over", spy)
+        monkeypatch.setattr(tfdata, "handed_over", spy)
         for batch in ooc.open(np.zeros((64, 100))).batches(8).to_tf():
             assert np.asarray(memoryview(batch)).ctypes.data in addresses
 

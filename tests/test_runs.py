@@ -136,7 +136,7 @@ def test_tensors_alias_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     from oocdata.frontends import tfdata
 
     spans = []
-    real = tfdata._handed_over
+    real = tfdata.handed_over
 
     def spy(array: np.ndarray) -> np.ndarray:
         handed = real(array)
@@ -144,7 +144,7 @@ def test_tensors_alias_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         spans.append((handed.ctypes.data, handed.nbytes))
         return handed
 
-    monkeypatch.setattr(tfdata, "_handed_over", spy)
+    monkeypatch.setattr(tfdata, "handed_over", spy)
     np.save(tmp_path / "a.npy", np.zeros((3193, 8)))
     loader = ooc.open(tmp_path / "a.npy").next_frame().batches(16, shuffle=True)
     assert loader.steps_together > 1

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tensorflow as tf
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
+from oocdata.frontends.handover import batch_lengths
 from oocdata.frontends.pyfunctions import call
 from oocdata.frontends.serving import READ, TICK
-from oocdata.frontends.tfdata import _batch_lengths
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -74,7 +74,7 @@ class Cluster:
         without end.
         """
         spec = self.loader.spec
-        size, has_short = _batch_lengths(self.loader)
+        size, has_short = batch_lengths(self.loader)
         sizes = (size, None) if has_short else (size,)
         shapes = [(None, length, *leaf.shape[1:]) for length in sizes for leaf in leaves(spec)]
         dtypes = [tf.as_dtype(leaf.dtype) for _ in sizes for leaf in leaves(spec)]

@@ -27,9 +27,10 @@ from oocdata.errors import ArgumentError, DatasetGoneError, ServiceError
 from oocdata.frontends.arrivals import ATTEMPTS, Arrivals
 from oocdata.frontends.cluster import Cluster, as_it_is
 from oocdata.frontends.gate import gate
+from oocdata.frontends.handover import first_pass
 from oocdata.frontends.originals import forget_originals, install, keep_original
 from oocdata.frontends.pyfunctions import call, register
-from oocdata.frontends.tfdata import _first_pass, _owner
+from oocdata.frontends.tfdata import owner
 from oocdata.index import as_count
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def to_service(
     address = reached(service)
     if job_name is not None and not (isinstance(job_name, str) and job_name):
         raise ArgumentError(f"`job_name` must be a name, or None; got {job_name!r}.")
-    first = _first_pass(loader, start, as_count("epochs", epochs))
+    first = first_pass(loader, start, as_count("epochs", epochs))
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
     install()
@@ -127,7 +128,7 @@ def to_service(
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.autotune.enabled = False
     dataset = dataset.with_options(options)
-    weakref.finalize(_owner(dataset), _forget, number).atexit = False
+    weakref.finalize(owner(dataset), _forget, number).atexit = False
     return dataset
 
 

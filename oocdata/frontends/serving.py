@@ -21,8 +21,8 @@ from oocdata.datasets.spec import leaves
 from oocdata.description import loader_from
 from oocdata.errors import DescriptionError
 from oocdata.frontends.gate import gate
+from oocdata.frontends.handover import cut, handed_over
 from oocdata.frontends.pyfunctions import register
-from oocdata.frontends.tfdata import _batch_lengths, _handed_over
 from oocdata.runs import Run
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Readers:
                 start, stop = nth_run(steps, int(together), int(number))
                 loader.positions(stop - 1, int(epoch))  # checks both
                 read = leaves(loader.run(Run(int(epoch), start, stop)))
-                parts = cut([_handed_over(array) for array in read], loader)
+                parts = cut([handed_over(array) for array in read], loader)
                 return [np.array([start, stop]), *parts]
             except Exception as error:  # StopIteration would end the epoch in silence
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
@@ -158,17 +158,6 @@ def nth_run(steps: NDArray[np.int64], together: int, number: int) -> tuple[int, 
     first, end = map(int, steps[place])
     first += (number - (int(ends[place - 1]) if place else 0)) * together
     return first, min(first + together, end)
-
-
-def cut(arrays: list[NDArray[Any]], loader: Loader) -> list[NDArray[Any]]:
-    """Return the arrays of a run as full batches, and a short one where the loader has one."""
-    size, has_short = _batch_lengths(loader)
-    full, rest = divmod(len(arrays[0]), size)
-    parts = [array[: full * size].reshape(full, size, *array.shape[1:]) for array in arrays]
-    if has_short:
-        short = (min(rest, 1), rest)
-        parts += [array[full * size :].reshape(*short, *array.shape[1:]) for array in arrays]
-    return parts
 
 
 def _tick(number: Any) -> list[NDArray[np.int64]]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import operator
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,14 +28,13 @@ from oocdata.errors import (
     ArgumentError,
     DatasetGoneError,
     MissingDependencyError,
-    PositionError,
 )
 from oocdata.frontends.gate import gate
+from oocdata.frontends.handover import batch_lengths, cut, first_pass, handed_over
 from oocdata.frontends.identity import as_text, identity, refuse_other
 from oocdata.frontends.originals import forget_originals, install, keep_original
 from oocdata.index import as_count
 from oocdata.runs import Pass
-from oocdata.sources.buffers import empty, is_leased
 from oocdata.workers.pool import TASKS
 from oocdata.workers.reader import Reader
 
@@ -51,7 +49,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["of_passes", "to_tf"]
+__all__ = ["of_passes", "owner", "to_tf"]
 
 _Result = TypeVar("_Result")
 
@@ -92,28 +90,15 @@ class _Feed:
         return np.array([made.first, made.length, made.together, len(made)], np.int64)
 
     def read(self, over: NDArray[np.int64], number: int) -> list[NDArray[Any]]:
-        """Read a run of a pass.
-
-        Returns
-        -------
-        list of ndarray
-            The full batches of each array of an element, shape (steps, batch, …); and where the
-            loader has a short one, that one of each, shape (0 or 1, its length, …).
-        """
+        """Read a run of a pass; what it returns is said in `oocdata.frontends.handover.cut`."""
         if number == _BEGINNING:
             specs = leaves(self.loader.spec)
             arrays = [np.empty((0, *spec.shape[1:]), spec.dtype) for spec in specs]
         else:
             first, length, together, _ = map(int, over)
             run = Pass(first, length, len(self.loader), together).run(number)
-            arrays = [_handed_over(array) for array in leaves(self.reader.read(run))]
-        size, has_short = _batch_lengths(self.loader)
-        full, rest = divmod(len(arrays[0]), size)
-        parts = [array[: full * size].reshape(full, size, *array.shape[1:]) for array in arrays]
-        if has_short:
-            short = (min(rest, 1), rest)
-            parts += [array[full * size :].reshape(*short, *array.shape[1:]) for array in arrays]
-        return parts
+            arrays = [handed_over(array) for array in leaves(self.reader.read(run))]
+        return cut(arrays, self.loader)
 
 
 _HANDED_OUT = 2
@@ -149,7 +134,7 @@ def to_tf(
         raise ArgumentError(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
-    first = _first_pass(loader, start, as_count("epochs", epochs))
+    first = first_pass(loader, start, as_count("epochs", epochs))
     begun = itertools.count()
 
     def begin() -> Pass:
@@ -195,7 +180,7 @@ def of_passes(
     ready = prefetch // loader.steps_together  # in whole runs; others lie ready among those read
     _feeds[number] = _Feed(loader, begin, text, Reader(loader, parallel + ready + _HANDED_OUT))
 
-    size, has_short = _batch_lengths(loader)
+    size, has_short = batch_lengths(loader)
     shapes = [
         (None, length, *leaf.shape[1:])
         for length in ((size, None) if has_short else (size,))
@@ -254,11 +239,11 @@ def of_passes(
         # Calls that wait for a process would keep the model from the threads that both share.
         options.threading.private_threadpool_size = parallel + 1
     dataset = dataset.with_options(options)
-    weakref.finalize(_owner(dataset), _forget, number).atexit = False
+    weakref.finalize(owner(dataset), _forget, number).atexit = False
     return dataset
 
 
-def _owner(dataset: tf.data.Dataset) -> Any:
+def owner(dataset: tf.data.Dataset) -> Any:
     """Return what must live for a dataset to be read: itself, or the function it is made in.
 
     Inside a ``tf.function`` the dataset is a name for a node of the graph, gone once it is traced.
@@ -276,25 +261,6 @@ def _forget(number: int) -> None:
     if feed is not None:
         feed.reader.close()
     forget_originals(number)
-
-
-def _first_pass(loader: Loader, start: tuple[int, int], epochs: int) -> Pass:
-    try:
-        epoch, step = (operator.index(part) for part in start)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"`start` must be a pair (epoch, step); got {start!r}.") from None
-    steps = len(loader)
-    if epoch < 0 or not 0 <= step < steps:
-        raise PositionError(
-            f"`start` must be an epoch from 0 and a step within [0, {steps}); got {start!r}."
-        )
-    return Pass(epoch * steps + step, epochs * steps - step, steps, loader.steps_together)
-
-
-def _batch_lengths(loader: Loader) -> tuple[int, bool]:
-    """Return the elements of a full batch, and whether there is a short one too."""
-    size = loader.batch_size // loader.num_shards
-    return size, next(leaves(loader.spec)).shape[0] is None
 
 
 @lru_cache(maxsize=1)
@@ -375,13 +341,3 @@ def _called(function: Callable[..., _Result], feed: int, *arguments: Any) -> _Re
     except BaseException as error:
         keep_original(error, feed)
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
-
-
-def _handed_over(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that TensorFlow may alias: aligned, native, and nobody else's to change."""
-    if is_leased(array) and array.flags.c_contiguous and array.dtype.isnative:
-        return array
-    # What a mapped function made: copied here without the GIL, where TensorFlow would copy with it.
-    copy = empty(array.shape, array.dtype.newbyteorder("="))
-    np.copyto(copy, array)
-    return copy
