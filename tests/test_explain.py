@@ -186,7 +186,8 @@ def test_the_stated_bound_counts_small_rows_that_are_kept(tmp_path: Path) -> Non
     said = ooc.open(path).batches(256, shuffle=True).explain()
     twice = ooc.zip(ooc.open(path), ooc.open(path)).batches(256, shuffle=True).explain()
     assert said.resident_bytes > array.nbytes
-    assert twice.resident_bytes < 2 * array.nbytes  # both read the same memory
+    # Both read the same memory; what is more is the batches.
+    assert twice.resident_bytes - said.resident_bytes < array.nbytes
 
 
 def test_worker_processes_are_counted(tmp_path: Path) -> None:
