@@ -137,8 +137,8 @@ def asked_to_end() -> threading.Event:
 
 def keep(server: object, asked: threading.Event) -> NoReturn:
     """Keep a server until the process is asked to end; then end it, with status 0."""
-    # Woken now and then: the system may give the signal to another thread, and Python's handler then
-    # runs when this one next does something.
+    # Woken now and then: the system may give the signal to another thread, and Python's handler
+    # then runs when this one next does something.
     while not asked.wait(0.2):
         pass
     # At once: to stop TensorFlow's servers can take minutes, if one asks another that has gone.
