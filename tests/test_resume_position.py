@@ -22,6 +22,7 @@ from oocdata.frontends.identity import as_text, differences, identity, refuse_ot
 from oocdata.testing import RecordingSource
 
 tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.long  # every step of every kind of loader
 
 Make = Callable[[Path], ooc.Loader]
 
