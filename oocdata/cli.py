@@ -281,6 +281,9 @@ def worker(
             help="Functions and classes of this module or package may be used; repeat it for more.",
         ),
     ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to wait for the dispatcher.", min=0)
+    ] = 60,
     debug: Debug = False,
 ) -> None:
     """Read batches for whoever trains, as the dispatcher deals them out (tf.data service).
@@ -296,7 +299,7 @@ def worker(
     with _errors(debug):
         from oocdata.tools.worker import work
 
-        work(dispatcher, port, host, allow or [], typer.echo)
+        work(dispatcher, port, host, allow or [], wait, typer.echo)
 
 
 def _episodes(text: str | None) -> int | str | None:

@@ -11,7 +11,6 @@ next one comes before it is complete; `oocdata.frontends.arrivals` says when it 
 from __future__ import annotations
 
 import itertools
-import socket
 import uuid
 import warnings
 import weakref
@@ -23,7 +22,8 @@ import numpy as np
 import tensorflow as tf
 
 from oocdata.description import as_text, describe
-from oocdata.errors import ArgumentError, DatasetGoneError, ServiceError
+from oocdata.errors import ArgumentError, DatasetGoneError
+from oocdata.frontends.address import reached
 from oocdata.frontends.arrivals import ATTEMPTS, Arrivals
 from oocdata.frontends.cluster import Cluster, as_it_is
 from oocdata.frontends.gate import gate
@@ -36,9 +36,7 @@ from oocdata.index import as_count
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["reached", "split_address", "to_service"]
-
-_SECONDS_TO_ANSWER = 5
+__all__ = ["to_service"]
 
 _BEGIN, _MISSING = "oocdata.service.begin", "oocdata.service.missing"
 _ARRIVED = "oocdata.service.arrived"
@@ -130,48 +128,6 @@ def to_service(
     dataset = dataset.with_options(options)
     weakref.finalize(owner(dataset), _forget, number).atexit = False
     return dataset
-
-
-def split_address(service: str) -> tuple[str, int]:
-    """Return host and port of ``"HOST:PORT"``.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-
-    Examples
-    --------
-    >>> split_address("localhost:5050"), split_address("grpc://[::1]:5050")
-    (('localhost', 5050), ('::1', 5050))
-    """
-    if isinstance(service, str):
-        host, colon, port = service.removeprefix("grpc://").rpartition(":")
-        if host and colon and port.isdecimal() and 0 < int(port) < 2**16 and "/" not in host:
-            return host.removeprefix("[").removesuffix("]"), int(port)
-    raise ArgumentError(
-        f"`service` must be the address of a dispatcher, 'HOST:PORT'; got {service!r}."
-    )
-
-
-def reached(service: str) -> str:
-    """Return the address of a dispatcher in TensorFlow's form, after looking whether it is there.
-
-    TensorFlow would wait for it, for an hour.
-
-    Raises
-    ------
-    oocdata.errors.ServiceError
-        If nothing listens there.
-    """
-    host, port = split_address(service)
-    try:
-        socket.create_connection((host, port), _SECONDS_TO_ANSWER).close()
-    except OSError as error:
-        raise ServiceError(
-            f"`service` must be a dispatcher that answers; {service!r} does not: {error}. Start "
-            f"one: oocdata dispatcher --port {port}."
-        ) from error
-    return f"grpc://[{host}]:{port}" if ":" in host else f"grpc://{host}:{port}"
 
 
 def _forget(number: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, ServiceError
+from oocdata.frontends.address import reached, split_address
 from oocdata.tools.listening import (
     LOOPBACK,
     asked_to_end,
@@ -21,7 +23,12 @@ __all__ = ["work"]
 
 
 def work(
-    dispatcher: str, port: int, host: str | None, allow: Sequence[str], say: Callable[[str], None]
+    dispatcher: str,
+    port: int,
+    host: str | None,
+    allow: Sequence[str],
+    patience: float,
+    say: Callable[[str], None],
 ) -> NoReturn:
     """Run a worker until the process is asked to end.
 
@@ -35,6 +42,8 @@ def work(
         The name by which other machines reach this one; None: they can't.
     allow : sequence of str
         Modules and packages from which functions may be imported.
+    patience : float
+        Seconds to wait for the dispatcher.
     say : callable
         Gets what to print.
 
@@ -53,18 +62,16 @@ def work(
                 f"`--allow` must name modules that can be imported here; {name!r} can't: {error}. "
                 "Install it, or put its folder on PYTHONPATH."
             ) from error
-    tf = quiet_tensorflow()
-    from oocdata.frontends.service import reached, split_address
-    from oocdata.frontends.serving import answer
-
     if host is None and not is_loopback(split_address(dispatcher)[0]):
         raise ArgumentError(
             "`--host` must be the name by which others reach this machine, where the dispatcher is "
             f"on another one; got none, and the dispatcher {dispatcher!r}."
         )
-    address = reached(dispatcher).removeprefix("grpc://")
+    address = _waited_for(lambda: reached(dispatcher), patience).removeprefix("grpc://")
     own = free_port(port)
-    service = tf.data.experimental.service
+    service = quiet_tensorflow().data.experimental.service
+    from oocdata.frontends.serving import answer
+
     server = service.WorkerServer(
         service.WorkerConfig(
             dispatcher_address=address,
@@ -81,3 +88,15 @@ def work(
         only_loopback(own)
     say(f"oocdata worker listens on {host or LOOPBACK}:{own}, for the dispatcher {address}")
     keep(server, asked)
+
+
+def _waited_for(reached: Callable[[], str], patience: float) -> str:
+    """Return the address of a dispatcher that may still be starting."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return reached()
+        except ServiceError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(0.2)
