@@ -71,7 +71,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not [thread.name for thread in left if thread.is_alive()]
     # What is in a reference cycle is not a leak, nor what TensorFlow's threads were still reading
     # ahead when the test ended: those end by themselves, soon after their iterator goes.
-    for _ in range(600):  # half a minute: on a busy machine they take their time
+    for _ in range(200):
         if folder is None or not open_files(folder):
             return
         gc.collect()

@@ -22,7 +22,6 @@ from oocdata.frontends.identity import as_text, differences, identity, refuse_ot
 from oocdata.testing import RecordingSource
 
 tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.long  # every step of every kind of loader
 
 Make = Callable[[Path], ooc.Loader]
 

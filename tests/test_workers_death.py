@@ -23,8 +23,6 @@ from oocdata.runs import Run
 from oocdata.workers import lifetime
 from oocdata.workers.pool import WorkerPool
 
-pytestmark = pytest.mark.long  # each starts processes and waits for their end
-
 SPEC = ooc.ArraySpec((), np.dtype("f8"))
 LAST = 90.0
 """The first element of the batch that a worker doesn't survive: step 9 of 10 elements each."""
