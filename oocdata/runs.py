@@ -96,15 +96,8 @@ class Pass:
     def _runs(self, steps: int) -> int:
         return -(-steps // self.together)
 
-    @property
-    def most_runs(self) -> int:
-        """Runs of a pass of this length, at most, wherever it begins."""
-        if self.first % self.steps == 0 and self.length % self.steps == 0:
-            return len(self)  # so do all that follow it
-        return self.length // self.together + (self.length - 1) // self.steps + 2
-
     def run(self, number: int) -> Run:
-        """Return one run; an empty one past the last."""
+        """Return one run, of ``0 <= number < len(self)``."""
         head = self._head
         epoch, start = divmod(self.first, self.steps)
         stop = start + head

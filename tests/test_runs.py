@@ -33,18 +33,6 @@ def test_a_pass_is_cut_into_runs(first: int, length: int, steps: int, together: 
     assert set(runs) - full <= {runs[-1]}
 
 
-@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.integers(0, 5))
-def test_later_passes_have_no_more_runs(
-    first: int, length: int, steps: int, together: int, passes: int
-) -> None:
-    most = Pass(first, length, steps, together).most_runs
-    later = Pass(first + passes * length, length, steps, together)
-    assert len(later) <= most
-    for number in range(len(later), most):
-        run = later.run(number)
-        assert run.start == run.stop
-
-
 @given(st.integers(1, 10**6), st.integers(0, 10**9))
 def test_runs_are_bounded(steps: int, batch_bytes: int) -> None:
     together = steps_together(steps, batch_bytes)

@@ -60,14 +60,8 @@ PLAIN: dict[str, dict[str, Any]] = {
         "compressors": None,
     },
 }
-BIG_ENDIAN = {"v3 big": {"serializer": BytesCodec(endian="big")}}
-
-OTHER: dict[str, dict[str, Any]] = {
-    "v2 fortran": {"zarr_format": 2, "order": "F"},
-    "v2 bz2": {"zarr_format": 2, "compressors": numcodecs.BZ2(1)},
-    "v3 crc32c": {"compressors": [Crc32cCodec()]},
-    "v3 two": {"compressors": [ZstdCodec(), Crc32cCodec()]},
-    "v3 transpose": {"filters": [TransposeCodec(order=(2, 0, 1))]},
+BIG_ENDIAN: dict[str, dict[str, Any]] = {
+    "v3 big": {"serializer": BytesCodec(endian="big")},
     "v3 big-endian index": {
         "chunks": SHARDS,
         "serializer": ShardingCodec(
@@ -75,6 +69,14 @@ OTHER: dict[str, dict[str, Any]] = {
         ),
         "compressors": None,
     },
+}
+
+OTHER: dict[str, dict[str, Any]] = {
+    "v2 fortran": {"zarr_format": 2, "order": "F"},
+    "v2 bz2": {"zarr_format": 2, "compressors": numcodecs.BZ2(1)},
+    "v3 crc32c": {"compressors": [Crc32cCodec()]},
+    "v3 two": {"compressors": [ZstdCodec(), Crc32cCodec()]},
+    "v3 transpose": {"filters": [TransposeCodec(order=(2, 0, 1))]},
     "v3 shards in shards": {
         "chunks": SHARDS,
         "serializer": ShardingCodec(
