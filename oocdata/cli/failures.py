@@ -1,0 +1,78 @@
+"""Every error is one paragraph on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from oocdata.errors import (
+    ExternalDataError,
+    MissingChunkError,
+    OocdataError,
+    SeveralDatasetsError,
+    UnknownFormatError,
+)
+
+__all__ = ["errors"]
+
+
+@contextmanager
+def errors(debug: bool) -> Iterator[None]:
+    """Print an error as one paragraph on standard error, and exit with code 1.
+
+    Parameters
+    ----------
+    debug : bool
+        Let it through, with its traceback.
+    """
+    try:
+        yield
+    except (OocdataError, OSError, MemoryError) as error:
+        if debug:
+            raise
+        message = str(error) or type(error).__name__
+        _complain(f"{message} {_on_the_command_line(error)}")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        _complain("stopped.")
+        raise typer.Exit(130) from None
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except Exception as error:
+        if debug:
+            raise
+        _complain(
+            f"unexpected {type(error).__name__}: {error}. This should not happen: run it again "
+            "with --debug, and report what it shows."
+        )
+        raise typer.Exit(1) from None
+
+
+def _complain(message: str) -> None:
+    width = min(max(shutil.get_terminal_size().columns, 40), 100)
+    text = textwrap.fill(
+        " ".join(f"oocdata: {message}".split()),
+        width,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    typer.echo(text, err=True)
+
+
+def _on_the_command_line(error: BaseException) -> str:
+    """Return the option that does what an error's hint says in Python."""
+    if isinstance(error, MissingChunkError):
+        return "Here: --missing fill."
+    if isinstance(error, ExternalDataError):
+        return "Here: --external."
+    if isinstance(error, SeveralDatasetsError):
+        return "Here: `oocdata info FILE KEY`, `oocdata demo FILE --key KEY`."
+    if isinstance(error, UnknownFormatError) and "raw binary" in str(error):
+        return "Here: --dtype and --shape."
+    return ""

@@ -1,0 +1,108 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oocdata.errors import ArgumentError
+from oocdata.sources.opening import Missing
+
+if TYPE_CHECKING:
+    from oocdata.tools.info import Opening
+
+__all__ = [
+    "Axis",
+    "Debug",
+    "Dtype",
+    "External",
+    "Json",
+    "Key",
+    "MissingChunks",
+    "Offset",
+    "Shape",
+    "Target",
+    "check_key",
+    "opening_of",
+]
+
+Target = Annotated[
+    str, typer.Argument(metavar="PATH", help="A file, Zarr folder, URL, or a quoted glob.")
+]
+Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="The dataset inside the file.")]
+Axis = Annotated[int, typer.Option(help="The row axis.")]
+Dtype = Annotated[str | None, typer.Option(help="Raw binary: the stored dtype, e.g. '>f4'.")]
+Shape = Annotated[
+    str | None,
+    typer.Option(help="Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."),
+]
+Offset = Annotated[int, typer.Option(help="Raw binary: bytes to skip.", min=0)]
+MissingChunks = Annotated[
+    str, typer.Option("--missing", help="Chunks never written: 'error', or 'fill' to accept them.")
+]
+External = Annotated[bool, typer.Option("--external", help="Accept HDF5 data in other files.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def opening_of(
+    axis: int, dtype: str | None, shape: str | None, offset: int, missing: str, external: bool
+) -> Opening:
+    """Check the options and return them as the arguments of `oocdata.open`.
+
+    Raises
+    ------
+    typer.BadParameter
+        If they don't go together or can't be read.
+
+    Examples
+    --------
+    >>> opening_of(0, ">f4", "-1,64", 512, "error", False).code("field.bin", None)
+    "ooc.open('field.bin', dtype='>f4', shape=(-1, 64), offset=512)"
+    """
+    import numpy as np
+
+    from oocdata.tools.info import Opening
+
+    if missing not in ("error", "fill"):
+        raise typer.BadParameter(
+            f"{missing!r} is neither 'error' nor 'fill'.", param_hint="--missing"
+        )
+    lengths = None
+    if shape is not None:
+        try:
+            lengths = tuple(int(part) for part in shape.strip("()[] ,").split(","))
+        except ValueError:
+            raise typer.BadParameter(
+                f"{shape!r} is not a list of whole numbers such as 1000,64,64.",
+                param_hint="--shape",
+            ) from None
+    if dtype is not None:
+        try:
+            np.dtype(dtype)
+        except (TypeError, ValueError, SyntaxError):
+            raise typer.BadParameter(
+                f"{dtype!r} is not a NumPy dtype such as float32 or '>f4'.", param_hint="--dtype"
+            ) from None
+    if (dtype is None) != (lengths is None):
+        raise typer.BadParameter(
+            "--dtype and --shape must be given together.", param_hint="--dtype"
+        )
+    kept: Missing = "fill" if missing == "fill" else "error"
+    return Opening(axis, dtype, lengths, offset, kept, external)
+
+
+def check_key(key: str | None) -> None:
+    """Refuse a second file in the place of a key: a shell has expanded a glob.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+    """
+    if key is not None and not key.startswith("/") and Path(key).is_file():
+        raise ArgumentError(
+            f"`key` must name a dataset in the file; got {key!r}, which is a file. Quote a glob, "
+            "so that the shell does not expand it: oocdata info '*.npy'."
+        )
