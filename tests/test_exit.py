@@ -305,7 +305,7 @@ def counted() -> dict[str, int]:
     """Return how many there are of all that a dataset could leave behind."""
     from tensorflow.python.ops import script_ops
 
-    from oocdata.frontends import originals, tfdata
+    from oocdata.frontends import feeds, originals
     from oocdata.sources import handles
 
     close_handles()
@@ -316,7 +316,7 @@ def counted() -> dict[str, int]:
         "processes": processes(),
         "descriptors": descriptors(),
         "handles": len(handles._open),
-        "feeds": len(tfdata._feeds),
+        "feeds": len(feeds._feeds),
         "functions": len(script_ops._py_funcs._funcs),
         "exceptions": len(originals._kept),
         "pools": len(lifetime._pools),

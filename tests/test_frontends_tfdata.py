@@ -21,6 +21,7 @@ from oocdata.sources import buffers
 
 tf = pytest.importorskip("tensorflow")
 tfdata = pytest.importorskip("oocdata.frontends.tfdata")
+feeds = pytest.importorskip("oocdata.frontends.feeds")
 
 
 def drawn(dataset: Any) -> np.ndarray:
@@ -141,7 +142,7 @@ class TestShapes:
 class TestMemory:
     def test_a_batch_is_handed_over_without_a_copy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         addresses = []
-        real = tfdata.handed_over
+        real = feeds.handed_over
 
         def spy(array: np.ndarray) -> np.ndarray:
             handed = real(array)
@@ -149,7 +150,7 @@ class TestMemory:
             addresses.append(handed.ctypes.data)
             return handed
 
-        monkeypatch.setattr(tfdata, "handed_over", spy)
+        monkeypatch.setattr(feeds, "handed_over", spy)
         for batch in ooc.open(np.zeros((64, 100))).batches(8).to_tf():
             assert np.asarray(memoryview(batch)).ctypes.data in addresses
 
@@ -197,11 +198,11 @@ class TestMemory:
 class TestLifetimes:
     def test_a_feed_goes_with_its_dataset(self, loader: ooc.Loader) -> None:
         gc.collect()
-        before = len(tfdata._feeds)
+        before = len(feeds._feeds)
         for _ in range(50):
             next(iter(loader.to_tf()))
         gc.collect()
-        assert len(tfdata._feeds) == before
+        assert len(feeds._feeds) == before
 
     def test_the_loader_goes_with_its_dataset(self) -> None:
         array = np.zeros((10, 3))
@@ -258,7 +259,7 @@ class TestLifetimes:
 
     def test_a_feed_that_is_gone_is_a_clear_error(self) -> None:
         with pytest.raises(DatasetGoneError, match="Keep a reference"):
-            tfdata._feed(np.int64(10**9))
+            feeds.feed_of(np.int64(10**9))
 
 
 def fails_with(error: BaseException) -> Callable[[np.ndarray], np.ndarray]:

@@ -121,10 +121,10 @@ def test_batches_of_a_run_are_separate_memory() -> None:
 def test_tensors_alias_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No copy between the read and the tensor, whichever batch of the run it is."""
     pytest.importorskip("tensorflow")
-    from oocdata.frontends import tfdata
+    from oocdata.frontends import feeds
 
     spans = []
-    real = tfdata.handed_over
+    real = feeds.handed_over
 
     def spy(array: np.ndarray) -> np.ndarray:
         handed = real(array)
@@ -132,7 +132,7 @@ def test_tensors_alias_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         spans.append((handed.ctypes.data, handed.nbytes))
         return handed
 
-    monkeypatch.setattr(tfdata, "handed_over", spy)
+    monkeypatch.setattr(feeds, "handed_over", spy)
     np.save(tmp_path / "a.npy", np.zeros((3193, 8)))
     loader = ooc.open(tmp_path / "a.npy").next_frame().batches(16, shuffle=True)
     assert loader.steps_together > 1

@@ -16,23 +16,17 @@ import atexit
 import itertools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import leaves, map_tree
-from oocdata.errors import (
-    ArgumentError,
-    DatasetGoneError,
-    MissingDependencyError,
-)
+from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.frontends import feeds
 from oocdata.frontends.gate import gate
-from oocdata.frontends.handover import batch_lengths, cut, first_pass, handed_over
-from oocdata.frontends.identity import as_text, identity, refuse_other
-from oocdata.frontends.originals import forget_originals, install, keep_original
+from oocdata.frontends.handover import batch_lengths, first_pass
+from oocdata.frontends.identity import as_text, identity
+from oocdata.frontends.originals import install
 from oocdata.index import as_count
 from oocdata.runs import Pass
 from oocdata.workers.pool import TASKS
@@ -51,65 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["of_passes", "owner", "to_tf"]
 
-_Result = TypeVar("_Result")
-
 atexit.register(gate.close)  # after TensorFlow was imported, so before whatever it does at exit
-
-
-@dataclass(frozen=True, slots=True)
-class _Feed:
-    """What one dataset reads: a loader, pass after pass."""
-
-    loader: Loader
-    begin: Callable[[], Pass]
-    """Begins the next pass."""
-    identity: str
-    """What a position in it belongs to; see `oocdata.frontends.identity`."""
-    reader: Reader
-
-    def enter(self, over: NDArray[np.int64], saved: str) -> NDArray[np.int64]:
-        """Begin the next pass, or go on with one that was restored.
-
-        Parameters
-        ----------
-        over : ndarray of int64, shape (4,)
-            A pass: where it begins, its length, the steps of a run, and its runs; or negative.
-        saved : str
-            The identity of the feed that `over` is of.
-
-        Raises
-        ------
-        oocdata.errors.RestoreError
-            If that is another one.
-        """
-        refuse_other(saved, self.identity)
-        if over[0] >= 0:
-            return over
-        self.reader.renew()
-        made = self.begin()
-        return np.array([made.first, made.length, made.together, len(made)], np.int64)
-
-    def read(self, over: NDArray[np.int64], number: int) -> list[NDArray[Any]]:
-        """Read a run of a pass; what it returns is said in `oocdata.frontends.handover.cut`."""
-        if number == _BEGINNING:
-            specs = leaves(self.loader.spec)
-            arrays = [np.empty((0, *spec.shape[1:]), spec.dtype) for spec in specs]
-        else:
-            first, length, together, _ = map(int, over)
-            run = Pass(first, length, len(self.loader), together).run(number)
-            arrays = [handed_over(array) for array in leaves(self.reader.read(run))]
-        return cut(arrays, self.loader)
 
 
 _HANDED_OUT = 2
 """Runs that TensorFlow holds besides: the one it cuts into batches, and the one in use."""
-
-_BEGINNING = -1
-"""The run before the first, without steps. A checkpoint holds the state before the run it is in, so
-the first must not be the one that begins the pass: restored, it would begin another."""
-
-_feeds: dict[int, _Feed] = {}
-_numbers = itertools.count()
 
 
 def to_tf(
@@ -174,11 +114,11 @@ def of_passes(
     prefetch = as_count("prefetch", prefetch, at_least=0)
     install()
     spec = loader.spec
-    number = next(_numbers)
     text = as_text({**identity(loader), "steps": str(len(loader)), **extent})
     parallel = max(parallel, TASKS * loader.workers)
     ready = prefetch // loader.steps_together  # in whole runs; others lie ready among those read
-    _feeds[number] = _Feed(loader, begin, text, Reader(loader, parallel + ready + _HANDED_OUT))
+    reader = Reader(loader, parallel + ready + _HANDED_OUT)
+    number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     size, has_short = batch_lengths(loader)
     shapes = [
@@ -222,7 +162,7 @@ def of_passes(
         return number < over[-1]
 
     unbegun = tf.constant(-1, tf.int64, [4])
-    dataset = tf.data.Dataset.range(_BEGINNING, tf.int64.max).scan((unbegun, own), place)
+    dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), place)
     dataset = dataset.take_while(is_run)
     dataset = dataset.map(run, num_parallel_calls=parallel, deterministic=True)
     # Of none, too: where a checkpoint goes depends on the nodes that there are.
@@ -239,7 +179,7 @@ def of_passes(
         # Calls that wait for a process would keep the model from the threads that both share.
         options.threading.private_threadpool_size = parallel + 1
     dataset = dataset.with_options(options)
-    weakref.finalize(owner(dataset), _forget, number).atexit = False
+    weakref.finalize(owner(dataset), feeds.forget, number).atexit = False
     return dataset
 
 
@@ -256,18 +196,11 @@ def owner(dataset: tf.data.Dataset) -> Any:
     return graph
 
 
-def _forget(number: int) -> None:
-    feed = _feeds.pop(number, None)
-    if feed is not None:
-        feed.reader.close()
-    forget_originals(number)
-
-
 @lru_cache(maxsize=1)
 def _beginner() -> Any:
     """Return the function that says which pass a run is of, and begins it at need.
 
-    A pass is four numbers there: see `_Feed.enter`.
+    A pass is four numbers there: see `oocdata.frontends.feeds.Feed.enter`.
     """
     scalar, text = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.string)
     signature = [scalar, text, tf.TensorSpec((4,), tf.int64), text, scalar]
@@ -278,7 +211,9 @@ def _beginner() -> Any:
     ) -> Any:
         def begin() -> tf.Tensor:
             # `number` is passed so that no graph optimiser can take the call for a constant.
-            first = tf.numpy_function(_begin, [feed, over, saved, number], tf.int64, stateful=False)
+            first = tf.numpy_function(
+                feeds.begin, [feed, over, saved, number], tf.int64, stateful=False
+            )
             return tf.ensure_shape(first, (4,))
 
         return tf.cond((over[0] < 0) | (saved != own), begin, lambda: over)
@@ -298,46 +233,6 @@ def _reader(dtypes: tuple[str, ...]) -> Any:
 
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
     def read(feed: tf.Tensor, over: tf.Tensor, number: tf.Tensor) -> Any:
-        return tf.numpy_function(_read, [feed, over, number], outputs, stateful=False)
+        return tf.numpy_function(feeds.read, [feed, over, number], outputs, stateful=False)
 
     return read
-
-
-def _feed(number: Any) -> _Feed:
-    try:
-        return _feeds[int(number)]
-    except KeyError:
-        gone = DatasetGoneError(
-            "an iterator must not outlive the dataset that `to_tf` returned. "
-            "Keep a reference to it."
-        )
-        keep_original(gone, int(number))
-        raise gone from None
-
-
-def _begin(feed: Any, over: Any, saved: Any, number: Any) -> Any:
-    """Begin the next pass, or go on with one that was restored: called by TensorFlow for either."""
-    with gate:
-        return _called(_feed(feed).enter, int(feed), over, saved.decode())
-
-
-def _read(feed: Any, over: Any, number: Any) -> list[NDArray[Any]]:
-    """Read a run of steps: called by TensorFlow, in its own threads."""
-    # A list, always: TensorFlow leaks a bare array without axes.
-    with gate:
-        return _called(_feed(feed).read, int(feed), over, int(number))
-
-
-def _called(function: Callable[..., _Result], feed: int, *arguments: Any) -> _Result:
-    """Call a function; keep what it raises, and raise what TensorFlow passes on."""
-    try:
-        return function(*arguments)
-    except StopIteration as error:
-        # As it is, it would end the dataset in silence; a generator does the same (PEP 479).
-        wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
-        wrapped.__cause__ = error
-        keep_original(wrapped, feed)
-        raise wrapped from error
-    except BaseException as error:
-        keep_original(error, feed)
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
