@@ -61,7 +61,8 @@ def set_chunk_budget(nbytes: int) -> None:
     ----------
     nbytes : int
         For each size of chunk in use. At least eight chunks are kept, however large they are.
-        Worker processes take it from the environment variable ``OOCDATA_CHUNK_BYTES``.
+        Worker processes begun later have as much each; readers of a cluster take it from the
+        environment variable ``OOCDATA_CHUNK_BYTES``.
 
     Examples
     --------
