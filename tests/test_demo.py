@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -302,6 +303,20 @@ def test_demo_on_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert _losses(result.stdout, "test loss")[0] < _losses(result.stdout, "  copying")[1]
     assert (tmp_path / "oocdata-demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("mine.npy", np.random.default_rng(0).random((60, 9, 9), np.float32))
+    result = run("demo", "mine.npy", "--quick", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["picture"] == "oocdata-demo.png"
+    (one,) = found["arrays"]
+    assert one["memory_bytes"] == 60 * 81 * 4
+    assert one["reading"]["elements"] > 0
+    assert one["training"]["test_loss"] > 0
+    assert "validation loss" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_what_is_counted_is_named() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
     with progress("reading", 40_000, "elements", console=console) as advance:
         advance(40_000)
-    assert "40,000 elements of 40,000 elements" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "40,000 of 40,000 elements" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("shown", [True, False])

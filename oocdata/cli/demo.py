@@ -13,10 +13,12 @@ from oocdata.cli.options import (
     Debug,
     Dtype,
     External,
+    Json,
     MissingChunks,
     Offset,
     Shape,
     opening_of,
+    print_json,
 )
 
 __all__ = ["demo"]
@@ -46,6 +48,7 @@ def demo(
         "oocdata-demo.png"
     ),
     seed: Annotated[int, typer.Option(help="Data, order and model depend on it.", min=0)] = 7,
+    json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Train a next-frame model, and measure everything.
@@ -73,9 +76,11 @@ def demo(
 
         plan = Plan.quick(seed) if quick else Plan.full(seed)
         if path is None:
-            demo_on_digits(plan, output, keep)
+            measured = demo_on_digits(plan, output, keep, aside=json)
         else:
-            demo_on_file(plan, output, path, key, opening, lengths)
+            measured = demo_on_file(plan, output, path, key, opening, lengths, aside=json)
+        if json:
+            print_json(measured)
 
 
 def _episodes(text: str | None) -> int | str | None:

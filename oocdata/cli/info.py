@@ -20,6 +20,7 @@ from oocdata.cli.options import (
     Target,
     check_key,
     opening_of,
+    print_json,
 )
 
 __all__ = ["info"]
@@ -62,9 +63,7 @@ def info(
         else:
             found = Contents(path, (describe(path, key, opening),))
         if json:
-            import json as format_json
-
-            typer.echo(format_json.dumps(info_text.as_json(found), indent=2))
+            print_json(info_text.as_json(found))
         else:
             info_text.show(found)
             if not any(isinstance(one, Description) for one in found.datasets):

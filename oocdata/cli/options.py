@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +28,7 @@ __all__ = [
     "Target",
     "check_key",
     "opening_of",
+    "print_json",
 ]
 
 Target = Annotated[
@@ -106,3 +109,32 @@ def check_key(key: str | None) -> None:
             f"`key` must name a dataset in the file; got {key!r}, which is a file. Quote a glob, "
             "so that the shell does not expand it: oocdata info '*.npy'."
         )
+
+
+def print_json(found: object) -> None:
+    """Print what a command reports as one JSON object; a number that JSON has not is null.
+
+    Examples
+    --------
+    >>> print_json({"mean": float("nan"), "rows": (1, 2)})
+    {
+      "mean": null,
+      "rows": [
+        1,
+        2
+      ]
+    }
+    """
+    import json
+
+    typer.echo(json.dumps(_finite(found), indent=2, allow_nan=False))
+
+
+def _finite(found: object) -> object:
+    if isinstance(found, float):
+        return found if isfinite(found) else None
+    if isinstance(found, Mapping):
+        return {name: _finite(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_finite(value) for value in found]
+    return found

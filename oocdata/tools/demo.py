@@ -86,7 +86,9 @@ def prepare(output: Path) -> Any:
     return import_tensorflow()
 
 
-def demo_on_digits(plan: Plan, output: Path, keep: Path | None) -> None:
+def demo_on_digits(
+    plan: Plan, output: Path, keep: Path | None, *, aside: bool = False
+) -> dict[str, Any]:
     """Run the demonstration on data of its own.
 
     Parameters
@@ -96,6 +98,13 @@ def demo_on_digits(plan: Plan, output: Path, keep: Path | None) -> None:
         The picture.
     keep : Path or None
         Where files are kept; None for temporary ones.
+    aside : bool
+        Say everything on standard error.
+
+    Returns
+    -------
+    dict
+        See `oocdata.tools.demo_report.as_json`.
 
     Raises
     ------
@@ -106,7 +115,7 @@ def demo_on_digits(plan: Plan, output: Path, keep: Path | None) -> None:
     clips = Clips(plan.clips, seed=plan.seed)
     clips.digits  # noqa: B018  # fails now where scikit-learn is missing
     with Signals() as signals, workspace(keep) as folder, cache_budget(plan.cache_bytes):
-        screen = Screen(signals.check)
+        screen = Screen(signals.check, aside)
         check_disk(folder, clips)
         rows, height, width = clips.shape
         screen.say(
@@ -119,7 +128,9 @@ def demo_on_digits(plan: Plan, output: Path, keep: Path | None) -> None:
         screen.say()
         with screen.progress("import TensorFlow and matplotlib", 1):
             prepare(output)
-        with screen.progress("write .npy, HDF5 (gzip) and Zarr v3 (zstd)", rows) as advance:
+        with screen.progress(
+            "write .npy, HDF5 (gzip) and Zarr v3 (zstd)", rows, "frames"
+        ) as advance:
             written = write_formats(clips, folder, advance)
         subjects = [
             _subject(name, path, clips, written, plan) for name, path in written.paths.items()
@@ -147,6 +158,7 @@ def demo_on_digits(plan: Plan, output: Path, keep: Path | None) -> None:
     )
     finish(screen, subjects, readings, trainings, output, keep, begun)
     _require_better(trainings)
+    return demo_report.as_json(subjects, readings, trainings, output)
 
 
 def _subject(name: str, path: Path, clips: Clips, written: Written, plan: Plan) -> Subject:

@@ -85,7 +85,9 @@ def demo_on_file(
     key: str | None,
     opening: Opening,
     episodes: int | str | None,
-) -> None:
+    *,
+    aside: bool = False,
+) -> dict[str, Any]:
     """Run the demonstration on an array of the user's.
 
     Parameters
@@ -99,6 +101,13 @@ def demo_on_file(
         As for `oocdata.open`.
     episodes : int, "files" or None
         Rows in an episode (the last may have fewer); no window crosses from one to the next.
+    aside : bool
+        Say everything on standard error.
+
+    Returns
+    -------
+    dict
+        See `oocdata.tools.demo_report.as_json`.
 
     Raises
     ------
@@ -107,7 +116,7 @@ def demo_on_file(
     """
     begun = perf_counter()
     signals = Signals()
-    screen = Screen(signals.check)
+    screen = Screen(signals.check, aside)
     whole = opening.view(path, key)
     if whole.dtype.kind == "c":
         raise ArgumentError(
@@ -167,6 +176,7 @@ def demo_on_file(
     if not training.test_loss < training.test_copy_last:
         screen.say("The model did not beat copying the last row: it is small, and saw little.")
     finish(screen, [subject], [reading], [training], output, None, begun)
+    return demo_report.as_json([subject], [reading], [training], output)
 
 
 def _cut(view: View) -> View:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from oocdata.tools.demo_steps import Reading, Subject, Training
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["draw", "pyplot", "summary"]
+__all__ = ["as_json", "draw", "pyplot", "summary"]
 
 _EXAMPLES = 7
 _MOST_SERIES = 7
@@ -78,6 +79,39 @@ def summary(
     row("  copying the last frame", [f"{one.test_copy_last:.6f}" for one in trainings])
     row("  model's share of that", [_share(one) for one in trainings])
     return table
+
+
+def as_json(
+    subjects: Sequence[Subject],
+    readings: Sequence[Reading],
+    trainings: Sequence[Training],
+    picture: Path,
+) -> dict[str, Any]:
+    """Return everything that was measured, for ``json.dumps``.
+
+    Returns
+    -------
+    dict
+        ``{"picture": path, "arrays": [{"name", "memory_bytes", "disk_bytes", "reading": {…},
+        "training": {…}}, …]}``, with the fields of `Reading` and of `Training`, the model aside.
+    """
+    arrays = []
+    for subject, reading, training in zip(subjects, readings, trainings, strict=True):
+        measured = {
+            field.name: getattr(training, field.name)
+            for field in fields(training)
+            if field.name != "model"
+        }
+        arrays.append(
+            {
+                "name": subject.name,
+                "memory_bytes": subject.memory_bytes,
+                "disk_bytes": subject.disk_bytes or None,
+                "reading": asdict(reading),
+                "training": measured,
+            }
+        )
+    return {"picture": str(picture), "arrays": arrays}
 
 
 def _share(training: Training) -> str:

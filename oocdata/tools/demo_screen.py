@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from oocdata.tools.progress import progress
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,12 +23,14 @@ class Screen:
     ----------
     check : callable
         Called again and again; raises when the work should end.
+    aside : bool
+        Say everything on standard error: standard output is for something else.
     """
 
-    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None, aside: bool = False) -> None:
         from rich.console import Console
 
-        self.console: Console = Console(highlight=False)
+        self.console: Console = Console(highlight=False, stderr=aside)
         self._errors = Console(stderr=True, highlight=False)
         self._check = check
 
@@ -37,26 +41,17 @@ class Screen:
         self.console.print(wrapped, markup=False, soft_wrap=True)
 
     @contextmanager
-    def progress(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+    def progress(
+        self, label: str, total: int, unit: str = "steps"
+    ) -> Iterator[Callable[[int], None]]:
         """Show a bar while the block runs, and the time it took when it is done."""
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
         begun = perf_counter()
-        bar = Progress(
-            TextColumn("  {task.description}"),
-            BarColumn(),
-            TimeRemainingColumn(),
-            console=self._errors,
-            transient=True,
-            disable=not self._errors.is_terminal,
-        )
-        with bar:
-            task = bar.add_task(label, total=total)
+        with progress(f"  {label}", total, unit, shown=total > 1, console=self._errors) as advance:
 
-            def advance(count: int) -> None:
+            def checked(count: int) -> None:
                 self._check()
-                bar.advance(task, count)
+                advance(count)
 
-            yield advance
+            yield checked
         self._check()
         self.say(f"  {label:<58}{perf_counter() - begun:>7.1f} s")

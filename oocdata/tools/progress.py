@@ -49,13 +49,13 @@ def progress(
         yield lambda count: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn
     from rich.progress import TimeRemainingColumn as TimeLeft
 
     console = console or Console(stderr=True, highlight=False)
     columns: list[ProgressColumn] = [
-        TextColumn("{task.description}"),
-        BarColumn(16),
+        _label_column(),
+        BarColumn(12),
         TaskProgressColumn(),
         _amount_column(unit),
         TimeLeft(),
@@ -70,18 +70,32 @@ def progress(
         yield lambda count: bar.advance(task, count)
 
 
-def _amount_column(unit: str) -> ProgressColumn:
+def _label_column() -> ProgressColumn:
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
 
-    def said(number: float) -> str:
-        return size(number) if unit == "bytes" else f"{number:,.0f} {unit}"
+    class Label(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            # The first to be cut short where a terminal is narrow.
+            return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+    return Label()
+
+
+def _amount_column(unit: str) -> ProgressColumn:
+    from rich.progress import ProgressColumn, Task
+    from rich.table import Column
+    from rich.text import Text
 
     class Amount(ProgressColumn):
         def render(self, task: Task) -> Text:
-            text = f"{said(task.completed)} of {said(task.total or 0)}"
-            if task.speed:
-                text += f", {said(task.speed)}/s"
-            return Text(text, no_wrap=True)
+            done, total = task.completed, task.total or 0
+            if unit == "bytes":
+                text = f"{size(done)} of {size(total)}"
+                rate = size(task.speed or 0)
+            else:
+                text = f"{done:,.0f} of {total:,.0f} {unit}"
+                rate = f"{task.speed or 0:,.0f}"
+            return Text(f"{text}, {rate}/s" if task.speed else text, no_wrap=True)
 
-    return Amount()
+    return Amount(Column(no_wrap=True))
