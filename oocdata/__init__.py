@@ -9,6 +9,7 @@
 ((32, 8, 8), (32, 8, 8))
 """
 
+import importlib
 import typing
 
 from oocdata import errors
@@ -26,36 +27,58 @@ from oocdata.sources.source import Source
 
 if typing.TYPE_CHECKING:
     from oocdata.frontends.resume import Resume
+    from oocdata.tools.check import Health, check
+    from oocdata.tools.preview import Preview, preview
+    from oocdata.tools.stats import stats
+    from oocdata.tools.stats_result import Stats
 
 __all__ = [
     "ArraySpec",
     "BlockShuffle",
     "Dataset",
+    "Health",
     "Loader",
     "Map",
     "Order",
+    "Preview",
     "Resume",
     "Sequential",
     "Shuffle",
     "Source",
+    "Stats",
     "View",
     "Windows",
     "Zip",
     "__version__",
+    "check",
     "chunk_budget",
     "errors",
     "open",
+    "preview",
     "set_chunk_budget",
+    "stats",
     "zip",
 ]
 
 __version__ = "0.1.0"
 
+_LATER = {
+    "Health": "tools.check",
+    "Preview": "tools.preview",
+    "Resume": "frontends.resume",  # a callback is of one of Keras's classes
+    "Stats": "tools.stats_result",
+    "check": "tools.check",
+    "preview": "tools.preview",
+    "stats": "tools.stats",
+}
+"""Imported when they are asked for: `import oocdata` should take no longer than it must."""
+
 
 def __getattr__(name: str) -> typing.Any:
-    # A Keras callback is of one of Keras's classes: imported when it is asked for.
-    if name == "Resume":
-        from oocdata.frontends.resume import Resume
-
-        return Resume
+    if name in _LATER:
+        return getattr(importlib.import_module(f"oocdata.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_LATER]

@@ -1,7 +1,5 @@
 """Everything oocdata raises on purpose, as one tree.
 
-::
-
     OocdataError
     ├── ArgumentError (ValueError)            a call's argument breaks its rule
     │   └── EmptyError                        what is asked for would hold no element
@@ -19,13 +17,15 @@
         ├── SeveralDatasetsError (ValueError) a key is needed to choose one
         ├── UnknownFormatError (ValueError)   not a format oocdata opens
         ├── UnsupportedDtypeError (TypeError) e.g. object arrays
-        ├── CompressedMemberError (ValueError) an ``.npz`` member that is deflated
+        ├── CompressedMemberError (ValueError) an .npz member that is deflated
         ├── MismatchedPartsError (ValueError) files that do not make one array
         ├── TruncatedFileError (EOFError)     fewer bytes than the header promises
         ├── TrailingBytesError (ValueError)   more bytes than the header promises
         ├── ExternalDataError (PermissionError) the data lies in other files
         ├── MissingChunkError (LookupError)   a chunk never written, or lost
-        └── DamagedChunkError (ValueError)    bytes that do not decode
+        ├── DamagedChunkError (ValueError)    bytes that do not decode
+        ├── ChecksumError (ValueError)        rows that are not what their manifest says
+        └── ManifestError (ValueError)        no manifest, a damaged one, or one of other data
 
 Every class is also the builtin in brackets, so that ``except FileNotFoundError`` works as expected.
 A message says what must hold, what came, and one hint.
@@ -38,12 +38,14 @@ from typing import Any
 
 __all__ = [
     "ArgumentError",
+    "ChecksumError",
     "CompressedMemberError",
     "DamagedChunkError",
     "DatasetGoneError",
     "DescriptionError",
     "EmptyError",
     "ExternalDataError",
+    "ManifestError",
     "MapError",
     "MismatchedPartsError",
     "MissingChunkError",
@@ -268,3 +270,11 @@ class MissingChunkError(SourceError, LookupError):
 
 class DamagedChunkError(SourceError, ValueError):
     """Stored bytes that don't decode, or fail their checksum."""
+
+
+class ChecksumError(SourceError, ValueError):
+    """Rows that were read, but are not those whose checksums the manifest holds."""
+
+
+class ManifestError(SourceError, ValueError):
+    """What should be a manifest is none, is damaged, or belongs to other data."""

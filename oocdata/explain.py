@@ -13,12 +13,13 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.mixing import Mixing, mixing
-from oocdata.sources.adapt import Converted, CutRows, layout_of
+from oocdata.sources.adapt import Wrapper, layout_of
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.concat import Concat
 from oocdata.sources.extents import Extents
 from oocdata.sources.slots import chunk_budget, most_kept
 from oocdata.sources.source import Layout, Source
+from oocdata.sources.verified import Verified
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -222,7 +223,9 @@ def _parts(source: Source) -> list[Source]:
     """Return what a source reads from: the files of several, what is cut or converted."""
     if isinstance(source, Concat):
         return [deeper for part in source.parts for deeper in _parts(part)]
-    if isinstance(source, Converted | CutRows):
+    if isinstance(source, Verified):
+        return [*_parts(source.source), source.checksums]
+    if isinstance(source, Wrapper):
         return _parts(source.source)
     return [source]
 

@@ -17,7 +17,7 @@ ROOT = Path(oocdata.__file__).parent
 
 FLOORS = {
     "errors": 0, "index": 0, "splits": 0, "above": 0,
-    "sources": 1,
+    "sources": 1, "writers": 1,
     "datasets": 2, "order": 2,
     "loader": 3, "explain": 3, "amplification": 3, "choice": 3, "runs": 3,
     "description": 3, "workers": 3,
@@ -32,6 +32,7 @@ ARROWS_UP = {
     "loader:make_loader",
     "frontends.tfdata:to_tf",
     "frontends.keras:to_keras",
+    "tools.profile:profile",
 }
 
 HEAVY = {
@@ -45,6 +46,13 @@ HEAVY = {
     "typer",
     "rich",
     "matplotlib",
+    "PIL",
+    "textual_image",
+    "xxhash",
+    "xarray",
+    "dask",
+    "netCDF4",
+    "pdoc",
 }
 
 
@@ -152,6 +160,9 @@ def test_public_names() -> None:
         for alias in node.names
     } | {"__version__"}
     assert bound == set(oocdata.__all__)
+    assert set(oocdata.__all__) <= set(dir(oocdata))
+    for name in oocdata.__all__:  # what comes when it is asked for, too
+        assert getattr(oocdata, name) is not None
 
 
 def loaded_by(code: str) -> set[str]:

@@ -1,7 +1,8 @@
 """The command `oocdata`: one module for each of its commands, and what they share.
 
-Every error is one paragraph on standard error; the exit code is 1, or 2 where the command was
-called wrongly. Nothing heavier than NumPy is imported before a command needs it.
+Results go to standard output, errors (one paragraph each) and progress to standard error; the exit
+codes are those that `oocdata --help` lists. Nothing heavier than NumPy is imported before a command
+needs it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Annotated
 import typer
 
 from oocdata import __version__
+from oocdata.cli.check import check
 from oocdata.cli.cluster import dispatcher, worker
 from oocdata.cli.demo import demo
 from oocdata.cli.info import info
+from oocdata.cli.preview import preview
+from oocdata.cli.stats import stats
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 90},
@@ -49,16 +52,28 @@ def _oocdata(
     Examples:
       oocdata info ds.npy             what is in a file, and how it will be read
       oocdata info sim.h5 /u          one dataset of it
+      oocdata preview ds.npy          rows of it as pictures, with a histogram
+      oocdata stats ds.npy            range, mean, deviation; NaN, repeated rows
+      oocdata check sim.h5            is it whole? what is wrong with which rows
       oocdata demo                    the whole job on data that it makes
       oocdata demo sim.h5 --key /u    the same on your own file
       oocdata dispatcher              a cluster of readers: deals out the work
       oocdata worker                  and one of many that do it
+
+    \b
+    Exit codes:
+      0    done
+      1    failed: the message says why; --debug shows the traceback
+      2    called wrongly
+      3    done, and found what scripts must know of: damage, a difference
+      130  stopped by Ctrl-C
     """  # noqa: D301  # \b keeps the lines that follow as they are
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-app.command(no_args_is_help=True)(info)
+for command in (info, preview, stats, check):
+    app.command(no_args_is_help=True)(command)
 app.command()(demo)
 app.command()(dispatcher)
 app.command()(worker)

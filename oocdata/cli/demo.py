@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from oocdata.cli.completion import keys
 from oocdata.cli.failures import errors
 from oocdata.cli.options import (
     Axis,
@@ -29,7 +30,9 @@ def demo(
         str | None,
         typer.Argument(metavar="[PATH]", help="Your own file; without it, data are made."),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="The dataset inside your file.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="The dataset inside your file.", autocompletion=keys)
+    ] = None,
     axis: Axis = 0,
     episodes: Annotated[
         str | None,

@@ -31,6 +31,8 @@ def errors(debug: bool) -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
+        raise
     except (OocdataError, OSError, MemoryError) as error:
         if debug:
             raise
@@ -72,7 +74,7 @@ def _on_the_command_line(error: BaseException) -> str:
     if isinstance(error, ExternalDataError):
         return "Here: --external."
     if isinstance(error, SeveralDatasetsError):
-        return "Here: `oocdata info FILE KEY`, `oocdata demo FILE --key KEY`."
+        return "Here: the KEY after the file (`oocdata demo FILE --key KEY`)."
     if isinstance(error, UnknownFormatError) and "raw binary" in str(error):
         return "Here: --dtype and --shape."
     return ""

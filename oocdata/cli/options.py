@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oocdata.cli.completion import keys, one_of
 from oocdata.errors import ArgumentError
 from oocdata.sources.opening import Missing
 
@@ -34,8 +35,32 @@ __all__ = [
 Target = Annotated[
     str, typer.Argument(metavar="PATH", help="A file, Zarr folder, URL, or a quoted glob.")
 ]
-Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="The dataset inside the file.")]
-Axis = Annotated[int, typer.Option(help="The row axis.")]
+Key = Annotated[
+    str | None,
+    typer.Argument(metavar="[KEY]", help="The dataset inside the file.", autocompletion=keys),
+]
+
+
+def axis_of(text: str) -> int | str:
+    """Return the number of an axis, or the name of a dimension.
+
+    Examples
+    --------
+    >>> axis_of("-1"), axis_of("time")
+    (-1, 'time')
+    """
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+Axis = Annotated[
+    Any,
+    typer.Option(
+        parser=axis_of, metavar="AXIS", help="The row axis: a number, or a dimension's name."
+    ),
+]
 Dtype = Annotated[str | None, typer.Option(help="Raw binary: the stored dtype, e.g. '>f4'.")]
 Shape = Annotated[
     str | None,
@@ -43,7 +68,12 @@ Shape = Annotated[
 ]
 Offset = Annotated[int, typer.Option(help="Raw binary: bytes to skip.", min=0)]
 MissingChunks = Annotated[
-    str, typer.Option("--missing", help="Chunks never written: 'error', or 'fill' to accept them.")
+    str,
+    typer.Option(
+        "--missing",
+        help="Chunks never written: 'error', or 'fill' to accept them.",
+        autocompletion=one_of("error", "fill"),
+    ),
 ]
 External = Annotated[bool, typer.Option("--external", help="Accept HDF5 data in other files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -51,7 +81,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def opening_of(
-    axis: int, dtype: str | None, shape: str | None, offset: int, missing: str, external: bool
+    axis: int | str, dtype: str | None, shape: str | None, offset: int, missing: str, external: bool
 ) -> Opening:
     """Check the options and return them as the arguments of `oocdata.open`.
 
@@ -107,7 +137,7 @@ def check_key(key: str | None) -> None:
     if key is not None and not key.startswith("/") and Path(key).is_file():
         raise ArgumentError(
             f"`key` must name a dataset in the file; got {key!r}, which is a file. Quote a glob, "
-            "so that the shell does not expand it: oocdata info '*.npy'."
+            "so that the shell does not expand it: '*.npy'."
         )
 
 

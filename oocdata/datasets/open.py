@@ -18,26 +18,30 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     target: str | os.PathLike[str] | Sequence[Any] | Any,
     key: str | None = None,
     *,
-    axis: int = 0,
+    axis: int | str = 0,
     dtype: DTypeLike | None = None,
     shape: Sequence[int] | None = None,
     offset: int = 0,
     missing: Missing = "error",
     external: bool = False,
+    verify: bool | str | os.PathLike[str] | None = None,
 ) -> View:
     """Open an array of any size as it is: reads the header, no data.
 
     Parameters
     ----------
     target : path, URL, object, or list of them
-        ``.npy``, ``.npz`` (stored), HDF5, Zarr v2 or v3, raw binary; an ndarray, memmap,
-        ``h5py.Dataset``, ``zarr.Array``, or anything with shape, dtype and slicing; a source of
-        your own (`oocdata.Source`). A list or a glob is one array along the rows; a glob's files
-        come in natural order (``part2`` before ``part10``).
+        ``.npy``, ``.npz`` (stored), HDF5, netCDF4, Zarr v2 or v3, raw binary; an ndarray, memmap,
+        ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the values that it shows), or
+        anything with shape, dtype and slicing; a source of your own (`oocdata.Source`). A list or
+        a glob is one array along the rows; a glob's files come in natural order (``part2`` before
+        ``part10``).
     key : str, optional
-        The dataset inside an HDF5 file, Zarr group or ``.npz``; not needed when there is one.
-    axis : int
-        The row axis; delivered first, as by `numpy.moveaxis`.
+        The dataset inside an HDF5 file, Zarr group, ``.npz`` or ``xarray.Dataset``; not needed
+        when there is one, coordinates of netCDF and xarray not counted.
+    axis : int or str
+        The row axis, by its number or by the name of a dimension (netCDF, xarray, Zarr, HDF5
+        dimension scales and labels); delivered first, as by `numpy.moveaxis`.
     dtype, shape, offset
         For raw binary: the stored dtype, the shape in C order (one entry may be -1), bytes to skip.
     missing : {"error", "fill"}
@@ -45,6 +49,9 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         raise, or deliver the fill value.
     external : bool
         Accept HDF5 data that lies in other files.
+    verify : bool or path, optional
+        Compare every row with its checksum whenever it is read: in the manifest of this path, or
+        (True) in the one beside the target. ``oocdata check PATH --write-manifest`` writes it.
 
     Returns
     -------
@@ -54,7 +61,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     Raises
     ------
     oocdata.errors.SourceError
-        If the target can't be opened; the subclass says why (see `oocdata.errors`).
+        If the target can't be opened; the subclass says why (see `oocdata.errors`). Later, from
+        whatever reads, `oocdata.errors.ChecksumError` if `verify` finds rows that have changed.
     oocdata.errors.ArgumentError
         If the arguments don't fit together.
 
@@ -76,5 +84,6 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         offset=offset,
         missing=missing,
         external=external,
+        verify=verify,
     )
     return View.of(source)

@@ -14,7 +14,7 @@ from oocdata.datasets.spec import ArraySpec, Batch
 from oocdata.datasets.windows import Runs, Windows, episode_runs, part_runs
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_cuts, expand_key, select, take
-from oocdata.sources.adapt import Converted, as_dtype, cut_source, layout_of, part_starts
+from oocdata.sources.adapt import Converted, Rows, as_dtype, cut_source, layout_of, part_starts
 from oocdata.sources.source import Source
 
 __all__ = ["View"]
@@ -49,6 +49,8 @@ class View(Dataset):
     @classmethod
     def of(cls, source: Source) -> View:
         """Return the view of every row."""
+        if isinstance(source, Rows):
+            return cls(source.source, source.rows)
         return cls(source, range(source.shape[0]))
 
     def __repr__(self) -> str:

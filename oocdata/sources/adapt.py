@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.index import Cut, as_slice, cut_shape
+from oocdata.index import Cut, Selection, as_slice, cut_shape, take
 from oocdata.sources.source import (
     ConvertingSource,
     CuttableSource,
@@ -23,11 +23,14 @@ from oocdata.sources.source import (
 __all__ = [
     "Converted",
     "CutRows",
+    "Rows",
+    "Wrapper",
     "as_dtype",
     "chunk_bytes",
     "cut_source",
     "layout_of",
     "part_starts",
+    "through_scratch",
 ]
 
 _SCRATCH_BYTES = 1 << 20
@@ -99,7 +102,7 @@ def chunk_bytes(source: Source) -> int:
     return decoded
 
 
-class _Wrapper:
+class Wrapper:
     """What a source in front of another one passes on."""
 
     __slots__ = ()
@@ -126,7 +129,7 @@ class _Wrapper:
 
 
 @dataclass(frozen=True)
-class CutRows(_Wrapper):
+class CutRows(Wrapper):
     """``row[cuts]`` of a source that only reads whole rows."""
 
     source: Source
@@ -149,12 +152,52 @@ class CutRows(_Wrapper):
         if out.size == 0:
             return
         key = [cut if isinstance(cut, int) else as_slice(cut) for cut in self.cuts]
-        for part, whole in _through_scratch(self.source, rows):
+        for part, whole in through_scratch(self.source, rows):
             out[part] = whole[(slice(None), *key)]
 
 
+@dataclass(frozen=True, eq=False)
+class Rows(Wrapper):
+    """Chosen rows of a source, where the choice was made before it was opened.
+
+    `View.of` makes the choice its own, and reads the source itself.
+
+    Attributes
+    ----------
+    source : Source
+    rows : range or ndarray of int64
+        The rows in the source, in order.
+    """
+
+    source: Source
+    rows: Selection
+
+    converts = True
+    chunk_rows = 1
+    part_starts = (0,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, *element)``."""
+        return (len(self.rows), *self.source.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.source.dtype
+
+    def cut(self, cuts: tuple[Cut, ...]) -> Source:
+        """Return the source of ``row[cuts]``."""
+        return Rows(cut_source(self.source, cuts), self.rows)
+
+    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write ``out[i] = row rows[i]``; `out` may have any numeric dtype."""
+        source = self.source if out.dtype == self.dtype else Converted(self.source, out.dtype)
+        source.read_into(take(self.rows, rows), out)
+
+
 @dataclass(frozen=True)
-class Converted(_Wrapper):
+class Converted(Wrapper):
     """A source delivered in another dtype."""
 
     source: Source
@@ -174,11 +217,11 @@ class Converted(_Wrapper):
         if isinstance(self.source, ConvertingSource) and self.source.converts:
             self.source.read_into(rows, out)
             return
-        for part, whole in _through_scratch(self.source, rows):
+        for part, whole in through_scratch(self.source, rows):
             out[part] = whole
 
 
-def _through_scratch(source: Source, rows: NDArray[np.int64]) -> Any:
+def through_scratch(source: Source, rows: NDArray[np.int64]) -> Any:
     """Yield (slice of the batch, whole rows) in blocks that stay in the processor's cache."""
     row_bytes = max(1, prod(source.shape[1:]) * source.dtype.itemsize)
     count = max(1, min(len(rows), _SCRATCH_BYTES // row_bytes))

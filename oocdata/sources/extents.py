@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.index import Cut
+from oocdata.sources.dimensions import as_stored
 from oocdata.sources.kept import SMALL, Kept, KeptBlocks
 from oocdata.sources.pieces import Pieces, contiguous_strides, cut_strides, deliver, pieces_of
 from oocdata.sources.requests import UnfinishedError, join, read_runs
@@ -97,7 +98,9 @@ class Extents:
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
-        return replace(self.described, reading=_KEPT) if self.kept_bytes else self.described
+        if not self.kept_bytes:
+            return self.described
+        return replace(self.described, reading=_KEPT + as_stored(self.described.packed))
 
     def with_row_axis(self, axis: int) -> Extents:
         """Return the same array with `axis` moved to the front, as ``numpy.moveaxis`` does."""

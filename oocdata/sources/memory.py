@@ -83,7 +83,7 @@ class Memory:
             out[start : start + count] = array[rows[start : start + count]]
 
 
-def open_array(array: NDArray[Any], *, axis: int = 0) -> Source:
+def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     """Open an ndarray; a ``numpy.memmap`` of a file is read from the file.
 
     Raises
@@ -200,7 +200,7 @@ def _said(box: tuple[slice, ...]) -> str:
     return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
 
 
-def open_object(target: Any, *, axis: int = 0) -> Chunks:
+def open_object(target: Any, *, axis: int | str = 0) -> Chunks:
     """Open any object with shape, dtype and slicing.
 
     Raises

@@ -39,7 +39,7 @@ _ZIP_STORED = 0  # APPNOTE 4.4.5
 _READING = "each row by its byte offset, straight into the batch"
 
 
-def open_npy(path: str, *, axis: int = 0) -> Source:
+def open_npy(path: str, *, axis: int | str = 0) -> Source:
     """Open a ``.npy`` file of any header version, order and byte order.
 
     Parameters
@@ -78,7 +78,7 @@ def open_npy(path: str, *, axis: int = 0) -> Source:
 
 
 def open_raw(
-    path: str, *, dtype: DTypeLike, shape: Sequence[int], offset: int = 0, axis: int = 0
+    path: str, *, dtype: DTypeLike, shape: Sequence[int], offset: int = 0, axis: int | str = 0
 ) -> Source:
     """Open raw binary: elements in C order from byte `offset` to the end of the file.
 
@@ -129,7 +129,7 @@ def list_npz(path: str) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def open_npz(path: str, key: str | None = None, *, axis: int = 0) -> Source:
+def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Source:
     """Open a stored member of an ``.npz`` (``numpy.savez``, not ``savez_compressed``).
 
     Parameters
@@ -219,7 +219,7 @@ def _extents(
     fortran: bool,
     offset: int,
     held: int,
-    axis: int,
+    axis: int | str,
     kind: str,
     key: str | None,
 ) -> Source:

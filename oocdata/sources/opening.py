@@ -12,9 +12,18 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
-from oocdata.sources import memory, npy
+from oocdata.sources import memory, npy, xarray
+from oocdata.sources.adapt import layout_of
 from oocdata.sources.concat import concatenate
+from oocdata.sources.foreign import (
+    Foreign,
+    foreign_beside,
+    foreign_file,
+    foreign_members,
+    foreign_url,
+)
 from oocdata.sources.source import Source, check_axis, check_dtype
+from oocdata.sources.verified import manifest_of, verified
 
 __all__ = ["Format", "Missing", "format_of", "list_datasets", "open_source"]
 
@@ -23,18 +32,20 @@ Missing: TypeAlias = Literal["error", "fill"]
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
+_RULE = "the file must be .npy, .npz, HDF5 (netCDF4) or Zarr"
 
 
 def open_source(
     target: Any,
     key: str | None = None,
     *,
-    axis: int = 0,
+    axis: int | str = 0,
     dtype: DTypeLike | None = None,
     shape: Sequence[int] | None = None,
     offset: int = 0,
     missing: Missing = "error",
     external: bool = False,
+    verify: bool | str | os.PathLike[str] | None = None,
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`."""
     if missing not in ("error", "fill"):
@@ -48,16 +59,28 @@ def open_source(
     if isinstance(target, list | tuple):
         if not target:
             raise ArgumentError("`target` must name at least one file; got an empty list.")
+        if len(target) > 1 and isinstance(verify, str | os.PathLike):
+            raise ArgumentError(
+                "`verify` must be True for several files, each with its manifest beside it; got "
+                f"{os.fspath(verify)!r}."
+            )
+        options["verify"] = verify
         return concatenate([open_source(part, key, **options) for part in target])
     if isinstance(target, str | os.PathLike):
-        path = os.path.expanduser(os.fspath(target))
+        path = _local(os.fspath(target))
         if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
             found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
             if not found:
                 raise MissingFileError("a glob must match at least one file; got none.", path=path)
-            return open_source(found, key, **options)
+            return open_source(found, key, **options, verify=verify)
+        manifest = manifest_of(verify, path)
         try:
-            return _open_path(path, key, options)
+            source = _open_path(path, key, options)
+            if manifest is None:
+                return source
+            names = layout_of(source).dimensions
+            row_axis = check_axis(axis, len(source.shape), path, names=names)
+            return verified(source, manifest, path=path, axis=row_axis)
         except SourceError:
             raise
         except OSError as error:
@@ -67,7 +90,18 @@ def open_source(
             "`dtype`, `shape` and `offset` must be given for raw binary files only; got "
             f"{type(target).__name__}. Use `.astype` to convert."
         )
-    return _open_object(target, key, axis, missing, external)
+    manifest = manifest_of(verify, None)
+    source = _open_object(target, key, axis, missing, external)
+    return source if manifest is None else verified(source, manifest)
+
+
+def _local(path: str) -> str:
+    """Return a path with the home folder written out, and without the ``file://`` of a URL."""
+    if path.startswith("file://"):
+        from urllib.parse import unquote
+
+        return unquote("/" + path.removeprefix("file://").partition("/")[2])
+    return os.path.expanduser(path)
 
 
 def _natural(path: str) -> list[tuple[int, int | str]]:
@@ -121,23 +155,31 @@ def format_of(path: str) -> Format:
         The message lists what can be opened.
     """
     if "://" in path:
+        _refuse(foreign_url(path), path)
         return "zarr"
+    if not os.path.exists(path) or path.endswith(".index"):
+        _refuse(foreign_beside(path), path)
     if not os.path.exists(path):
         raise MissingFileError(f"the file must exist; it does not.{_neighbours(path)}", path=path)
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
+        _refuse(foreign_members(os.listdir(path)), path)
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
             "Use a glob for a directory of files: 'folder/*.npy'.",
             path=path,
         )
     with open(path, "rb") as file:
-        head = file.read(8)
+        head = file.read(64)
         if head.startswith(_NUMPY_MAGIC):
             return "npy"
         if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-            return "zarr" if _is_zarr_archive(path) else "npz"
+            names = _archive_names(path)
+            if any(os.path.basename(name) in _ZARR_METADATA for name in names):
+                return "zarr"
+            _refuse(foreign_members(names), path)
+            return "npz"
         # HDF5 file format specification, section II.A: at 0, or after a user block of 512·2ⁿ.
         place, nbytes = 0, os.path.getsize(path)
         while place < nbytes:
@@ -145,9 +187,9 @@ def format_of(path: str) -> Format:
             if file.read(8) == _HDF5_SIGNATURE:
                 return "hdf5"
             place = max(512, place * 2)
+    _refuse(foreign_file(path, head), path)
     raise UnknownFormatError(
-        "the file must be .npy, .npz, HDF5 or Zarr; its first bytes are "
-        f"{head!r}. For raw binary give `dtype` and `shape`.",
+        f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and `shape`.",
         path=path,
     )
 
@@ -155,14 +197,21 @@ def format_of(path: str) -> Format:
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 
 
-def _is_zarr_archive(path: str) -> bool:
+def _archive_names(path: str) -> list[str]:
     import zipfile
 
     try:
         with zipfile.ZipFile(path) as archive:
-            return any(os.path.basename(name) in _ZARR_METADATA for name in archive.namelist())
+            return archive.namelist()
     except zipfile.BadZipFile:
-        return False
+        return []
+
+
+def _refuse(found: Foreign | None, path: str) -> None:
+    """Raise what is known of something that is not opened as it is."""
+    if found is not None:
+        rule = "a URL must be that of a Zarr array or group" if "://" in path else _RULE
+        raise UnknownFormatError(f"{rule}; got {found.what}. {found.hint}", path=path)
 
 
 def _neighbours(path: str) -> str:
@@ -177,6 +226,7 @@ def _neighbours(path: str) -> str:
 
 def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format that holds one."""
+    path = _local(path)
     kind = format_of(path)
     if kind == "npy":
         return [None]
@@ -192,12 +242,25 @@ def list_datasets(path: str) -> list[str | None]:
 
 
 def _open_object(
-    target: Any, key: str | None, axis: int, missing: Missing, external: bool
+    target: Any, key: str | None, axis: int | str, missing: Missing, external: bool
 ) -> Source:
+    if xarray.is_xarray(target):
+        array = xarray.array_of(target, key)
+        return xarray.open_data_array(array, axis=axis, missing=missing, external=external)
     if key is not None:
         raise ArgumentError(
             f"`key` must be None for an object; got {key!r}. Pass the dataset itself: "
             f"file[{key!r}]."
+        )
+    # By name: whoever holds such an object has imported its library, nobody else should have to.
+    library = type(target).__module__.partition(".")[0]
+    if library == "netCDF4":
+        # Its library is not safe in several threads.
+        path = target.filepath() if hasattr(target, "filepath") else target.group().filepath()
+        raise UnknownFormatError(
+            f"`target` must not be an object of netCDF4, which only one thread may use; got its "
+            f"{type(target).__name__} {getattr(target, 'name', '')!r}. Open the file by its path, "
+            f"or through xarray: ooc.open({path!r}, key) or ooc.open(xarray.open_dataset(…)[key])."
         )
     if isinstance(target, np.ndarray):
         return memory.open_array(target, axis=axis)
@@ -212,8 +275,6 @@ def _open_object(
                 f"{target.dtype.str}."
             )
         return target
-    # By name: whoever holds such an object has imported its library, nobody else should have to.
-    library = type(target).__module__.partition(".")[0]
     if library == "h5py" and type(target).__name__ == "Dataset":
         from oocdata.sources import hdf5
 

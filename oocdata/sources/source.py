@@ -22,6 +22,7 @@ from oocdata.errors import (
     place,
 )
 from oocdata.index import Cut
+from oocdata.sources.dimensions import axis_number
 
 __all__ = [
     "ConvertingSource",
@@ -131,6 +132,11 @@ class Layout:
         Bytes on disk; None where that is not cheap to know.
     reading : str
         How oocdata reads it, as a sentence.
+    dimensions : tuple of str
+        Names of the axes as stored, empty for an axis without; empty where none has a name.
+    packed : str
+        ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are packed or
+        missing by the CF conventions; they are delivered as stored.
     """
 
     format: str
@@ -140,6 +146,8 @@ class Layout:
     codec: str
     stored_bytes: int | None
     reading: str
+    dimensions: tuple[str, ...] = ()
+    packed: str = ""
 
 
 def check_dtype(
@@ -179,18 +187,44 @@ def check_dtype(
     return dtype
 
 
-def check_axis(axis: int, ndim: int, path: str | None = None, key: str | None = None) -> int:
+def check_axis(
+    axis: int | str,
+    ndim: int,
+    path: str | None = None,
+    key: str | None = None,
+    names: Sequence[str] = (),
+) -> int:
     """Return the row axis counted from the front.
+
+    Parameters
+    ----------
+    axis : int or str
+        Its number, or its name.
+    ndim : int
+    path, key : str, optional
+        For the message.
+    names : sequence of str
+        Names of the axes, where they have some.
 
     Raises
     ------
     oocdata.errors.ArgumentError
         If the array has no such axis, or no axis at all.
+
+    Examples
+    --------
+    >>> check_axis(-1, 3), check_axis("lat", 3, names=("time", "lat", "lon"))
+    (2, 1)
     """
     where = place(path, key)
     suffix = f" [{where}]" if where else ""
     if ndim == 0:
         raise ArgumentError(f"an array must have a row axis; got a single number.{suffix}")
+    if isinstance(axis, str):
+        try:
+            return axis_number(axis, names, ndim)
+        except ArgumentError as error:
+            raise ArgumentError(f"{error}{suffix}") from None
     try:
         number = operator.index(axis)
     except TypeError:

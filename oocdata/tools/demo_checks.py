@@ -103,7 +103,7 @@ def check_frames(loader: Loader, clips: Clips) -> int:
     return len(rows)
 
 
-def check_rows(view: View, path: str, axis: int) -> str | None:
+def check_rows(view: View, path: str, axis: int | str) -> str | None:
     """Compare rows bit by bit with what the format's own library reads.
 
     Parameters
@@ -112,8 +112,8 @@ def check_rows(view: View, path: str, axis: int) -> str | None:
         All rows of the array.
     path : str
         As it was opened.
-    axis : int
-        The row axis in storage.
+    axis : int or str
+        The row axis in storage, or its name.
 
     Returns
     -------
@@ -130,7 +130,8 @@ def check_rows(view: View, path: str, axis: int) -> str | None:
     if not os.path.exists(path) or layout.format == "raw":
         return None
     rows = np.unique(np.linspace(0, len(view) - 1, _ROWS_COMPARED).astype(np.int64))
-    wanted = _by_library(path, layout.key, axis, rows)
+    number = layout.dimensions.index(axis) if isinstance(axis, str) else axis
+    wanted = _by_library(path, layout.key, number, rows)
     for row, got, right in zip(rows.tolist(), view.take(rows), wanted, strict=True):
         native = right.astype(right.dtype.newbyteorder("="))
         if got.tobytes() != np.ascontiguousarray(native).tobytes():

@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 class Opening:
     """The arguments of `oocdata.open` besides target and key."""
 
-    axis: int = 0
+    axis: int | str = 0
     dtype: str | None = None
     shape: Shape | None = None
     offset: int = 0
@@ -72,6 +72,8 @@ class Description:
         None where there is nothing to shuffle.
     code : tuple of str
         Lines of Python that open it and train on it.
+    dimensions : tuple of str
+        Names of the axes as stored; empty where they have none.
     """
 
     path: str | None
@@ -89,6 +91,7 @@ class Description:
     reading: str
     shuffling: Shuffling | None
     code: tuple[str, ...]
+    dimensions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +219,7 @@ def describe(target: str, key: str | None = None, opening: Opening | None = None
         reading=layout.reading,
         shuffling=shuffling_of(view),
         code=_code(how.code(target, layout.key if key is None else key)),
+        dimensions=layout.dimensions,
     )
 
 

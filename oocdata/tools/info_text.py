@@ -68,6 +68,7 @@ def description_text(one: Description, width: int = 80) -> str:
         ("format", one.format + (f", dataset {one.key}" if one.key else "")),
         ("files", one.path if one.files > 1 else None),
         ("shape", f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"),
+        ("dimensions", ", ".join(name or "-" for name in one.dimensions) or None),
         ("dtype", f"{one.dtype}, {size(one.row_bytes)} a row"),
         ("in memory", size(one.memory_bytes)),
         ("on disk", stored),
@@ -111,8 +112,10 @@ def code_text(one: Description) -> str:
 def reason(one: Unopened) -> str:
     """Return in a few words why an array can't be opened.
 
-    Examples -------- >>> reason(Unopened("/note", "UnsupportedDtypeError", "must be numbers; got
-    text. Save it again.")) 'text'
+    Examples
+    --------
+    >>> reason(Unopened("/note", "UnsupportedDtypeError", "must be numbers; got text. Save it."))
+    'text'
     """
     if one.error in _REASONS:
         return _REASONS[one.error]

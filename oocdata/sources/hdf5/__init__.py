@@ -5,6 +5,7 @@
 reads.
 """
 
+from oocdata.sources.hdf5.file import is_hdf5
 from oocdata.sources.hdf5.opening import from_dataset, list_hdf5, open_hdf5
 
-__all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
+__all__ = ["from_dataset", "is_hdf5", "list_hdf5", "open_hdf5"]

@@ -7,11 +7,20 @@ from typing import Any
 import numpy as np
 
 from oocdata.errors import UnsupportedDtypeError
+from oocdata.sources.dimensions import as_stored, packing
 from oocdata.sources.hdf5.file import hdf5_library
 from oocdata.sources.hdf5.storage import Storage, codec_name
 from oocdata.sources.source import Layout, check_dtype
 
-__all__ = ["DECODED", "READING", "is_plain", "layout_of_dataset", "packing", "stored_dtype"]
+__all__ = [
+    "DECODED",
+    "READING",
+    "dimension_names",
+    "is_dimension_only",
+    "is_plain",
+    "layout_of_dataset",
+    "stored_dtype",
+]
 
 READING = {
     "contiguous": "each row by its byte offset, straight into the batch",
@@ -68,22 +77,68 @@ def layout_of_dataset(dataset: Any, path: str, key: str | None, storage: Storage
     }
     if storage.kind == "virtual":
         words["virtual"] = f"virtual, mappings: {len(dataset.virtual_sources())}"
+    packed = packing(dataset.attrs)
+    names = dimension_names(dataset)
+    stored = words.get(storage.kind, storage.kind) + _shorter(dataset, names)
     return Layout(
         format="HDF5",
         path=path,
         key=key,
-        storage=words.get(storage.kind, storage.kind),
+        storage=stored,
         codec=codec_name(dataset),
         stored_bytes=None if storage.kind == "virtual" else dataset.id.get_storage_size(),
-        reading=READING[storage.kind] + packing(dataset),
+        reading=READING[storage.kind] + as_stored(packed),
+        dimensions=names,
+        packed=packed,
     )
 
 
-def packing(dataset: Any) -> str:
-    """Say how the numbers are packed, by the CF conventions (8.1): they are delivered as stored."""
-    names = ("scale_factor", "add_offset", "_FillValue", "missing_value")
-    found = [
-        f"{name} {np.ravel(dataset.attrs[name])[0]}" for name in names if name in dataset.attrs
-    ]
-    packed = any(name in dataset.attrs for name in names[:2])
-    return f"; delivered as stored, packed ({', '.join(found)}): unpack in .map" if packed else ""
+def dimension_names(dataset: Any) -> tuple[str, ...]:
+    """Return the names of a dataset's axes; empty where none has a name.
+
+    A label, else the name of the first dimension scale (HDF5 Dimension Scale Specification), which
+    is how netCDF4 keeps them; a one-dimensional scale has its own name (netCDF file format,
+    "Dimensions with Coordinate Variable").
+    """
+    if dataset.ndim == 1 and dataset.is_scale:
+        return (_last(dataset.name),)
+    names = []
+    for dimension in dataset.dims:
+        scale = _scale(dimension)
+        names.append(dimension.label or ("" if scale is None else _last(scale.name)))
+    return tuple(names) if any(names) else ()
+
+
+def _scale(dimension: Any) -> Any:
+    """Return the first scale of a dimension; None where there is none, or it was deleted."""
+    try:
+        return dimension[0] if len(dimension) else None
+    except (KeyError, ValueError, RuntimeError, OSError):
+        return None
+
+
+def _shorter(dataset: Any, names: tuple[str, ...]) -> str:
+    """Say where a dataset ends before its dimension: netCDF shows fill values for the rest.
+
+    Variables of an unlimited dimension are as long as what was written to each (netCDF file
+    format, "Dimensions").
+    """
+    for number, name in enumerate(names):
+        scale = _scale(dataset.dims[number])
+        if scale is not None and scale.ndim == 1 and scale.size > dataset.shape[number]:
+            return f", {dataset.shape[number]} of the {scale.size} along {name!r} written"
+    return ""
+
+
+def _last(name: str | None) -> str:
+    return (name or "").rpartition("/")[2]
+
+
+def is_dimension_only(dataset: Any) -> bool:
+    """Return whether this is a netCDF dimension that has a length and no values.
+
+    Its attribute ``NAME`` says so (netCDF file format, "Dimensions without Coordinate Variables").
+    """
+    said = dataset.attrs.get("NAME") if dataset.is_scale else None
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    return text.startswith("This is a netCDF dimension but not a netCDF variable")

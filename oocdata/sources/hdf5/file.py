@@ -29,6 +29,7 @@ __all__ = [
     "FILTERS",
     "find_beside",
     "hdf5_library",
+    "is_hdf5",
     "open_file",
     "readable",
     "require_filters",
@@ -75,6 +76,17 @@ def hdf5_library() -> Any:
         raise MissingDependencyError(
             f"HDF5 files need h5py; {error}. Install it: pip install h5py."
         ) from error
+
+
+def is_hdf5(path: str) -> bool:
+    """Return whether a file has the signature of HDF5.
+
+    Examples
+    --------
+    >>> is_hdf5("nowhere.nc")
+    False
+    """
+    return bool(hdf5_library().is_hdf5(path))
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from oocdata.errors import (
     SeveralDatasetsError,
     SourceError,
 )
+from oocdata.sources.dimensions import Named, data_variables
+from oocdata.sources.hdf5.description import dimension_names, is_dimension_only
 from oocdata.sources.hdf5.file import find_beside, hdf5_library, open_file
 
 __all__ = ["choose_dataset", "external_link", "find_dataset", "list_names"]
@@ -33,7 +35,8 @@ def list_names(file: Any) -> list[str]:
     """Return the absolute name of every dataset in an open file, sorted.
 
     Soft links to datasets are listed. External links are listed and not followed. Each group is
-    entered once, so a group that holds itself is no loop.
+    entered once, so a group that holds itself is no loop. A netCDF dimension that has a length and
+    no values is no dataset of the user's.
     """
     h5py = hdf5_library()
     names: list[str] = []
@@ -57,7 +60,7 @@ def list_names(file: Any) -> list[str]:
                 kind = group.get(part, getclass=True)
                 if kind is h5py.Group:
                     groups.append((name, group[part]))
-                elif kind is h5py.Dataset:
+                elif kind is h5py.Dataset and not is_dimension_only(group[part]):
                     names.append(name)
     # What a soft link to a group leads to was listed under its own name.
     for name in soft:
@@ -122,6 +125,7 @@ def choose_dataset(file: Any) -> str:
     """Return the name of the only dataset that can be opened as an array.
 
     Scalars, text and empty dataspaces are no candidates; two names of one dataset are one.
+    Coordinates (`dimensions.data_variables`) are candidates where there is nothing else.
 
     Raises
     ------
@@ -135,6 +139,8 @@ def choose_dataset(file: Any) -> str:
         if identity is not None:
             arrays.setdefault(identity, name)
     candidates = list(arrays.values())
+    if len(candidates) > 1:
+        candidates = data_variables([_named(file, name) for name in candidates])
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
@@ -146,6 +152,13 @@ def choose_dataset(file: Any) -> str:
         return names[0]  # opening it says what is wrong with it
     held = f"only {_listed(names)}, which are no arrays of numbers" if names else "none"
     raise MissingKeyError(f"the file must hold a dataset; it holds {held}.", path=file.filename)
+
+
+def _named(file: Any, name: str) -> Named:
+    if external_link(file, name) is not None:
+        return Named(name, ())
+    dataset = file[name]
+    return Named.of(name, dimension_names(dataset), dataset.attrs)
 
 
 def _identity(file: Any, name: str) -> object | None:
@@ -203,15 +216,31 @@ def find_dataset(
         return find_dataset(other, way_out.target, external, opened, links + 1)
     found = file[name]
     if isinstance(found, h5py.Dataset):
+        if is_dimension_only(found):
+            raise MissingKeyError(
+                f"`key` must name a dataset; {name!r} is a netCDF dimension, which has a length "
+                "and no values.",
+                path=file.filename,
+            )
         return found, name
     if isinstance(found, h5py.Group):
-        below = [f"{name.rstrip('/')}/{part}" for part in found]
+        below = [f"{name.rstrip('/')}/{part}" for part in found if not _is_dimension(found, part)]
         raise MissingKeyError(
             f"`key` must name a dataset; {name!r} is a group, which holds: "
             f"{_listed(below) or 'nothing'}.",
             path=file.filename,
         )
     raise MissingKeyError(f"`key` must name a dataset; {name!r} is a type.", path=file.filename)
+
+
+def _is_dimension(group: Any, part: str) -> bool:
+    """Return whether a group's member is a netCDF dimension without values; follows no link."""
+    h5py = hdf5_library()
+    return (
+        isinstance(group.get(part, getlink=True), h5py.HardLink)
+        and group.get(part, getclass=True) is h5py.Dataset
+        and is_dimension_only(group[part])
+    )
 
 
 def _linked_file(file: Any, name: str, way_out: _Exit, external: bool, links: int) -> str:

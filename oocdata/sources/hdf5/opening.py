@@ -16,21 +16,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from oocdata.errors import (
-    ArgumentError,
-    TruncatedFileError,
-    place,
-)
+from oocdata.errors import ArgumentError, TruncatedFileError, place
 from oocdata.sources.chunks import Chunks
+from oocdata.sources.dimensions import as_stored
 from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
 from oocdata.sources.hdf5.chunked import ChunkedReader, UnfilteredChunks
 from oocdata.sources.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.sources.hdf5.description import (
     DECODED,
     READING,
+    dimension_names,
     is_plain,
     layout_of_dataset,
-    packing,
     stored_dtype,
 )
 from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
@@ -77,7 +74,7 @@ def open_hdf5(
     path: str,
     key: str | None = None,
     *,
-    axis: int = 0,
+    axis: int | str = 0,
     missing: Literal["error", "fill"] = "error",
     external: bool = False,
 ) -> Source:
@@ -88,8 +85,8 @@ def open_hdf5(
     path : str
     key : str, optional
         The dataset's name, with or without its leading slash; not needed when there is one array.
-    axis : int
-        The row axis.
+    axis : int or str
+        The row axis: its number, or the name of a dimension (a label or dimension scale).
     missing : {"error", "fill"}
         Whether what was never written is an error or reads as the fill value.
     external : bool
@@ -139,7 +136,7 @@ def open_hdf5(
 def from_dataset(
     dataset: Any,
     *,
-    axis: int = 0,
+    axis: int | str = 0,
     missing: Literal["error", "fill"] = "error",
     external: bool = False,
 ) -> Source:
@@ -210,7 +207,12 @@ def _can_be_reopened(dataset: Any) -> bool:
 
 
 def _describe(
-    dataset: Any, stamp: FileStamp | None, key: str | None, axis: int, fill: bool, external: bool
+    dataset: Any,
+    stamp: FileStamp | None,
+    key: str | None,
+    axis: int | str,
+    fill: bool,
+    external: bool,
 ) -> Source:
     """Return the source of an open dataset; through the object itself where `stamp` is None."""
     path = stamp.path if stamp else dataset.file.filename
@@ -220,7 +222,8 @@ def _describe(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
         )
     shape = dataset.shape
-    rules = Rules(path, key, check_axis(axis, len(shape), path, key), fill, external)
+    names = dimension_names(dataset) if isinstance(axis, str) else ()
+    rules = Rules(path, key, check_axis(axis, len(shape), path, key, names), fill, external)
     storage = inspect_storage(dataset, rules)
     layout = layout_of_dataset(dataset, path, key, storage)
     # What somebody writes to is read anew each time, never kept.
@@ -256,7 +259,7 @@ def _describe(
             shape,
             contiguous_strides(dataset.chunks, plain_dtype.itemsize),
             0,
-            replace(layout, reading=READING["contiguous"] + packing(dataset)),
+            replace(layout, reading=READING["contiguous"] + as_stored(layout.packed)),
             UnfilteredChunks(stamp, key, dataset.chunks, rules.axis),
         )
         return rows_apart.with_row_axis(rules.axis)
@@ -273,7 +276,7 @@ def _describe(
             axis=rules.axis,
             fill=fill,
             decoder=decoder,
-            described=replace(layout, reading=DECODED + packing(dataset)),
+            described=replace(layout, reading=DECODED + as_stored(layout.packed)),
         )
         return Chunks.of(chunked, rules.axis)
     if stamp and key:

@@ -114,7 +114,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Storage:
         return Storage("external", (), _raw_files(dataset, plist, rules))
     if not rules.fill and dataset.size and dataset.id.get_offset() is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
-        raise missing_error("no byte of it was", rows, dataset, rules)
+        raise missing_error("all of it was", rows, dataset, rules)
     return Storage("contiguous")
 
 

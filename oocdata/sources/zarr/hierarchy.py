@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from oocdata.errors import MissingKeyError, UnknownFormatError
+from oocdata.errors import MissingKeyError, UnknownFormatError, UnsupportedDtypeError
+from oocdata.sources.dimensions import Named, data_variables
 from oocdata.sources.source import choose_key
+from oocdata.sources.zarr.attributes import attributes_of
 from oocdata.sources.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.sources.zarr.store import Archive, Folder, Store, join
 
@@ -93,11 +95,30 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
         raise MissingKeyError(
             f"`key` must be left out, because the path is an array itself; got {key!r}.", path=path
         )
+    if not asked and len(keys) > 1:
+        keys = _data(store, keys, path)
     name = choose_key(keys, asked or None, path)
     found = _metadata(store, name, path)
     if found is None:
         raise MissingKeyError("the array must have metadata; it has none.", path=path, key=name)
     return name, found
+
+
+def _data(store: Store, keys: list[str], path: str) -> list[str]:
+    """Return the keys of the arrays that are data: no coordinates, single numbers or text."""
+    arrays = []
+    for key in keys:
+        try:
+            metadata = _metadata(store, key, path)
+        except UnsupportedDtypeError:
+            continue
+        except UnknownFormatError:  # opening it says what is wrong with it
+            arrays.append(Named(key, ()))
+            continue
+        if metadata is not None and metadata.shape:
+            said = attributes_of(store, key, metadata)
+            arrays.append(Named.of(key, said.dimensions, said.attributes))
+    return data_variables(arrays) or keys
 
 
 def _metadata(store: Store, key: str, path: str) -> ArrayMetadata | None:

@@ -16,7 +16,9 @@ from oocdata.errors import (
     ArgumentError,
 )
 from oocdata.sources.chunks import Chunks
+from oocdata.sources.dimensions import packing
 from oocdata.sources.source import Source, check_axis
+from oocdata.sources.zarr.attributes import attributes_of
 from oocdata.sources.zarr.chunk_files import plain_rows
 from oocdata.sources.zarr.hierarchy import find_array, list_arrays
 from oocdata.sources.zarr.metadata import ArrayMetadata, parse_array
@@ -34,7 +36,7 @@ Missing = Literal["error", "fill"]
 
 
 def open_zarr(
-    path: str, key: str | None = None, *, axis: int = 0, missing: Missing = "error"
+    path: str, key: str | None = None, *, axis: int | str = 0, missing: Missing = "error"
 ) -> Source:
     """Open a Zarr v2 or v3 array, or one of a group.
 
@@ -44,8 +46,8 @@ def open_zarr(
         A folder, a ZIP archive, or a URL: ``file://``, ``http(s)://``, ``s3://``, ``gs://``.
     key : str, optional
         The array below `path`, e.g. ``"a/b"``; not needed when there is one.
-    axis : int
-        The row axis.
+    axis : int or str
+        The row axis: its number, or the name of a dimension.
     missing : {"error", "fill"}
         What a chunk that is not stored means: an error, or rows of the fill value. Missing chunks
         are found here where that is cheap (up to 32,768 objects on disk), else when they are read.
@@ -81,7 +83,9 @@ def open_zarr(
     return _open(store, name, found, axis, missing)
 
 
-def from_array(array: zarr.Array[Any], *, axis: int = 0, missing: Missing = "error") -> Source:
+def from_array(
+    array: zarr.Array[Any], *, axis: int | str = 0, missing: Missing = "error"
+) -> Source:
     """Read an open ``zarr.Array``, whatever its store.
 
     A plain ``LocalStore`` is only where the array lies: it is opened again by its path. Any other
@@ -90,8 +94,8 @@ def from_array(array: zarr.Array[Any], *, axis: int = 0, missing: Missing = "err
     Parameters
     ----------
     array : zarr.Array
-    axis : int
-        The row axis.
+    axis : int or str
+        The row axis: its number, or the name of a dimension.
     missing : {"error", "fill"}
         As in `open_zarr`.
 
@@ -140,8 +144,11 @@ def list_zarr(path: str) -> list[str]:
     return list_arrays(store_of(path), path)
 
 
-def _open(store: Store, key: str, metadata: ArrayMetadata, axis: int, missing: Missing) -> Source:
-    row_axis = check_axis(axis, len(metadata.shape), store.path, key or None)
+def _open(
+    store: Store, key: str, metadata: ArrayMetadata, axis: int | str, missing: Missing
+) -> Source:
+    said = attributes_of(store, key, metadata)
+    row_axis = check_axis(axis, len(metadata.shape), store.path, key or None, said.dimensions)
     found = survey(store, key, metadata, row_axis, fill=missing == "fill")
     stored = StoredArray(
         store=store,
@@ -154,6 +161,8 @@ def _open(store: Store, key: str, metadata: ArrayMetadata, axis: int, missing: M
         version=_version(found),
         stored_bytes=None if found is None else found.stored_bytes,
         written=metadata_written(store, key, metadata.version),
+        dimensions=said.dimensions,
+        packed=packing(said.attributes),
     )
     reason = _why_zarr(store, metadata)
     reader = ZarrReader(stored, reason) if reason else TensorStoreReader(stored)

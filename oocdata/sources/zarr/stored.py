@@ -15,6 +15,7 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
+from oocdata.sources.dimensions import as_stored
 from oocdata.sources.source import Layout
 from oocdata.sources.zarr.metadata import ArrayMetadata
 from oocdata.sources.zarr.store import Folder, Store
@@ -42,6 +43,10 @@ class StoredArray:
     written : int or None
         When the metadata were last written, in nanoseconds since the epoch; None where asking each
         time would cost too much.
+    dimensions : tuple of str
+        Names of the axes; empty where none has a name.
+    packed : str
+        How the numbers are packed (`oocdata.sources.dimensions.packing`).
     """
 
     store: Store
@@ -52,6 +57,8 @@ class StoredArray:
     version: Hashable
     stored_bytes: int | None
     written: int | None = None
+    dimensions: tuple[str, ...] = ()
+    packed: str = ""
 
     def check_unchanged(self) -> None:
         """Raise if the array was written anew, or deleted: an epoch would mix old and new chunks.
@@ -105,7 +112,9 @@ class StoredArray:
             storage=self.metadata.storage,
             codec=self.metadata.codec,
             stored_bytes=self.stored_bytes,
-            reading=reading,
+            reading=reading + as_stored(self.packed),
+            dimensions=self.dimensions,
+            packed=self.packed,
         )
 
 

@@ -1,0 +1,159 @@
+"""Names of axes, and which of several arrays are the data: what netCDF and xarray write beside.
+
+A file of theirs holds, beside the data, an array for each axis: ``time``, ``lat``, ``lon``. The CF
+conventions say which arrays are such coordinates (chapter 5), so that a file with one array of data
+needs no key.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oocdata.errors import ArgumentError
+
+__all__ = ["Named", "as_stored", "axis_number", "data_variables", "packing"]
+
+_PACKED = ("scale_factor", "add_offset")
+
+
+def axis_number(name: str, names: Sequence[str], ndim: int) -> int:
+    """Return the number of the axis that has a name.
+
+    Parameters
+    ----------
+    name : str
+    names : sequence of str
+        One for each axis, empty for an axis without; empty where none has a name.
+    ndim : int
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        The message lists the names there are.
+
+    Examples
+    --------
+    >>> axis_number("lat", ("time", "lat", "lon"), 3)
+    1
+    """
+    there = [one for one in names if one]
+    if not there:
+        raise ArgumentError(
+            f"`axis` must be an axis of the {ndim}-dimensional array by its number, because it has "
+            f"no dimension names; got {name!r}. Its axes are 0 to {ndim - 1}."
+        )
+    if there.count(name) != 1:
+        problem = f"got {name!r}" + (", which several axes have" if name in there else "")
+        raise ArgumentError(
+            f"`axis` must name one dimension of the array ({', '.join(map(repr, names))}) or be "
+            f"its number; {problem}."
+        )
+    return list(names).index(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An array of a file, and what its metadata say of the others.
+
+    Attributes
+    ----------
+    key : str
+        With the groups it is in: ``"a/t2m"``.
+    dimensions : tuple of str
+        Names of its axes; empty where they have none.
+    refers : tuple of str
+        Arrays of the same group that its attributes ``coordinates`` and ``bounds`` name.
+    """
+
+    key: str
+    dimensions: tuple[str, ...]
+    refers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, key: str, dimensions: tuple[str, ...], attributes: Mapping[str, Any]) -> Named:
+        """Return an array with what its attributes refer to."""
+        refers: list[str] = []
+        for attribute in ("coordinates", "bounds"):
+            words = attributes.get(attribute)
+            if isinstance(words, bytes):
+                words = words.decode("utf-8", "replace")
+            if isinstance(words, str):
+                refers.extend(words.split())
+        return cls(key, dimensions, tuple(refers))
+
+
+def data_variables(arrays: Sequence[Named]) -> list[str]:
+    """Return the keys of the arrays that are data; of all, if all are coordinates.
+
+    Coordinates are one-dimensional arrays called like their dimension (CF conventions, chapter 5,
+    "coordinate variable"), and those that the attributes ``coordinates`` (5, "auxiliary coordinate
+    variable") or ``bounds`` (7.1) of another array name.
+
+    Examples
+    --------
+    >>> data_variables([Named("t2m", ("time", "lat")), Named("time", ("time",)), Named("lat", ())])
+    ['t2m', 'lat']
+    """
+    named = {
+        f"{one.key.rpartition('/')[0]}/{name}".lstrip("/") for one in arrays for name in one.refers
+    }
+    data = [
+        one.key
+        for one in arrays
+        if one.dimensions != (one.key.rpartition("/")[2],) and one.key.lstrip("/") not in named
+    ]
+    return data or [one.key for one in arrays]
+
+
+def packing(attributes: Mapping[str, Any]) -> str:
+    """Say how numbers are packed, and what stands for missing ones; empty where nothing does.
+
+    By the CF conventions, 8.1 ("packed data") and 2.5.1 ("missing data").
+
+    Examples
+    --------
+    >>> packing({"scale_factor": 0.5, "_FillValue": -9999, "units": "K"})
+    'scale_factor 0.5, _FillValue -9999'
+    >>> packing({"_FillValue": float("nan")})
+    ''
+    """
+    names = (*_PACKED, "_FillValue", "missing_value")
+    said = {name: _number(attributes[name]) for name in names if name in attributes}
+    # NaN says of itself what it is.
+    return ", ".join(f"{name} {value}" for name, value in said.items() if value == value)
+
+
+def _number(value: Any) -> Any:
+    """Return an attribute's one number; of floats in Zarr v3, xarray writes the bytes as base64."""
+    if isinstance(value, str):
+        try:
+            held = base64.b64decode(value, validate=True)
+        except ValueError:
+            return value
+        return struct.unpack("<d", held)[0] if len(held) == 8 else value
+    found = np.ravel(value)
+    return found[0] if len(found) else "empty"
+
+
+def as_stored(packed: str) -> str:
+    """Return what `reading` adds where numbers are packed: they are delivered as stored.
+
+    Examples
+    --------
+    >>> as_stored("scale_factor 0.5")
+    '; delivered as stored, packed (scale_factor 0.5): unpack in .map, or open it with xarray'
+    >>> as_stored("_FillValue -9")
+    '; delivered as stored, missing ones too (_FillValue -9): mask in .map, or open it with xarray'
+    """
+    if not packed:
+        return ""
+    what, how = "packed", "unpack"
+    if not packed.startswith(_PACKED):
+        what, how = "missing ones too", "mask"
+    return f"; delivered as stored, {what} ({packed}): {how} in .map, or open it with xarray"

@@ -1,0 +1,242 @@
+"""Manifests: what a file held when it was healthy, as checksums in one file beside it.
+
+A manifest is an ``.npz`` whose members are stored and not compressed (the ZIP archive of
+`numpy.savez`), so that NumPy opens it too, and any row of its tables is read by its offset, however
+many there are:
+
+``manifest.json``, in which checksums are hexadecimal
+    ``{"format": 1, "checksum": "xxh3-64", "name", "written", "files", "block_bytes", "blocks",
+    "datasets", "findings"}``. ``blocks`` is the XXH3 of ``files.json`` and ``stored.npy``, one
+    after the other; each of ``datasets`` is ``{"key", "shape", "dtype", "axis", "unit_rows",
+    "member", "table"}``, its ``table`` the XXH3 of ``member``.
+``files.json``
+    ``[[name, bytes], …]``: every file of the data, names relative to the folder, ascending.
+``stored.npy``, uint64
+    The XXH3 of each block of ``block_bytes`` of each file as it lies on disk, file after file; the
+    last block of a file may be shorter.
+``rows/0.npy``, … uint64
+    The XXH3 of each unit of ``unit_rows`` rows of a dataset, one after the other: of the numbers as
+    they are delivered, little-endian in C order, the row axis first. The last unit may be shorter.
+
+The first level catches any change of the files, also in headers, attributes and space that nothing
+uses. The second says which rows are what they were; it does not depend on the format, so it holds
+for the same array in another file too, and it can be compared for just the rows that are read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oocdata.errors import ManifestError, MissingFileError, SourceError
+from oocdata.sources.checksums import CHECKSUM
+from oocdata.sources.npy import open_npz
+from oocdata.sources.source import Source
+
+__all__ = [
+    "FORMAT",
+    "Manifest",
+    "RowChecksums",
+    "manifest_path",
+]
+
+FORMAT = 1
+"""The form of manifests; another number is another form."""
+
+_SUFFIX = ".manifest"
+
+_ABOUT = ("name", "written", "files", "block_bytes", "blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class RowChecksums:
+    """The checksums of one dataset's rows.
+
+    Attributes
+    ----------
+    key : str or None
+        The dataset inside the file.
+    shape : tuple of int
+        ``(rows, *element)``.
+    dtype : str
+        As delivered, in little-endian byte order, e.g. ``"<f4"``.
+    axis : int
+        The row axis in storage.
+    unit_rows : int
+        Rows to a checksum.
+    member : str
+        Where the manifest keeps them.
+    table : str
+        The checksum of all of them.
+    """
+
+    key: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    axis: int
+    unit_rows: int
+    member: str
+    table: str
+
+    @property
+    def units(self) -> int:
+        """How many checksums there are.
+
+        Examples
+        --------
+        >>> RowChecksums(None, (10, 3), "<f4", 0, 4, "rows/0", "").units
+        3
+        """
+        return -(-self.shape[0] // self.unit_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a manifest says of itself; its tables are read from it when they are needed.
+
+    Attributes
+    ----------
+    path : str
+        Of the manifest.
+    name : str
+        The last part of the path of what it was written of.
+    written : str
+        When, in UTC (ISO 8601).
+    files : int
+        How many there were; 0 where they can't be listed (a URL).
+    block_bytes : int
+    blocks : str
+        The checksum of the list of files and of the table of their blocks.
+    datasets : tuple of RowChecksums
+    findings : tuple of dict
+        What a check reported when it was written: the same bytes give the same again.
+    """
+
+    path: str
+    name: str
+    written: str
+    files: int
+    block_bytes: int
+    blocks: str
+    datasets: tuple[RowChecksums, ...]
+    findings: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def read(cls, path: str) -> Manifest:
+        """Read a manifest, without its tables.
+
+        Raises
+        ------
+        oocdata.errors.MissingFileError
+            If there is none.
+        oocdata.errors.ManifestError
+            If it is no manifest, or a damaged one.
+        """
+        found = _json(path, "manifest.json")
+        try:
+            if found["format"] != FORMAT or found["checksum"] != CHECKSUM:
+                raise ValueError(f"it has format {found['format']!r}, {found['checksum']!r}")
+            datasets = tuple(
+                RowChecksums(**{**one, "shape": tuple(one["shape"])}) for one in found["datasets"]
+            )
+            about = {name: found[name] for name in _ABOUT}
+            return cls(path, datasets=datasets, findings=tuple(found["findings"]), **about)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(path, error) from error
+
+    def listed(self) -> list[tuple[str, int]]:
+        """Return name and bytes of each file."""
+        try:
+            return [(str(name), int(nbytes)) for name, nbytes in _json(self.path, "files.json")]
+        except (TypeError, ValueError) as error:
+            raise _unreadable(self.path, error) from error
+
+    def table(self, member: str) -> Source:
+        """Return a table of checksums, shape ``(n,)`` uint64, to be read row by row.
+
+        Raises
+        ------
+        oocdata.errors.ManifestError
+        """
+        try:
+            table = open_npz(self.path, member)
+        except MissingFileError:
+            raise
+        except SourceError as error:
+            raise _unreadable(self.path, error) from error
+        if table.dtype != np.uint64 or len(table.shape) != 1:
+            raise _unreadable(self.path, f"{member} holds {table.dtype} of shape {table.shape}")
+        return table
+
+    def rows_of(
+        self, key: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> RowChecksums:
+        """Return the checksums of a dataset: of its key, or the only ones there are.
+
+        Raises
+        ------
+        oocdata.errors.ManifestError
+            If there are none, or they are of an array of another shape or dtype.
+        """
+        wanted = "" if key is None else key.strip("/")
+        found = [one for one in self.datasets if (one.key or "").strip("/") == wanted]
+        if not found and len(self.datasets) == 1:
+            found = list(self.datasets)
+        if not found:
+            there = ", ".join(repr(one.key) for one in self.datasets[:20]) or "no dataset"
+            raise ManifestError(
+                f"the manifest must hold the checksums of {key!r}; it holds those of {there}. "
+                "Write it anew: oocdata check PATH --write-manifest --force.",
+                path=self.path,
+            )
+        rows = found[0]
+        if rows.shape != shape or rows.dtype != dtype.newbyteorder("<").str:
+            raise ManifestError(
+                f"the manifest must be of an array of shape {shape}, {dtype}; it is of "
+                f"{rows.shape}, {np.dtype(rows.dtype)}, row axis {rows.axis}. It belongs to other "
+                "data, or to another row axis.",
+                path=self.path,
+                key=rows.key,
+            )
+        return rows
+
+
+def manifest_path(target: str) -> str:
+    """Return where the manifest of a file or folder lies unless one says otherwise: beside it.
+
+    Examples
+    --------
+    >>> manifest_path("data/run.zarr/")
+    'data/run.zarr.manifest'
+    """
+    if os.path.basename(target.rstrip("/")) in ("", ".", ".."):
+        target = os.path.abspath(target)
+    return target.rstrip("/") + _SUFFIX
+
+
+def _json(path: str, member: str) -> Any:
+    if not os.path.isfile(path):
+        raise MissingFileError(
+            "the manifest must exist; it does not. Write it: oocdata check PATH --write-manifest.",
+            path=path,
+        )
+    import json
+    import zipfile  # not for `import oocdata`
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read(member))
+    # What a damaged archive raises is anything: struct.error, UnicodeDecodeError, zlib.error, …
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, reason: object) -> ManifestError:
+    return ManifestError(
+        f"the manifest must be readable; {reason}. It is damaged or none: write it anew from data "
+        "that you trust.",
+        path=path,
+    )

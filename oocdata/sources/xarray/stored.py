@@ -1,0 +1,151 @@
+"""Which stored array a lazy DataArray shows, where that can be proven.
+
+What xarray opens lazily is a chain of small objects: a cache, functions that decode (CF
+conventions: masks, scale and offset), a selection, and at the end a variable of a netCDF file or a
+Zarr array. Every link that is known here is followed; at one that is not, nothing is proven, and
+the DataArray is read through xarray. The chain is private to xarray: this module alone knows it,
+and takes nothing for granted (a shape or dtype that differs ends the proof).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import isnan
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Decode", "Places", "StoredArray", "decoding_of", "stored_array"]
+
+Decode: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
+Places: TypeAlias = int | range | NDArray[np.int64]
+
+_PASSED = {
+    "xarray.core.indexing.MemoryCachedArray",
+    "xarray.core.indexing.CopyOnWriteArray",
+    # Its values are those of the array behind it, in native byte order.
+    "xarray.coding.variables.NativeEndiannessArray",
+}
+_DECODES = "xarray.coding.common._ElementwiseFunctionArray"
+_SELECTS = "xarray.core.indexing.LazilyIndexedArray"
+_FILES = {
+    "xarray.backends.netCDF4_.NetCDF4ArrayWrapper",
+    "xarray.backends.h5netcdf_.H5NetCDFArrayWrapper",
+}
+_ZARR = "xarray.backends.zarr.ZarrArrayWrapper"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredArray:
+    """A stored array, and what of it a DataArray shows.
+
+    Attributes
+    ----------
+    target : str or zarr.Array
+        The path of a netCDF4 file, or the array.
+    key : str or None
+        The variable's name in the file, with its groups.
+    shape : tuple of int
+    dtype : numpy.dtype
+        Native byte order.
+    places : tuple of (int, range or ndarray of int64)
+        What is shown of each axis: an int drops the axis.
+    """
+
+    target: Any
+    key: str | None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    places: tuple[Places, ...]
+
+
+def stored_array(variable: Any) -> StoredArray | None:
+    """Return the stored array that a variable shows; None where that can't be proven.
+
+    Parameters
+    ----------
+    variable : xarray.Variable
+        Not loaded: its values are in storage.
+    """
+    *links, last = _chain(variable)
+    # One selection at most: xarray composes those that follow one another.
+    selections = [link for link in links if _name(link) == _SELECTS]
+    selections = [link for link in selections if not _is_whole(link)]
+    if len(selections) > 1:
+        return None
+    shape = tuple(int(length) for length in getattr(last, "shape", ()))
+    places = _places(selections[0].key.tuple if selections else (slice(None),) * len(shape), shape)
+    if places is None:
+        return None
+    if _name(last) == _ZARR:
+        target, key = last._array, None
+    elif _name(last) in _FILES:
+        target = last.datastore._filename
+        key = "/".join(part for part in (last.datastore._group, last.variable_name) if part)
+        if not isinstance(target, str) or not os.path.isfile(target):
+            return None
+    else:
+        return None
+    return StoredArray(target, key, shape, np.dtype(last.dtype).newbyteorder("="), places)
+
+
+def decoding_of(variable: Any) -> tuple[Decode, ...]:
+    """Return the functions that make a variable's values of the stored ones, the first one first.
+
+    Each works element by element, on an array of any shape. They are xarray's own, so that the
+    values are those that xarray gives.
+    """
+    links = [link for link in _chain(variable) if _name(link) == _DECODES]
+    return tuple(link.func for link in reversed(links) if not _changes_nothing(link))
+
+
+def _chain(variable: Any) -> Iterator[Any]:
+    """Yield the links from the outermost one to the first that leads no further."""
+    link: Any = getattr(variable, "_data", None)
+    while _name(link) in _PASSED or _name(link) in (_DECODES, _SELECTS):
+        yield link
+        link = link.array
+    yield link
+
+
+def _name(link: Any) -> str:
+    return f"{type(link).__module__}.{type(link).__name__}"
+
+
+def _is_whole(link: Any) -> bool:
+    return all(isinstance(part, slice) and part == slice(None) for part in link.key.tuple)
+
+
+def _places(key: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Places, ...] | None:
+    if len(key) != len(shape):
+        return None
+    places: list[Places] = []
+    for part, length in zip(key, shape, strict=True):
+        if isinstance(part, int | np.integer):
+            places.append(range(length)[int(part)])
+        elif isinstance(part, slice):
+            places.append(range(*part.indices(length)))
+        elif isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu":
+            numbers = part.astype(np.int64)
+            places.append(np.where(numbers < 0, numbers + length, numbers))
+        else:
+            return None
+    return tuple(places)
+
+
+def _changes_nothing(link: Any) -> bool:
+    """Return whether it puts NaN where NaN stands: what xarray writes for every float array."""
+    function = link.func
+    if not isinstance(function, functools.partial) or function.args:
+        return False
+    if getattr(function.func, "__qualname__", "") != "_apply_mask":
+        return False
+    said = function.keywords
+    values = [said.get("decoded_fill_value"), *said.get("encoded_fill_values", ())]
+    return np.dtype(link.dtype) == np.dtype(link.array.dtype).newbyteorder("=") and all(
+        isinstance(value, float | np.floating) and isnan(value) for value in values
+    )

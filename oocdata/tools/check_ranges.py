@@ -1,0 +1,107 @@
+"""Rows as ranges: collected in any number, kept in a bounded one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Ranges", "outside", "ranges_of", "said"]
+
+MOST_RANGES = 10_000
+"""Kept of one finding; rows beyond them are counted."""
+
+
+class Ranges:
+    """Ranges of rows, added in ascending order; neighbours become one.
+
+    Attributes
+    ----------
+    kept : list of range
+        The first 10,000.
+    count : int
+        Rows of all.
+
+    Examples
+    --------
+    >>> found = Ranges([range(0, 4), range(4, 6), range(9, 10)])
+    >>> found.kept, found.count
+    ([range(0, 6), range(9, 10)], 7)
+    """
+
+    def __init__(self, ranges: Iterable[range] = ()) -> None:
+        self.kept: list[range] = []
+        self.count = 0
+        for one in ranges:
+            self.add(one)
+
+    def add(self, rows: range) -> None:
+        """Add rows; those that are there already are not counted twice."""
+        start = rows.start
+        if self.kept and start < self.kept[-1].stop:
+            start = min(self.kept[-1].stop, rows.stop)
+        if start >= rows.stop:
+            return
+        self.count += rows.stop - start
+        if self.kept and self.kept[-1].stop == start:
+            self.kept[-1] = range(self.kept[-1].start, rows.stop)
+        elif len(self.kept) < MOST_RANGES:
+            self.kept.append(range(start, rows.stop))
+
+
+def ranges_of(chosen: NDArray[np.bool_], first: int = 0, step: int = 1) -> Iterator[range]:
+    """Yield the runs of what is true, as ranges.
+
+    Parameters
+    ----------
+    chosen : ndarray of bool, shape (n,)
+    first : int
+        What number the first entry has.
+    step : int
+        Rows of an entry.
+
+    Examples
+    --------
+    >>> list(ranges_of(np.array([True, True, False, True]), first=10))
+    [range(10, 12), range(13, 14)]
+    """
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+    for start, stop in edges.reshape(-1, 2).tolist():
+        yield range(first + start * step, first + stop * step)
+
+
+def outside(rows: range, others: Sequence[range]) -> Iterator[range]:
+    """Yield the parts of a range that lie in none of others, which ascend and don't overlap.
+
+    Examples
+    --------
+    >>> list(outside(range(0, 10), [range(2, 4), range(8, 20)]))
+    [range(0, 2), range(4, 8)]
+    """
+    start = rows.start
+    for place in range(bisect_right(others, start, key=lambda other: other.stop), len(others)):
+        other = others[place]
+        if other.start >= rows.stop:
+            break
+        if other.start > start:
+            yield range(start, other.start)
+        start = other.stop
+    if start < rows.stop:
+        yield range(start, rows.stop)
+
+
+def said(ranges: Iterable[range], most: int) -> str:
+    """Return ranges in words, with the last row of each.
+
+    Examples
+    --------
+    >>> said([range(3, 4), range(17, 21), range(40, 50)], most=2)
+    '3, 17-20, …'
+    """
+    words = [
+        str(one.start) if len(one) == 1 else f"{one.start}-{one.stop - 1}"
+        for _, one in zip(range(most + 1), ranges, strict=False)
+    ]
+    return ", ".join([*words[:most], "…"] if len(words) > most else words)

@@ -1,0 +1,140 @@
+"""Scaling by known statistics: a function for `map` that workers and notebooks can have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import ArgumentError
+
+__all__ = ["Scaling"]
+
+_PIECE = 2**15
+"""Values that are worked on at a time: as float64 a quarter of a MiB, which stays in the cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaling:
+    """``(x - before) * scale + after``, in float64 and rounded once; made by `Stats`.
+
+    Call it on a batch, or give it to `map`. It may be pickled, and sent to workers. Axes before
+    those of a row may be any: a batch, or a batch of windows.
+
+    Attributes
+    ----------
+    before, scale, after : ndarray of float64
+        For each channel, with axes of length 1 behind it: they broadcast against a row.
+    element : tuple of int
+        The shape of a row.
+    axis : int or None
+        The axis of the channels, counted from the end.
+    dtype : str
+        Of what comes out. For another one: ``dataclasses.replace(scaling, dtype="float64")``.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> from oocdata.tools.stats import stats
+    >>> frames = ooc.open(np.arange(24).reshape(4, 2, 3))
+    >>> found = stats(frames, axis=1)
+    >>> scaled = frames.map(found.standardize)
+    >>> scaled[0]
+    array([[-1.4797909, -1.3318118, -1.1838326],
+           [-1.4797909, -1.3318118, -1.1838326]], dtype=float32)
+    >>> found.standardize.inverse(scaled.take([3])).round()
+    array([[[18., 19., 20.],
+            [21., 22., 23.]]], dtype=float32)
+    """
+
+    before: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    after: NDArray[np.float64]
+    element: tuple[int, ...]
+    axis: int | None
+    dtype: str = "float32"
+
+    @property
+    def inverse(self) -> Scaling:
+        """What undoes it."""
+        return Scaling(
+            self.after, 1.0 / self.scale, self.before, self.element, self.axis, self.dtype
+        )
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Scale a batch, or each of several that are made of the same rows (pairs, windows).
+
+        Parameters
+        ----------
+        *arrays : array_like, shape (…, *element)
+            Axes of a row other than the channels' may have other lengths: a crop is scaled alike.
+
+        Returns
+        -------
+        ndarray, or tuple of ndarray
+            New arrays, shaped alike.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If an array can't be made of such rows; or if there are several and they differ, as
+            images and labels do, of which one should be left alone.
+        """
+        given = [self._checked(array) for array in arrays]
+        kinds = {(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in given}
+        if len(kinds) > 1:
+            raise ArgumentError(
+                "arrays that are scaled together must be of the same rows, as in pairs and "
+                f"windows; got {_said(given)}. Scale only what the statistics are of: "
+                "`.map(lambda x, y: (scaling(x), y))`."
+            )
+        scaled = tuple(self._scaled(array) for array in given)
+        return scaled if len(scaled) != 1 else scaled[0]
+
+    def _checked(self, array: Any) -> NDArray[Any]:
+        if isinstance(array, dict):
+            raise ArgumentError(
+                f"what is scaled must be an array; got a dict of {', '.join(map(repr, array))}. "
+                "Scale only what the statistics are of: "
+                '`.map(lambda one: {**one, "x": scaling(one["x"])})`.'
+            )
+        values = np.asarray(array)
+        if values.dtype.kind not in "biuf":
+            raise ArgumentError(
+                f"what is scaled must be real numbers; got {values.dtype}. Take the parts apart "
+                "in `.map` first, and take the statistics of these."
+            )
+        fits = values.ndim >= len(self.element) and (
+            self.axis is None or values.shape[self.axis] == self.element[self.axis]
+        )
+        if not fits:
+            raise ArgumentError(
+                f"what is scaled must be made of rows of {self.element}"
+                + ("" if self.axis is None else f" with channels on axis {self.axis}")
+                + f"; got {_said([values])}. Take the statistics of the same array."
+            )
+        return values
+
+    def _scaled(self, values: NDArray[Any]) -> NDArray[Any]:
+        before, scale, after = self.before, self.scale, self.after
+        shape = values.shape
+        if self.axis == -1 and len(self.element) > 1:
+            # A row of pixels at a time: NumPy is slow where the last axis has three values.
+            values = values.reshape(*shape[:-2], shape[-2] * shape[-1])
+            before, scale, after = (np.tile(one, shape[-2]) for one in (before, scale, after))
+        out = np.empty(values.shape, self.dtype)
+        some = max(1, _PIECE * shape[0] // max(1, values.size)) if shape else 1
+        with np.errstate(invalid="ignore"):  # inf stays inf, and NaN stays NaN
+            for start in range(0, shape[0] if shape else 1, some):
+                rows = slice(start, start + some) if shape else ()
+                part = np.subtract(values[rows], before, dtype=np.float64)
+                part *= scale
+                part += after
+                out[rows] = part
+        return out.reshape(shape)
+
+
+def _said(arrays: list[NDArray[Any]]) -> str:
+    return " and ".join(f"{array.dtype} of shape {array.shape}" for array in arrays)

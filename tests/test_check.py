@@ -1,0 +1,564 @@
+"""What a check finds, against what was done to the files; and that one fault hides no other."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import http.server
+import os
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import oocdata as ooc
+from oocdata.errors import (
+    ArgumentError,
+    CompressedMemberError,
+    ExternalDataError,
+    MissingFileError,
+    MissingKeyError,
+    SourceError,
+    UnknownFormatError,
+)
+from oocdata.sources.source import Source
+from oocdata.tools.check import Health, check
+from oocdata.tools.check_rows import read_rows
+from oocdata.tools.check_threads import THREADS, in_order
+
+ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
+
+
+def found(health: Health, key: str | None = None) -> dict[str, list[int]]:
+    """Rows of each kind of finding of a dataset."""
+    return {
+        one.kind: [row for part in one.rows for row in part]
+        for one in health.findings
+        if one.key == key
+    }
+
+
+def runs(*parts: range) -> list[int]:
+    return [row for part in parts for row in part]
+
+
+def write_npz(path: Path, array: Any) -> None:
+    with path.open("wb") as file:
+        np.savez(file, u=array)
+
+
+def write_hdf5(path: Path, array: Any, **options: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", data=array, **options)
+
+
+HEALTHY: dict[str, Any] = {
+    "a.npy": np.save,
+    "fortran.npy": lambda path, array: np.save(path, np.asfortranarray(array)),
+    "big.npy": lambda path, array: np.save(path, array.astype(">f4")),
+    "a.npz": write_npz,
+    "plain.h5": write_hdf5,
+    "chunks.h5": lambda path, array: write_hdf5(path, array, chunks=(7, 3, 40)),
+    "tiles.h5": lambda path, array: write_hdf5(path, array, chunks=(7, 2, 11), compression="gzip"),
+    "offset.h5": lambda path, array: write_hdf5(path, array, chunks=(7, 3, 40), scaleoffset=0),
+    "v2.zarr": lambda path, array: zarr.create_array(
+        path, data=array, chunks=(7, 2, 40), zarr_format=2, fill_value=-1
+    ),
+    "v3.zarr": lambda path, array: zarr.create_array(
+        path, data=array, chunks=(7, 3, 40), shards=(14, 3, 40), fill_value=-1
+    ),
+    "plain.zarr": lambda path, array: zarr.create_array(
+        path, data=array, chunks=(7, 3, 40), compressors=None, fill_value=-1
+    ),
+    "a.zip": lambda path, array: _zipped(path, array),
+}
+
+
+def _zipped(path: Path, array: Any) -> None:
+    with zarr.storage.ZipStore(path, mode="w") as store:
+        zarr.create_array(store, data=array, chunks=(7, 3, 40), fill_value=-1)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_healthy_array(tmp_path: Path, name: str, axis: int) -> None:
+    HEALTHY[name](tmp_path / name, ROWS)
+    health = check(tmp_path / name, axis=axis)
+    assert health.healthy(), health
+    (one,) = health.datasets
+    assert one.shape == np.moveaxis(ROWS, axis, 0).shape
+    assert (one.dtype, one.nbytes) == ("float32", ROWS.nbytes)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(data=st.data())
+def test_numbers_that_are_not_finite(tmp_path: Path, data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(["f2", "f4", ">f8", "c8"]))
+    shape = data.draw(st.sampled_from([(50,), (50, 3), (5000, 40), (3, 600_000)]))
+    array = np.ones(shape, dtype)
+    places = data.draw(st.lists(st.integers(0, array.size - 1), max_size=9))
+    for place in places:
+        value = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+        array.reshape(-1)[place] = value
+    np.save(tmp_path / "a.npy", array)
+    health = check(tmp_path / "a.npy")
+    wrong = {"nan": np.isnan(array), "inf": np.isinf(array)}
+    for kind, mask in wrong.items():
+        rows = np.flatnonzero(mask.reshape(len(array), -1).any(axis=1)).tolist()
+        assert found(health).get(kind, []) == rows
+        assert sum(one.values or 0 for one in health.findings if one.kind == kind) == mask.sum()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    nbytes=st.integers(128, 128 + ROWS.nbytes - 1),
+    axis=st.sampled_from([0, 1, 2]),
+    order=st.sampled_from("CF"),
+)
+def test_a_npy_cut_anywhere(tmp_path: Path, nbytes: int, axis: int, order: str) -> None:
+    np.save(tmp_path / "a.npy", np.asarray(ROWS, order=order))  # type: ignore[call-overload]
+    os.truncate(tmp_path / "a.npy", nbytes)
+    ends = 128 + 4 * (1 + np.arange(ROWS.size).reshape(ROWS.shape, order=order))  # type: ignore[call-overload]
+    beyond = np.moveaxis(ends > nbytes, axis, 0).reshape(ROWS.shape[axis], -1).any(axis=1)
+    health = check(tmp_path / "a.npy", axis=axis)
+    assert found(health) == {"truncated": np.flatnonzero(beyond).tolist()}
+
+
+def test_what_is_left_of_a_npy_is_still_read(tmp_path: Path) -> None:
+    rows = ROWS.copy()
+    rows[[3, 50], 0, 0] = np.nan
+    np.save(tmp_path / "a.npy", rows)
+    os.truncate(tmp_path / "a.npy", 128 + 40 * 480 + 7)
+    assert found(check(tmp_path / "a.npy")) == {"truncated": runs(range(40, 60)), "nan": [3]}
+
+
+def test_trailing_bytes(tmp_path: Path) -> None:
+    rows = ROWS.copy()
+    rows[59, 2, 39] = np.inf
+    np.save(tmp_path / "a.npy", rows)
+    with (tmp_path / "a.npy").open("ab") as file:
+        file.write(b"xxx")
+    health = check(tmp_path / "a.npy")
+    assert found(health) == {"trailing": [], "inf": [59]}
+    assert "got 3 more" in health.findings[0].reason
+
+
+def test_raw_binary(tmp_path: Path) -> None:
+    ROWS.astype(">f4").tofile(tmp_path / "a.bin")
+    raw: dict[str, Any] = {"dtype": ">f4", "shape": (-1, 3, 40)}
+    assert check(tmp_path / "a.bin", **raw).healthy()
+    os.truncate(tmp_path / "a.bin", 480 * 10 + 100)
+    assert found(check(tmp_path / "a.bin", **raw)) == {"trailing": []}
+    raw["shape"] = (60, 3, 40)
+    assert found(check(tmp_path / "a.bin", **raw)) == {"truncated": runs(range(10, 60))}
+    with pytest.raises(UnknownFormatError):
+        check(tmp_path / "a.bin")
+    with pytest.raises(MissingFileError):
+        check(tmp_path / "none.bin", **raw)
+
+
+def chunks_of(path: Path, key: str) -> list[Any]:
+    with h5py.File(path) as file:
+        dataset = file[key].id
+        return [dataset.get_chunk_info(number) for number in range(dataset.get_num_chunks())]
+
+
+def spoil(path: Path, offset: int, nbytes: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(b"\xee" * nbytes)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chunks": (7, 3, 40), "compression": "gzip", "shuffle": True},
+        {"chunks": (7, 2, 11), "compression": "gzip"},
+        {"chunks": (7, 3, 40), "fletcher32": True},
+        {"chunks": (7, 3, 40), "compression": "szip", "fletcher32": True},
+    ],
+    ids=["gzip", "tiles", "fletcher32", "by h5py"],
+)
+def test_every_damaged_chunk_of_hdf5(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "a.h5"
+    write_hdf5(path, ROWS, **options)
+    chunks = chunks_of(path, "u")
+    hurt = [chunks[0], chunks[len(chunks) // 2], chunks[len(chunks) // 2 + 1], chunks[-1]]
+    for chunk in hurt:
+        spoil(path, chunk.byte_offset + chunk.size // 3, chunk.size // 2)
+    rows = {
+        row
+        for chunk in hurt
+        for row in range(chunk.chunk_offset[0], min(60, chunk.chunk_offset[0] + 7))
+    }
+    health = check(path)
+    assert found(health, "/u") == {"damaged": sorted(rows)}
+
+
+def test_several_kinds_in_several_datasets(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    rows = ROWS.copy()
+    rows[11, 1, 1] = np.nan
+    with h5py.File(path, "w") as file:
+        options = {"compression": "gzip", "chunks": (10, 3, 40)}
+        file.create_dataset("a", data=rows, **options)
+        part = file.create_dataset("b", ROWS.shape, "f4", **options)
+        part[:15] = 1
+        part[30:40] = 1
+        file["c"] = ROWS
+        file.create_dataset("d", (60, 3), "f4")
+        file["note"], file["number"] = "text", 1.5
+        file["names"] = np.array([b"x"])
+    spoil(path, chunks_of(path, "a")[2].byte_offset, 30)
+    health = check(path)
+    assert found(health, "/a") == {"damaged": runs(range(20, 30)), "nan": [11]}
+    assert found(health, "/b") == {"unwritten": runs(range(20, 30), range(40, 60))}
+    assert found(health, "/c") == {}
+    assert found(health, "/d") == {"unwritten": runs(range(60))}
+    assert [one.key for one in health.unchecked] == ["/names", "/note", "/number"]
+    assert [one.key for one in health.datasets] == ["/a", "/b", "/c", "/d"]
+    assert [one.key for one in check(path, "c").datasets] == ["/c"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(share=st.floats(0.0, 1.0, exclude_max=True), axis=st.sampled_from([0, 1]))
+def test_hdf5_cut_anywhere(tmp_path: Path, share: float, axis: int) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", data=ROWS, chunks=(7, 2, 40), compression="gzip")
+        file["v"] = ROWS
+        file.create_dataset("raw", data=ROWS, chunks=(7, 3, 40))
+        places = {"/v": (file["v"].id.get_offset(), ROWS.nbytes)}
+    lost: dict[str, Any] = {}
+    end = int(path.stat().st_size * share)
+    for key in ("u", "raw"):
+        beyond = np.zeros(ROWS.shape, bool)
+        step = (7, 2, 40) if key == "u" else (7, 3, 40)
+        for chunk in chunks_of(path, key):
+            box = tuple(slice(at, at + n) for at, n in zip(chunk.chunk_offset, step, strict=True))
+            beyond[box] = chunk.byte_offset + chunk.size > end
+        lost[f"/{key}"] = beyond
+    ends = places["/v"][0] + 4 * (1 + np.arange(ROWS.size).reshape(ROWS.shape))
+    lost["/v"] = ends > end
+    os.truncate(path, end)
+    try:
+        health = check(path, axis=axis)
+    except UnknownFormatError:
+        assert end < 8  # not even the signature
+        return
+    assert not health.healthy(["nan", "inf", "unwritten"])
+    if not any(one.key for one in health.findings if one.kind == "unreadable") and health.datasets:
+        for key, beyond in lost.items():
+            others = tuple(place for place in range(3) if place != axis)
+            rows = np.flatnonzero(beyond.any(axis=others)).tolist()
+            named = found(health, key)
+            # Where the tables themselves are cut, chunks look like never written.
+            assert set(rows) <= {row for some in named.values() for row in some} or not named
+
+
+def test_a_group_that_can_not_be_read(tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "a.h5", ROWS)
+    spoil(tmp_path / "a.h5", 100, 200)
+    health = check(tmp_path / "a.h5")
+    assert [one.kind for one in health.findings] == ["unreadable"]
+
+
+def test_damaged_rows_are_not_called_changed_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    write_hdf5(path, ROWS, chunks=(10, 3, 40), compression="gzip")
+    check(path, write_manifest=True)
+    spoil(path, chunks_of(path, "u")[2].byte_offset, 30)
+    assert found(check(path, manifest=True), "/u") == {"damaged": runs(range(20, 30))}
+
+
+def test_a_file_that_somebody_writes_to(tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "a.h5", ROWS)
+    with (tmp_path / "a.h5").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as HDF5 does
+        with pytest.raises(SourceError, match="open for writing"):
+            check(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("there", [(0, 1, 2), (0, 2)])
+def test_missing_sources_of_a_virtual_dataset(tmp_path: Path, there: tuple[int, ...]) -> None:
+    layout = h5py.VirtualLayout((60, 3, 40), "f4")
+    for part in range(3):
+        write_hdf5(tmp_path / f"{part}.h5", ROWS[part * 20 : part * 20 + 20])
+        source = h5py.VirtualSource(f"{part}.h5", "u", (20, 3, 40))
+        layout[part * 20 : part * 20 + 20] = source
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file.create_virtual_dataset("u", layout)
+    for part in {0, 1, 2} - set(there):
+        (tmp_path / f"{part}.h5").unlink()
+    health = check(tmp_path / "all.h5", external=True)
+    expected = {} if 1 in there else {"missing": runs(range(20, 40))}
+    assert found(health, "/u") == expected
+    with pytest.raises(ExternalDataError):
+        check(tmp_path / "all.h5")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_chunks_of_every_kind_of_damage(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "a.zarr"
+    rows = ROWS.copy()
+    rows[59, 0, 0] = np.nan
+    zarr.create_array(path, data=rows, chunks=(5, 3, 20), zarr_format=version, fill_value=-1)
+
+    def chunk(row: int, column: int) -> Path:
+        return path / (f"{row}.0.{column}" if version == 2 else f"c/{row}/0/{column}")
+
+    chunk(0, 1).unlink()
+    os.truncate(chunk(2, 0), 0)
+    os.truncate(chunk(3, 0), chunk(3, 0).stat().st_size // 2)
+    spoil(chunk(5, 1), 0, 8)
+    chunk(6, 0).unlink()
+    spoil(chunk(6, 1), 0, 8)
+    health = check(path)
+    assert found(health) == {
+        "truncated": runs(range(10, 15)),
+        "damaged": runs(range(15, 20), range(25, 35)),
+        "unwritten": runs(range(5), range(30, 35)),
+        "nan": [59],
+    }
+
+
+def test_zarr_shards(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    rows = ROWS.copy()
+    rows[4:8] = -1
+    zarr.create_array(path, data=rows, chunks=(4, 3, 40), shards=(12, 3, 40), fill_value=-1)
+    (path / "c/1/0/0").unlink()
+    os.truncate(path / "c/2/0/0", 20)
+    shard = path / "c/4/0/0"
+    spoil(shard, 2, 30)
+    health = check(path)
+    assert found(health) == {
+        "unwritten": runs(range(4, 8), range(12, 24)),
+        "truncated": runs(range(24, 36)),
+        "damaged": runs(range(48, 52)),
+    }
+
+
+def test_chunks_of_the_wrong_length(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, data=ROWS, chunks=(6, 3, 40), compressors=None, fill_value=-1)
+    os.truncate(path / "c/3/0/0", 100)
+    with (path / "c/5/0/0").open("ab") as file:
+        file.write(b"xx")
+    assert found(check(path)) == {"truncated": runs(range(18, 24)), "damaged": runs(range(30, 36))}
+
+
+def test_members_of_an_archive_match_their_checksum(tmp_path: Path) -> None:
+    with (tmp_path / "a.npz").open("wb") as file:
+        np.savez(file, u=ROWS, v=np.arange(100))
+    spoil(tmp_path / "a.npz", 5000, 3)
+    health = check(tmp_path / "a.npz")
+    assert found(health, "u") == {"damaged": runs(range(60))}
+    assert found(health, "v") == {}
+    np.savez_compressed(tmp_path / "b.npz", u=ROWS)
+    with pytest.raises(CompressedMemberError):
+        check(tmp_path / "b.npz")
+    with zipfile.ZipFile(tmp_path / "a.npz", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "a.npz", "w.npy")
+    assert [one.key for one in check(tmp_path / "a.npz").unchecked] == ["w"]
+
+
+def test_a_file_never_filled(tmp_path: Path) -> None:
+    shape = (100_000, 4, 32, 32)  # 1.5 GiB
+    rows = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", shape)
+    rows[:500] = 1
+    rows[70_000:70_010] = 1
+    rows.flush()
+    del rows
+    health = check(tmp_path / "a.npy")
+    assert found(health) == {"unwritten": runs(range(500, 70_000), range(70_010, 100_000))}
+    (one,) = health.findings
+    assert one.row_count == 99_490
+
+
+def test_rows_around_a_hole_are_read(tmp_path: Path) -> None:
+    rows = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", (64, 64, 64))
+    rows[:20] = 1
+    rows[40:] = 1
+    rows[19, 63, 63] = rows[40, 0, 0] = np.nan
+    rows.flush()
+    del rows
+    assert found(check(tmp_path / "a.npy")) == {"unwritten": runs(range(20, 40)), "nan": [19, 40]}
+    health = check(tmp_path / "a.npy", write_manifest=True)
+    assert health.written
+    np.asarray(ooc.open(tmp_path / "a.npy", verify=True))
+
+
+def test_a_row_written_in_part_is_read(tmp_path: Path) -> None:
+    rows = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", (64, 64, 64))
+    rows[:20] = 1
+    rows[20, :20] = np.nan
+    rows.flush()
+    del rows
+    found_in = found(check(tmp_path / "a.npy", write_manifest=True))
+    assert found_in == {"unwritten": runs(range(20, 64)), "nan": [20]}
+    view = ooc.open(tmp_path / "a.npy", verify=True)
+    assert np.isnan(view[20]).sum() == 20 * 64
+
+
+@pytest.mark.parametrize(("start", "stop", "rows"), [(0, 60_000, [7]), (20_000, 36_384, [])])
+def test_a_hole_is_a_finding_from_a_whole_row_on(
+    tmp_path: Path, start: int, stop: int, rows: list[int]
+) -> None:
+    with (tmp_path / "a.bin").open("wb") as file:
+        file.write(b"x" * (7 * 60_000 + start))
+        file.seek(stop - start, os.SEEK_CUR)
+        file.write(b"x" * (13 * 60_000 - stop))
+    health = check(tmp_path / "a.bin", dtype="u1", shape=(20, 60_000))
+    # Pages begin at multiples of 4096 bytes, so that less than this is a hole.
+    assert found(health).get("unwritten", []) == rows
+
+
+def test_zeros_that_were_written_are_no_finding(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((64, 64, 64)))
+    assert check(tmp_path / "a.npy").healthy()
+
+
+class Failing:
+    """An array in memory of which some rows can't be read."""
+
+    chunk_rows = 4
+
+    def __init__(self, array: Any, bad: set[int]) -> None:
+        self.array, self.bad, self.calls = array, bad, 0
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def read_into(self, rows: Any, out: Any) -> None:
+        self.calls += 1
+        if self.bad & set(rows.tolist()):
+            out[...] = np.nan  # what a reader leaves behind that fails half way
+            raise OSError(5, "Input/output error")
+        out[...] = self.array[rows]
+
+
+@given(bad=st.sets(st.integers(0, 996).map(lambda row: row // 4), max_size=6))
+def test_rows_that_fail_are_found_in_few_reads(bad: set[int]) -> None:
+    array = np.arange(1000.0)
+    array[1] = np.nan
+    source = Failing(array, {chunk * 4 + 1 for chunk in bad})
+    assert isinstance(source, Source)
+    seen = read_rows(source, advance=lambda count: None)
+    expected = [row for chunk in sorted(bad) for row in range(chunk * 4, chunk * 4 + 4)]
+    failed = [row for rows, _ in seen.failed.values() for part in rows.kept for row in part]
+    assert failed == expected
+    assert seen.nan.count == (0 if 0 in bad else 1)
+    assert source.calls <= 1 + 2 * 9 * max(1, len(bad))
+
+
+def test_work_in_threads_is_in_order_and_bounded() -> None:
+    started, done, most = [], [], 0
+    lock = threading.Lock()
+
+    def work(number: int) -> int:
+        with lock:
+            started.append(number)
+        return number
+
+    for number in in_order(work, range(200)):
+        done.append(number)
+        with lock:
+            most = max(most, len(started) - len(done))
+    assert done == list(range(200))
+    assert most <= 2 * THREADS + 1
+
+    def fail(number: int) -> int:
+        if number == 5:
+            raise SourceError("no.")
+        return number
+
+    with pytest.raises(SourceError):
+        list(in_order(fail, range(1000)))
+
+
+def test_globs_and_wrong_calls(tmp_path: Path) -> None:
+    for part in (0, 1, 10):
+        np.save(tmp_path / f"part{part}.npy", ROWS)
+    os.truncate(tmp_path / "part10.npy", 200)
+    health = check(tmp_path / "part*.npy")
+    assert len(health.datasets) == 3
+    assert {one.path for one in health.findings} == {str(tmp_path / "part10.npy")}
+    with pytest.raises(MissingFileError):
+        check(tmp_path / "none*.npy")
+    with pytest.raises(MissingFileError, match=r"Nearby: part1"):
+        check(tmp_path / "part.npy")
+    with pytest.raises(ArgumentError, match="of one file"):
+        check(tmp_path / "part*.npy", write_manifest=tmp_path / "all.manifest")
+    with pytest.raises(ArgumentError, match="together"):
+        check(tmp_path / "part0.npy", write_manifest=True, manifest=True)
+    with pytest.raises(ArgumentError, match="together"):
+        check(tmp_path / "part0.npy", shape=(3,))
+    with pytest.raises(ArgumentError, match="3-dimensional"):
+        check(tmp_path / "part0.npy", axis=3)
+    with pytest.raises(ArgumentError, match="`key` must be None"):
+        check(tmp_path / "part0.npy", "u")
+    with pytest.raises(ArgumentError, match="`manifest` must be the path of a manifest for a URL"):
+        check("http://127.0.0.1:9/a.zarr", manifest=True)
+    write_hdf5(tmp_path / "a.h5", ROWS)
+    with pytest.raises(MissingKeyError):
+        check(tmp_path / "a.h5", "w")
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """A web server's address for the folder."""
+    quiet = {"log_message": lambda *_: None}
+    handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), quiet)
+    make = functools.partial(handler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), make) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_at_a_url(tmp_path: Path, address: str) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=ROWS, chunks=(5, 3, 40), fill_value=-1)
+    sums = tmp_path / "sums"
+    assert check(f"{address}/a.zarr", write_manifest=sums).written == (str(sums),)
+    assert check(f"{address}/a.zarr", manifest=sums).healthy()
+    assert check(tmp_path / "a.zarr", manifest=sums).healthy()
+    (tmp_path / "a.zarr/c/2/0/0").unlink()
+    spoil(tmp_path / "a.zarr/c/4/0/0", 0, 9)
+    health = check(f"{address}/a.zarr")
+    assert found(health) == {"missing": runs(range(10, 15)), "damaged": runs(range(20, 25))}
+    with pytest.raises(UnknownFormatError):
+        check(f"{address}/b.zarr")
+
+
+def test_empty_arrays(tmp_path: Path) -> None:
+    for name, shape in (("a", (0, 3)), ("b", (4, 0)), ("c", (0,))):
+        np.save(tmp_path / f"{name}.npy", np.zeros(shape))
+        assert check(tmp_path / f"{name}.npy", write_manifest=True).healthy()
+        assert check(tmp_path / f"{name}.npy", manifest=True).healthy()
+        assert ooc.open(tmp_path / f"{name}.npy", verify=True).shape == shape
+
+
+def test_files_of_others(tmp_path: Path) -> None:
+    """As netCDF4 writes it: dimension scales, packed numbers, a fill value, an unlimited axis."""
+    netcdf4 = pytest.importorskip("netCDF4")
+    with netcdf4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 40)
+        time = file.createVariable("time", "f8", ("time",))
+        packed = file.createVariable("t", "i2", ("time", "x"), zlib=True, fill_value=-1)
+        packed.scale_factor = 0.1
+        time[:] = np.arange(60)
+        packed[:] = np.arange(2400).reshape(60, 40) / 10
+    health = check(tmp_path / "a.nc", write_manifest=True)
+    assert {one.key for one in health.datasets} == {"/time", "/t"}
+    assert not {one.kind for one in health.findings} & {"damaged", "truncated", "unreadable"}
+    assert check(tmp_path / "a.nc", manifest=True).findings == health.findings

@@ -1,0 +1,234 @@
+"""`oocdata check` on the command line: what is printed where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import typer
+import typer.testing
+import zarr
+
+from oocdata.cli.check import check
+from oocdata.tools.check import KINDS, Finding, Health
+from oocdata.tools.check import check as check_path
+from oocdata.tools.check_text import health_text
+
+ROWS = np.random.default_rng(0).random((40, 3, 16, 16), np.float32)
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.command()(check)
+
+
+def run(*arguments: str) -> Any:
+    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with whole and damaged files, the current one."""
+    np.save(tmp_path / "ds.npy", ROWS)
+    wrong = ROWS.copy()
+    wrong[[3, 4, 20], 0, 0, 0] = np.nan
+    wrong[::2, 1, 1, 1] = np.inf
+    np.save(tmp_path / "nan.npy", wrong)
+    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        made = file.create_dataset("flow/u", data=ROWS, chunks=(8, 3, 16, 16), compression="gzip")
+        offset = made.id.get_chunk_info(2).byte_offset
+        file["flow/v"] = ROWS[:5]
+        file["note"] = "text"
+    with (tmp_path / "sim.h5").open("r+b") as opened:
+        opened.seek(offset)
+        opened.write(bytes(20))
+    zarr.create_array(tmp_path / "a.zarr", data=ROWS, chunks=(8, 3, 16, 16))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_healthy_file(folder: Path) -> None:
+    result = run("ds.npy")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert result.stdout.splitlines() == [
+        "ds.npy: 40 rows of (3, 16, 16) float32, 120.0 KiB, healthy",
+        "Nothing wrong with 1 dataset.",
+    ]
+
+
+def test_findings(folder: Path) -> None:
+    result = run("nan.npy", "--show", "3")
+    assert result.exit_code == 3
+    assert result.stdout.splitlines() == [
+        "nan.npy: 40 rows of (3, 16, 16) float32, 120.0 KiB",
+        "  nan         3 rows: 3-4, 20",
+        "              3 numbers are NaN.",
+        "  inf         20 rows: 0, 2, 4, …",
+        "              20 numbers are infinite.",
+        "2 findings: nan, inf.",
+    ]
+
+
+def test_findings_that_are_allowed(folder: Path) -> None:
+    assert run("nan.npy", "--allow", "nan").exit_code == 3
+    result = run("nan.npy", "--allow", "nan, inf")
+    assert result.exit_code == 0
+    assert "2 findings: nan, inf." in result.stdout
+    assert run("sim.h5", "--allow", ",".join(KINDS)).exit_code == 0
+
+
+def test_all_datasets_and_one(folder: Path) -> None:
+    result = run("sim.h5")
+    assert result.exit_code == 3
+    lines = result.stdout.splitlines()
+    assert "  damaged     8 rows: 16-23" in lines
+    assert "sim.h5 /flow/v: 5 rows of (3, 16, 16) float32, 15.0 KiB, healthy" in lines
+    assert "sim.h5 /note: not checked, text or rows of varying length" in lines
+    assert max(map(len, lines)) <= 80
+    assert run("sim.h5", "/flow/v").exit_code == 0
+    assert run("sim.h5", "/note").exit_code == 1
+
+
+def test_json(folder: Path) -> None:
+    found = json.loads(run("sim.h5", "--json").stdout)
+    assert (found["path"], found["healthy"]) == ("sim.h5", False)
+    (finding,) = found["findings"]
+    assert (finding["kind"], finding["key"], finding["rows"]) == ("damaged", "/flow/u", [[16, 24]])
+    assert [one["key"] for one in found["datasets"]] == ["/flow/u", "/flow/v"]
+    assert found["unchecked"][0]["key"] == "/note"
+    result = run("nan.npy", "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout, parse_constant=pytest.fail)["findings"][0]["values"] == 3
+
+
+def test_manifests(folder: Path) -> None:
+    for name in ("ds.npy", "a.zarr"):
+        result = run(name, "--write-manifest")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert f"wrote {name}.manifest" in result.stdout
+        again = run(name, "--write-manifest")
+        assert again.exit_code == 1
+        assert "(--force)" in again.stderr
+        assert run(name, "--write-manifest", "--force").exit_code == 0
+        assert run(name, "--manifest").exit_code == 0
+    (folder / "ds.npy.manifest").rename(folder / "sums")
+    assert run("ds.npy", "--manifest").exit_code == 1
+    result = run("ds.npy", "--manifest", "--manifest-file", "sums")
+    assert result.exit_code == 0
+    assert "compared with sums" in result.stdout
+    changed = np.load("ds.npy", mmap_mode="r+")
+    changed[30] += 1
+    changed.flush()
+    result = run("ds.npy", "--manifest", "--manifest-file", "sums")
+    assert result.exit_code == 3
+    assert "  changed     1 row: 30" in result.stdout.splitlines()
+
+
+def test_none_of_damaged_data(folder: Path) -> None:
+    result = run("sim.h5", "--write-manifest")
+    assert result.exit_code == 3
+    assert "no manifest was written" in result.stderr
+    assert run("sim.h5", "--write-manifest", "--allow", "damaged").exit_code == 3
+    assert not (folder / "sim.h5.manifest").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["ds.npy", "--allow", "everything"],
+        ["ds.npy", "--manifest", "--write-manifest"],
+        ["ds.npy", "--manifest-file", "sums"],
+        ["ds.npy", "--force"],
+        ["ds.npy", "--show", "0"],
+        ["ds.npy", "--shape", "3"],
+    ],
+)
+def test_wrong_calls(folder: Path, arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dt.npy"], "must exist; it does not. Nearby: ds.npy"),
+        (["ds.npy", "nan.npy"], "Quote a glob"),
+        (["sim.h5", "w"], "'/flow/u', '/flow/v'"),
+        (["ds.npy", "--manifest"], "the manifest must exist; it does not"),
+        (["ds.npy", "--axis", "9"], "4-dimensional"),
+    ],
+)
+def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("oocdata: ")
+    assert "\n\n" not in result.stderr
+    assert words in " ".join(result.stderr.split())
+
+
+def test_help_has_examples_and_exit_codes() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "oocdata check sim.h5 /flow/u --allow nan,unwritten" in result.stdout
+    assert "3 something found" in result.stdout
+    for kind in KINDS:
+        assert kind in result.stdout, kind
+
+
+def test_many_findings_are_a_few_lines() -> None:
+    changed = [Finding("changed", f"a.zarr/c/{n}", None, (), 0, None, "it is not.")
+               for n in range(1000)]  # fmt: skip
+    text = health_text(Health("a.zarr", (), (), tuple(changed)), show=5)
+    assert len(text.splitlines()) == 7
+    assert "  … and 995 more." in text
+    assert str(check_path.__name__) == "check"
+
+
+_INTERRUPTED = """
+import os, signal, sys
+from oocdata.tools import check_rows
+from oocdata.cli.check import check
+import typer
+
+def stop(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    return [], 0, [], 0
+
+check_rows._not_finite = stop
+app = typer.Typer()
+app.command()(check)
+app()
+"""
+
+
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, "ds.npy", "--write-manifest"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "oocdata: stopped.\n"
+    assert not [name for name in os.listdir(folder) if "manifest" in name]
+    assert signal.SIGINT == 2
+
+
+def test_loads_nothing_heavy(folder: Path) -> None:
+    script = """
+import sys
+from oocdata.tools.check import check
+health = check("ds.npy")
+heavy = {"tensorflow", "keras", "h5py", "zarr", "tensorstore", "rich"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

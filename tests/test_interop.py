@@ -1,0 +1,332 @@
+"""Other frameworks over the same loader, and what `open` says of what it does not open.
+
+JAX, PyTorch and Grain are no dependencies, and too big to be: their tests run where they are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import h5py
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.errors import UnknownFormatError
+from oocdata.sources.foreign import FOREIGN
+from oocdata.testing import sample_array
+
+ARRAY = sample_array((600, 3, 20, 20), "f4")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    np.save(tmp_path / "ds.npy", ARRAY)
+    return tmp_path / "ds.npy"
+
+
+@pytest.fixture
+def loader(path: Path) -> ooc.Loader:
+    return ooc.open(path).next_frame().batches(16, shuffle=True, seed=7)
+
+
+def expected(loader: ooc.Loader, epoch: int, step: int) -> np.ndarray:
+    """Return the inputs of a batch, from memory."""
+    places = ooc.open(np.arange(len(ARRAY)))
+    order = places.next_frame().batches(16, shuffle=True, seed=7)
+    return ARRAY[order.batch(step, epoch)[0]]
+
+
+# --- memory that another library keeps is not used again
+
+
+def keep_dlpack(batch: np.ndarray) -> Any:
+    return np.from_dlpack(batch)
+
+
+def keep_memoryview(batch: np.ndarray) -> Any:
+    return memoryview(batch)
+
+
+def keep_part(batch: np.ndarray) -> Any:
+    return batch[3:, 1]
+
+
+@pytest.mark.parametrize("keep", [keep_dlpack, keep_memoryview, keep_part])
+def test_memory_that_is_still_seen_is_not_recycled(
+    loader: ooc.Loader, keep: Callable[[np.ndarray], Any]
+) -> None:
+    kept = []
+    for epoch in range(2):
+        for step, (x, _) in enumerate(loader.epoch(epoch)):
+            if step % 3 == 0:
+                kept.append((epoch, step, keep(x)))
+            del x
+    for epoch, step, alias in kept:
+        assert_array_equal(np.asarray(alias), np.asarray(keep(expected(loader, epoch, step))))
+
+
+# --- JAX
+
+
+def test_jax_keeps_batches_that_share_memory(loader: ooc.Loader) -> None:
+    """On a CPU `device_put` takes the memory as it is: it must not be used again meanwhile."""
+    jax = pytest.importorskip("jax")
+    for put in (jax.device_put, jax.numpy.asarray, jax.numpy.from_dlpack):
+        kept, shared = [], 0
+        for epoch in range(2):
+            for step, (x, _) in enumerate(loader.epoch(epoch)):
+                on_device = put(x)
+                shared += on_device.unsafe_buffer_pointer() == x.ctypes.data
+                if step % 3 == 0:
+                    kept.append((epoch, step, on_device))
+                del x
+        if put is not jax.numpy.asarray:
+            assert shared == 2 * len(loader)  # or this test proves nothing
+        for epoch, step, on_device in kept:
+            assert_array_equal(np.asarray(on_device), expected(loader, epoch, step))
+
+
+def test_jax_computes_later(loader: ooc.Loader) -> None:
+    """Calls return before they are done; the batch is out of sight by then."""
+    jax = pytest.importorskip("jax")
+    total = jax.jit(lambda x: jax.numpy.sort(x.reshape(-1)).sum(dtype="float32"))
+    found = [total(jax.device_put(x)) for x, _ in loader.epoch(0)]
+    for step, one in enumerate(found):
+        assert one == total(np.array(expected(loader, 0, step)))
+
+
+def test_jax_trains(path: Path) -> None:
+    jax = pytest.importorskip("jax")
+    scaled = ooc.open(path).next_frame().map(lambda x, y: (x / 1e6, y / 1e6))
+    loader = scaled.batches(16, shuffle=True, seed=7)
+
+    def loss(weight: Any, x: Any, y: Any) -> Any:
+        return jax.numpy.mean((y - weight * x) ** 2)
+
+    step = jax.jit(jax.value_and_grad(loss))
+    weight, losses = 0.0, []
+    for epoch in range(2):
+        for x, y in loader.epoch(epoch):
+            value, slope = step(weight, jax.device_put(x), jax.device_put(y))
+            weight -= slope
+            losses.append(float(value))
+    assert losses[-1] < losses[0] / 10
+
+
+# --- PyTorch
+
+
+def test_torch_shares_the_memory_of_a_batch(loader: ooc.Loader) -> None:
+    torch = pytest.importorskip("torch")
+    kept = []
+    for epoch in range(2):
+        for step, (x, _) in enumerate(loader.epoch(epoch)):
+            tensor = torch.from_numpy(x)  # a warning here, that it can't be written to, is an error
+            assert tensor.data_ptr() == x.ctypes.data
+            if step % 3 == 0:
+                kept.append((epoch, step, tensor))
+            del x
+    for epoch, step, tensor in kept:
+        assert_array_equal(tensor.numpy(), expected(loader, epoch, step))
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "multiprocessing_context": "spawn"}])
+def test_torch_data_loader(path: Path, options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    pairs = ooc.open(path).next_frame()
+    batches = torch.utils.data.DataLoader(pairs, batch_size=64, shuffle=True, **options)
+    firsts = []
+    for x, y in batches:
+        assert_array_equal(y.numpy() - x.numpy(), ARRAY[1].reshape(-1)[0] - ARRAY[0].reshape(-1)[0])
+        firsts.extend(x[:, 0, 0, 0].tolist())
+    assert sorted(firsts) == ARRAY[:-1, 0, 0, 0].tolist()
+
+
+def test_torch_data_loader_of_whole_batches(path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    loader = ooc.open(path).batches(16, shuffle=True, seed=7)
+
+    class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Any:
+            return map(torch.from_numpy, loader.epoch(0))
+
+    found = list(torch.utils.data.DataLoader(Batches(), batch_size=None))
+    assert_array_equal(torch.cat(found).numpy(), np.concatenate(list(loader.epoch(0))))
+
+
+# --- Keras on other backends, Grain
+
+
+KERAS = """
+import sys, numpy as np, keras, oocdata as ooc
+assert keras.backend.backend() == sys.argv[2]
+loader = ooc.open(sys.argv[1]).next_frame().map(lambda x, y: (x / 1e6, y / 1e6))
+model = keras.Sequential([keras.Input((3, 20, 20)), keras.layers.Dense(20)])
+model.compile("adam", "mse")
+losses = model.fit(loader.batches(64, shuffle=True).to_keras(), epochs=2, verbose=0).history["loss"]
+assert np.isfinite(losses).all() and losses[1] < losses[0]
+"""
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_keras_on_another_backend(path: Path, backend: str) -> None:
+    pytest.importorskip(backend)
+    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", KERAS, str(path), backend]
+    subprocess.run(command, check=True, timeout=300, env=environment)
+
+
+def test_grain(path: Path) -> None:
+    grain = pytest.importorskip("grain")
+    pairs = ooc.open(path).next_frame()
+    batches = grain.MapDataset.source(pairs).shuffle(seed=1).batch(32)
+    x, y = batches[0]
+    assert_array_equal(x[:, 0, 0, 0] + (y - x)[:, 0, 0, 0], y[:, 0, 0, 0])
+    firsts = np.concatenate([batches[place][0][:, 0, 0, 0] for place in range(len(batches))])
+    assert_array_equal(np.sort(firsts), ARRAY[:-1, 0, 0, 0])
+
+
+# --- what is not opened as it is
+
+
+def head(content: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(content + bytes(64)) and None
+
+
+def text(content: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(content) and None
+
+
+def torch_archive(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+        archive.writestr("archive/version", "3")
+
+
+def safetensors(path: Path) -> None:
+    named = {"a": {"dtype": "F64", "shape": [4, 3], "data_offsets": [0, 96]}}
+    described = json.dumps(named).encode()
+    path.write_bytes(len(described).to_bytes(8, "little") + described + bytes(96))
+
+
+def matlab(path: Path) -> None:
+    scipy = pytest.importorskip("scipy.io")
+    scipy.savemat(path, {"a": np.zeros((4, 3))})
+
+
+def tiff(path: Path) -> None:
+    from PIL import Image
+
+    Image.fromarray(np.zeros((4, 4), "u1")).save(path, format="TIFF")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "said"),
+    [
+        ("train.tfrecord", head(b""), "a TFRecord, which .*tf.data.TFRecordDataset"),
+        ("train.tfrecord-00003-of-00128", head(b""), "a TFRecord"),
+        ("a.mat", matlab, r"a MATLAB file before version 7\.3\. Save it with '-v7\.3'"),
+        ("a", tiff, r"TIFF\. .*tifffile\.memmap"),
+        ("a.parquet", head(b"PAR1"), "a table in Parquet.*iter_batches"),
+        ("a", head(b"ARROW1"), "a table in Arrow"),
+        ("a.csv", text("1,2\n3,4\n"), r"text\. .*np\.loadtxt"),
+        ("a.pt", torch_archive, r"torch\.save.*torch\.load\(path, mmap=True\)"),
+        ("a", safetensors, r"safetensors\. .*load_file"),
+        ("a", lambda path: path.write_bytes(pickle.dumps(np.zeros(3))), "a pickle"),
+        ("a.json", text('{"refs": {}}'), r"JSON\. .*kerchunk"),
+        ("a.npy.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "a compressed file. Unp"),
+        ("a", head(b"GRIB"), r"GRIB\. .*cfgrib"),
+        ("a", head(b"\x0e\x03\x13\x01"), r"HDF of version 4\. .*h4toh5"),
+        ("a", head(b"\x89PNG\r\n"), "a picture or a film"),
+        ("a", head(b"\x00\x00\x00\x18ftypisom"), "a picture or a film"),
+        (
+            "a",
+            head(b"\x01\x02\x03"),
+            r"first bytes are b'\\x01\\x02\\x03.*give `dtype` and `shape`",
+        ),
+    ],
+)
+def test_other_formats(
+    tmp_path: Path, name: str, make: Callable[[Path], object], said: str
+) -> None:
+    make(tmp_path / name)
+    with pytest.raises(UnknownFormatError, match=said) as caught:
+        ooc.open(tmp_path / name)
+    assert caught.value.path == str(tmp_path / name)
+    assert len(caught.value.message) < 300
+
+
+def test_what_tf_data_writes(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(ARRAY[:4])
+    for _ in dataset.cache(str(tmp_path / "cache")):
+        pass
+    dataset.save(str(tmp_path / "saved"))
+    for name in ("cache", "cache.index", "cache.data-00000-of-00001"):
+        with pytest.raises(UnknownFormatError, match=r"got a tf\.data cache.*ooc\.create"):
+            ooc.open(tmp_path / name)
+    with pytest.raises(UnknownFormatError, match=r"tf\.data\.Dataset\.save .*Dataset\.load\)"):
+        ooc.open(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://host/ds.npy", "a NumPy file at a URL. Copy it to a disk first"),
+        ("s3://bucket/x.h5?versionId=3", r"HDF5 at a URL\. .*h5py.File\(fsspec.open"),
+        ("gs://bucket/x.NC", "HDF5 at a URL"),
+        ("gs://bucket/train.tfrecord", "a TFRecord"),
+        ("hf://datasets/a/b.parquet", "a table in Parquet"),
+        ("hf://datasets/a/b.zarr", r"must start with file://.*zarr\.open_array"),
+    ],
+)
+def test_urls(url: str, said: str) -> None:
+    with pytest.raises(UnknownFormatError, match=said) as caught:
+        ooc.open(url)
+    assert "a URL must" in caught.value.message
+
+
+def test_a_url_of_a_file_on_this_machine(path: Path, tmp_path: Path) -> None:
+    zarr.save_array(tmp_path / "a b.zarr", ARRAY)
+    for name in ("ds.npy", "a%20b.zarr"):
+        assert_array_equal(ooc.open(f"file://{tmp_path}/{name}")[3], ARRAY[3])
+
+
+def test_hdf5_through_fsspec() -> None:
+    """What the message on HDF5 at a URL suggests."""
+    with fsspec.open("memory://interop.h5", "wb") as file, h5py.File(file, "w") as made:
+        made.create_dataset("u", data=ARRAY, chunks=(10, 3, 20, 20), compression="gzip")
+    with fsspec.open("memory://interop.h5") as file, h5py.File(file) as opened:
+        loader = ooc.open(opened["u"]).batches(32, shuffle=True)
+        firsts = np.concatenate([batch[:, 0, 0, 0] for batch in loader.epoch(0)])
+        assert_array_equal(np.sort(firsts), ARRAY[:, 0, 0, 0])
+
+
+def test_what_is_suggested_for_torch_works(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(torch.arange(12.0).reshape(4, 3), tmp_path / "a.pt")
+    with pytest.raises(UnknownFormatError, match=r"torch\.save"):
+        ooc.open(tmp_path / "a.pt")
+    np.save(tmp_path / "ds.npy", torch.load(tmp_path / "a.pt", mmap=True).numpy())
+    assert ooc.open(tmp_path / "ds.npy").shape == (4, 3)
+
+
+def test_hints_are_sentences() -> None:
+    for one in FOREIGN:
+        assert one.hint[0].isupper()
+        assert one.hint.endswith(".")
+        assert one.magic or one.members or one.suffixes

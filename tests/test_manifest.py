@@ -1,0 +1,256 @@
+"""What a manifest holds, and how it comes to be there: complete or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xxhash
+import zarr
+
+from oocdata.errors import ArgumentError, ManifestError, SourceError
+from oocdata.tools import check_file
+from oocdata.tools.check import check
+
+ROWS = np.random.default_rng(0).random((40, 3, 50))
+LABELS = np.arange(1000, dtype=">i4")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=ROWS, chunks=(8, 3, 50), compression="gzip")
+        file["labels"] = LABELS
+        file["note"] = "text"
+    return tmp_path / "a.h5"
+
+
+def test_the_format_is_what_is_documented(path: Path) -> None:
+    check(path, write_manifest=True)
+    with np.load(f"{path}.manifest") as manifest:
+        about = json.loads(bytes(manifest["manifest.json"]))
+        files = json.loads(bytes(manifest["files.json"]))
+        tables = {name: manifest[name] for name in manifest.files if "json" not in name}
+        listed = bytes(manifest["files.json"])
+    assert (about["format"], about["checksum"], about["name"]) == (1, "xxh3-64", "a.h5")
+    data = path.read_bytes()
+    assert files == [["", len(data)]]
+    step = about["block_bytes"]
+    blocks = [data[start : start + step] for start in range(0, len(data), step)]
+    assert tables["stored"].tolist() == [xxhash.xxh3_64_intdigest(block) for block in blocks]
+    whole = listed + tables["stored"].tobytes()
+    assert about["blocks"] == xxhash.xxh3_64_hexdigest(whole)
+    expected = {"/u": ROWS, "/labels": LABELS.astype("<i4")}
+    for one in about["datasets"]:
+        array, unit = expected.pop(one["key"]), one["unit_rows"]
+        assert tuple(one["shape"]) == array.shape
+        assert one["dtype"] == array.dtype.str
+        parts = [array[start : start + unit] for start in range(0, len(array), unit)]
+        table = tables[one["member"]]
+        assert table.tolist() == [xxhash.xxh3_64_intdigest(part.tobytes()) for part in parts]
+        assert one["table"] == xxhash.xxh3_64_hexdigest(table.tobytes())
+    assert not expected
+    assert all(table.dtype == "<u8" for table in tables.values())
+
+
+def test_blocks_of_large_and_empty_files(tmp_path: Path) -> None:
+    folder = tmp_path / "a.zarr"
+    zarr.create_array(folder, data=np.arange(400_000.0), chunks=(200_000,), compressors=None)
+    (folder / "empty").write_bytes(b"")
+    check(folder, write_manifest=True)
+    with np.load(f"{folder}.manifest") as manifest:
+        files = json.loads(bytes(manifest["files.json"]))
+        stored = manifest["stored"]
+    assert [name for name, _ in files] == ["c/0", "c/1", "empty", "zarr.json"]
+    expected = []
+    for name, nbytes in files:
+        data = (folder / name).read_bytes()
+        assert len(data) == nbytes
+        expected += [data[at : at + 2**20] for at in range(0, nbytes, 2**20)]
+    assert len(expected) == 5
+    assert stored.tolist() == [xxhash.xxh3_64_intdigest(block) for block in expected]
+
+
+def test_files_in_linked_folders_are_listed_once(tmp_path: Path) -> None:
+    folder = tmp_path / "a.zarr"
+    zarr.create_array(folder, data=np.arange(10), chunks=(5,))
+    (folder / "c").rename(tmp_path / "elsewhere")
+    (folder / "c").symlink_to(tmp_path / "elsewhere")
+    (folder / "loop").symlink_to(folder)
+    check(folder, write_manifest=True)
+    assert check(folder, manifest=True).healthy()
+    chunk = tmp_path / "elsewhere" / "0"
+    chunk.write_bytes(chunk.read_bytes()[::-1])
+    assert not check(folder, manifest=True).healthy()
+
+
+def test_it_is_not_written_over(path: Path) -> None:
+    check(path, write_manifest=True)
+    before = Path(f"{path}.manifest").read_bytes()
+    with pytest.raises(ArgumentError, match=r"must not be there yet"):
+        check(path, write_manifest=True)
+    assert Path(f"{path}.manifest").read_bytes() == before
+    check(path, "u", write_manifest=True, force=True)
+    assert Path(f"{path}.manifest").read_bytes() != before
+
+
+def test_never_in_or_over_the_data(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(10))
+    np.save(tmp_path / "a.npy", ROWS)
+    for target, place in (("a.zarr", "a.zarr/sums"), ("a.npy", "a.npy")):
+        with pytest.raises(ArgumentError, match="beside the data"):
+            check(tmp_path / target, write_manifest=tmp_path / place, force=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), ROWS)
+
+
+def test_where_nothing_can_be_written(path: Path) -> None:
+    with pytest.raises(SourceError, match="where files may be made"):
+        check(path, write_manifest=path.parent / "none" / "sums")
+
+
+def test_none_is_written_of_damaged_data(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ROWS)
+    check(tmp_path / "a.npy", write_manifest=True)
+    before = Path(f"{tmp_path}/a.npy.manifest").read_bytes()
+    os.truncate(tmp_path / "a.npy", 3000)
+    health = check(tmp_path / "a.npy", write_manifest=True, force=True)
+    assert not health.written
+    assert not health.healthy()
+    assert Path(f"{tmp_path}/a.npy.manifest").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "a.npy.manifest"]
+
+
+def test_numbers_that_are_no_numbers_are_data_too(tmp_path: Path) -> None:
+    rows = ROWS.copy()
+    rows[[3, 4, 9], 0, 0] = np.nan
+    np.save(tmp_path / "a.npy", rows)
+    first = check(tmp_path / "a.npy", write_manifest=True)
+    assert first.written
+    (tmp_path / "a.npy").rename(tmp_path / "copy.npy")
+    again = check(tmp_path / "copy.npy", manifest=tmp_path / "a.npy.manifest")
+    (nan,) = again.findings
+    assert (nan.kind, nan.rows, nan.values) == ("nan", (range(3, 5), range(9, 10)), 3)
+    assert nan.path == str(tmp_path / "copy.npy")
+    assert again.datasets[0].shape == ROWS.shape
+
+
+def test_where_every_byte_is_what_it_was_nothing_is_decoded(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(path, write_manifest=True)
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("rows were read")
+
+    monkeypatch.setattr(check_file, "read_rows", fail)
+    health = check(path, manifest=True)
+    assert health.healthy()
+    assert [one.key for one in health.datasets] == ["/labels", "/u"]
+    assert [one.key for one in check(path, "u", manifest=True).datasets] == ["/u"]
+
+
+def test_datasets_that_are_gone_or_new(path: Path) -> None:
+    check(path, write_manifest=True)
+    with h5py.File(path, "a") as file:
+        file["new"] = np.arange(3)
+        del file["labels"]
+    health = check(path, manifest=True)
+    found = {(one.kind, one.key) for one in health.findings}
+    assert ("missing", "/labels") in found
+    assert any(one.kind == "changed" and one.key == "/new" for one in health.findings)
+
+
+def test_a_key_without_checksums(path: Path) -> None:
+    check(path, "u", write_manifest=True)
+    with pytest.raises(ManifestError, match="'/labels'"):
+        check(path, "/labels", manifest=True)
+
+
+def test_a_file_that_changes_meanwhile_gets_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = check_file.read_rows
+
+    def read_and_change(*arguments: Any, **options: Any) -> Any:
+        seen = read(*arguments, **options)
+        os.utime(path, ns=(0, 0))
+        return seen
+
+    monkeypatch.setattr(check_file, "read_rows", read_and_change)
+    with pytest.raises(SourceError, match="must not change"):
+        check(path, "u", write_manifest=True)
+    assert os.listdir(path.parent) == ["a.h5"]
+
+
+def test_any_bit_of_the_manifest_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ROWS)
+    check(tmp_path / "a.npy", write_manifest=True)
+    manifest = tmp_path / "a.npy.manifest"
+    whole = manifest.read_bytes()
+    refused = 0
+    for bit in np.random.default_rng(0).integers(0, len(whole) * 8, 600).tolist():
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        manifest.write_bytes(changed)
+        try:
+            # Dates and other fields of the archive, which nobody reads, may change.
+            assert check(tmp_path / "a.npy", manifest=True).healthy()
+        except ManifestError:
+            refused += 1
+    assert refused > 400
+
+
+_KILLED = """
+import os, signal, sys
+from oocdata.tools import {module} as module
+
+def stop(*arguments, **options):
+    os.kill(os.getpid(), signal.{signal})
+
+module.{name} = stop
+from oocdata.tools.check import check
+check(sys.argv[1], write_manifest=True, force=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "number"),
+    [
+        ("manifest.os", "replace", "SIGKILL"),
+        ("manifest_stored", "checksums_of", "SIGKILL"),
+        ("check_rows", "checksums_of", "SIGKILL"),
+        ("manifest_stored", "checksums_of", "SIGINT"),
+    ],
+)
+def test_a_process_that_is_ended_leaves_the_old_one(
+    path: Path, module: str, name: str, number: str
+) -> None:
+    check(path, write_manifest=True)
+    before = Path(f"{path}.manifest").read_bytes()
+    script = _KILLED.format(module=module.partition(".")[0], name=name, signal=number)
+    if module.endswith(".os"):
+        script = script.replace("module.replace = stop", "module.os.replace = stop")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode in (-signal.SIGKILL, -signal.SIGINT), done.stderr
+    assert Path(f"{path}.manifest").read_bytes() == before
+    if number == "SIGINT":
+        assert sorted(os.listdir(path.parent)) == ["a.h5", "a.h5.manifest"]
+
+
+def test_what_its_permissions_are(path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        check(path, write_manifest=True)
+    finally:
+        os.umask(mask)
+    assert Path(f"{path}.manifest").stat().st_mode & 0o777 == 0o640

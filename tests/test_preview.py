@@ -1,0 +1,574 @@
+"""What a preview shows, against NumPy: which rows, which values, with which colours."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import matplotlib as mpl
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from PIL import Image
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError, MissingDependencyError, PositionError
+from oocdata.index import Cut, cut_shape
+from oocdata.testing import RecordingSource
+from oocdata.tools.picture_panel import averaged, painted
+from oocdata.tools.picture_scale import BAD, Scale, colours, scale_of
+from oocdata.tools.preview import Preview, preview
+from oocdata.tools.preview_reading import DECODED_BYTES, READ_BYTES, VALUES
+from oocdata.tools.preview_values import values_of
+
+RNG = np.random.default_rng(0)
+FRAMES = RNG.normal(size=(30, 20, 14)).astype("f4")
+
+
+def shown(found: Preview) -> list[NDArray[np.float64]]:
+    return [panel.values for panels in found.elements for panel in panels]
+
+
+# What is shown of each layout: of row r, a list of arrays.
+LAYOUTS: dict[str, tuple[tuple[int, ...], Callable[[NDArray[Any]], list[NDArray[Any]]]]] = {
+    "HW": ((20, 14), lambda row: [row]),
+    "CHW": ((2, 20, 14), lambda row: [row[0], row[1]]),
+    "HWC": ((20, 14, 2), lambda row: [row[:, :, 0], row[:, :, 1]]),
+    "DHW": ((9, 9, 9), lambda row: [row[d] for d in range(1, 9)]),
+    "WHC": ((20, 14, 2), lambda row: [row[:, :, 0].T, row[:, :, 1].T]),
+    "TCHW": (
+        (6, 2, 20, 14),
+        lambda row: [row[t, c] for t in range(1, 5) for c in range(2)],
+    ),
+    "W": ((50,), lambda row: [row[None]]),
+    "WC": ((50, 3), lambda row: [row.T]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_panels_hold_the_values_of_their_rows(layout: str) -> None:
+    element, panels = LAYOUTS[layout]
+    array = RNG.normal(size=(40, *element))
+    found = preview(array, layout=layout, count=3)
+    assert found.axes[""].letters == layout
+    assert found.rows == ((0,), (20,), (39,))
+    expected = [panel for row in (0, 20, 39) for panel in panels(array[row])]
+    for got, wanted in zip(shown(found), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i2", ">i4", "u8", "f2", ">f4", "f8", "c8"])
+def test_every_dtype_is_shown(dtype: str) -> None:
+    array = (RNG.random((5, 8, 6)) * 3).astype(dtype)
+    if dtype == "c8":
+        array = array * np.exp(1j)
+    found = preview(array, count=5)
+    expected = np.abs(array) if dtype == "c8" else array
+    for got, wanted in zip(shown(found), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted.astype("f8"))
+    assert ("complex numbers are shown as their magnitude" in found.notes) == (dtype == "c8")
+    assert {scale.colormap for scale in found.scales} == {
+        "gray" if array.dtype.itemsize == 1 else "viridis"
+    }
+
+
+def test_pairs_are_shown_with_their_difference() -> None:
+    found = preview(FRAMES, horizon=3, count=4)
+    assert found.rows == ((0, 3), (9, 12), (17, 20), (26, 29))
+    for (x, y, difference), (i, j) in zip(found.elements, found.rows, strict=True):
+        np.testing.assert_array_equal(x.values, FRAMES[i])
+        np.testing.assert_array_equal(y.values, FRAMES[j])
+        np.testing.assert_array_equal(difference.values, FRAMES[j].astype("f8") - FRAMES[i])
+        assert x.scale is found.elements[0][0].scale
+        assert (y.scale.low, y.scale.high) == (x.scale.low, x.scale.high)
+        assert difference.scale.low == -difference.scale.high
+    assert len(found.scales) == 2
+
+
+def test_a_difference_of_small_integers_does_not_wrap() -> None:
+    array = np.zeros((2, 4, 4), "u1")
+    array[0] = 200
+    found = preview(array, horizon=1)
+    np.testing.assert_array_equal(found.elements[0][2].values, np.full((4, 4), -200.0))
+
+
+def test_windows_zips_and_maps_are_shown() -> None:
+    view = ooc.open(FRAMES)
+    windows = preview(view.windows(3, 1, horizon=2), count=2)
+    assert windows.rows[0] == (0, 1, 2, 4)
+    assert [panel.place for panel in windows.elements[0]] == [
+        "x, time 0", "x, time 1", "x, time 2", "y, time 0",
+    ]  # fmt: skip
+    for panel, row in zip(windows.elements[0], (0, 1, 2, 4), strict=True):
+        np.testing.assert_array_equal(panel.values, FRAMES[row])
+    assert len(windows.scales) == 1
+    values = windows.scales[0].values
+    assert values.count == 8 * FRAMES[0].size
+    (curve,) = preview(ooc.open(np.arange(50)).windows(5), count=2).elements[1]
+    np.testing.assert_array_equal(curve.values, [[45, 46, 47, 48, 49]])
+
+    labelled = preview(ooc.zip({"image": view, "label": np_view(np.arange(30) * 2)}), count=2)
+    assert labelled.labels == ("element 0, label 0", "element 29, label 58")
+    assert labelled.path is None
+
+    doubled = preview(view.map(lambda x: x * 2), count=2)
+    np.testing.assert_array_equal(doubled.elements[1][0].values, FRAMES[29] * 2)
+
+
+def np_view(array: NDArray[Any]) -> ooc.View:
+    return ooc.open(array)
+
+
+def test_numbers_are_one_curve_over_the_rows() -> None:
+    numbers = RNG.normal(size=100_000)
+    found = preview(numbers)
+    (panels,) = found.elements
+    rows = [row for (row,) in found.rows]
+    assert len(rows) == 2048
+    assert (rows[0], rows[-1]) == (0, 99_999)
+    np.testing.assert_array_equal(panels[0].values[0], numbers[rows])
+    assert panels[0].x == ("row", 0.0, 99_999.0)
+    pair = preview(ooc.open(numbers).next_frame(), count=10)
+    assert pair.elements[0][0].names == ("x", "y")
+
+
+def test_three_channels_are_a_colour_where_they_can_be() -> None:
+    image = RNG.integers(0, 256, (5, 3, 12, 10), np.uint8)
+    found = preview(image, count=2)
+    (panel,) = found.elements[0]
+    np.testing.assert_array_equal(colours(panel.scale, panel.values), image[0].transpose(1, 2, 0))
+    unit = preview(image.transpose(0, 2, 3, 1) / np.float32(255), count=2)
+    np.testing.assert_array_equal(
+        colours(unit.scales[0], unit.elements[1][0].values), image[4].transpose(1, 2, 0)
+    )
+    # Not in any range of colours; asked for otherwise.
+    assert len(preview(image * 2.0, count=2).elements[0]) == 3
+    assert len(preview(image, count=2, colormap="magma").elements[0]) == 3
+    one = preview(image, count=2, channel=1)
+    np.testing.assert_array_equal(one.elements[1][0].values, image[4, 1])
+    some = preview(image, count=2, channel=(2, 0))
+    for panel, channel in zip(some.elements[1], (2, 0), strict=True):
+        np.testing.assert_array_equal(panel.values, image[4, channel])
+        assert panel.place == f"channel {channel}"
+    pair = preview(image, horizon=1, count=2)
+    np.testing.assert_allclose(
+        pair.elements[0][2].values, (image[1].astype(float) - image[0]).mean(axis=0)
+    )
+
+
+def test_the_range_is_that_of_the_percentiles() -> None:
+    found = preview(FRAMES**2, count=7, percentile=(5, 90)).scales[0]
+    rows = np.linspace(0, 29, 7).round().astype(int)
+    low, high = np.percentile((FRAMES**2)[rows].astype("f8"), (5, 90))
+    assert (found.low, found.high, found.colormap) == (low, high, "viridis")
+    signed = preview(FRAMES, count=30).scales[0]
+    most = np.abs(np.percentile(FRAMES.astype("f8"), (1, 99))).max()
+    assert (signed.low, signed.high, signed.colormap) == (-most, most, "RdBu_r")
+    assert preview(FRAMES, limits=(-1, 5)).scales[0].low == -1
+    few = preview(np.abs(FRAMES) - 0.05, count=30).scales[0]
+    assert few.colormap == "viridis"  # of one sign, but for a little
+
+
+def test_what_is_not_finite_is_marked_and_counted() -> None:
+    array = FRAMES.copy()
+    array[0, 3, 4] = np.nan
+    array[0, 5, 6] = np.inf
+    array[1] = np.nan
+    array[2] = 7
+    found = preview(array, rows=[0, 1, 2])
+    pixels = [painted(panels[0], 20, 14) for panels in found.elements]
+    marked = [np.argwhere((image == BAD).all(axis=-1)).tolist() for image in pixels]
+    assert marked[0] == [[3, 4], [5, 6]]
+    assert len(marked[1]) == 20 * 14
+    assert marked[2] == []
+    values = found.scales[0].values
+    assert (values.nan, values.infinite) == (1 + 20 * 14, 1)
+    assert values.maximum == array[[0, 2]][np.isfinite(array[[0, 2]])].max()
+    assert [panels[0].remark for panels in found.elements] == [
+        "0.71% not finite", "nothing finite", "constant 7",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "expected"),
+    [
+        (None, 4, [0, 10, 19, 29]),
+        (slice(10, 20), 3, [10, 14, 19]),
+        (slice(None, None, -1), 2, [29, 0]),
+        (slice(20, 99), 99, list(range(20, 30))),
+        (slice(3, 4), None, [3]),
+        ([7, -1, 7], None, [7, 29, 7]),
+        (range(5), None, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_rows_are_chosen(rows: Any, count: int | None, expected: list[int]) -> None:
+    source = RecordingSource(FRAMES)
+    found = preview(ooc.open(source), rows=rows, count=count)
+    assert [row for (row,) in found.rows] == expected
+    assert source.reads == [expected]
+    for got, row in zip(shown(found), expected, strict=True):
+        np.testing.assert_array_equal(got, FRAMES[row])
+
+
+def test_rows_are_those_in_storage() -> None:
+    found = preview(ooc.open(FRAMES)[10:20][::-1], count=2)
+    assert found.labels == ("row 19", "row 10")
+
+
+def test_consecutive_rows_are_the_first_ones() -> None:
+    found = preview(FRAMES, rows=slice(5, None, 2), count=4, consecutive=True)
+    assert [row for (row,) in found.rows] == [5, 7, 9, 11]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"rows": [30]}, PositionError, "within"),
+        ({"rows": slice(30, 40)}, ArgumentError, "`rows` must hold a position below 30"),
+        ({"rows": []}, ArgumentError, "1 to 256 positions; got 0"),
+        ({"rows": list(range(30)) * 9}, ArgumentError, "1 to 256 positions; got 270"),
+        ({"count": 0}, ArgumentError, "`count`"),
+        ({"count": 257}, ArgumentError, "at most 256"),
+        ({"limits": (1, 1)}, ArgumentError, "the lower one first"),
+        ({"percentile": (-1, 50)}, ArgumentError, "from 0 to 100"),
+        ({"colormap": "virids"}, ArgumentError, "Near: viridis"),
+        ({"layout": "CHW"}, ArgumentError, "`layout`"),
+        ({"channel": 0}, ArgumentError, "no channel axis"),
+        ({"horizon": 30}, ArgumentError, "must fit"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        preview(FRAMES, **arguments)
+
+
+def test_nothing_can_be_shown_of_nothing() -> None:
+    with pytest.raises(ArgumentError, match="must have an element to show"):
+        preview(np.zeros((0, 3)))
+    with pytest.raises(ArgumentError, match="must hold a value"):
+        preview(np.zeros((3, 0)))
+    with pytest.raises(ArgumentError, match="must be left out"):
+        preview(ooc.open(FRAMES).next_frame(), horizon=1)
+
+
+@dataclass(frozen=True)
+class Boundless:
+    """An array of any size, of which every value is its column; counts the bytes asked for."""
+
+    shape: tuple[int, ...]
+    chunk_rows: int = 1
+    cuts: tuple[Cut, ...] = ()
+    asked: list[int] = field(default_factory=list, compare=False)
+    chunk: int = 0
+    dtype = np.dtype("f8")
+
+    def cut(self, cuts: tuple[Cut, ...]) -> Boundless:
+        return replace(self, shape=(self.shape[0], *cut_shape(cuts)), cuts=cuts)
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self.chunk
+
+    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        self.asked.append(out.nbytes)
+        assert out.nbytes < 2**28
+        out[...] = np.asarray(self.cuts[-1] if self.cuts else range(self.shape[-1]))
+
+
+@pytest.mark.parametrize(
+    "element", [(5000, 5000), (40_000, 30_000), (3, 4000, 4000), (4000, 4000, 3)]
+)
+def test_of_large_rows_little_is_read(element: tuple[int, ...]) -> None:
+    source = Boundless((10**6, *element))
+    found = preview(ooc.open(source))
+    assert sum(source.asked) <= 1.2 * READ_BYTES
+    assert sum(one.values.count for one in found.scales) <= VALUES
+    assert max(panel.values.size for panel in found.elements[0]) <= 512**2
+    assert any(note.startswith("x: 1 in") for note in found.notes)
+    if element[-1] == 3:
+        return
+    # Columns keep their places: values rise from left to right over all of them.
+    values = found.elements[0][0].values
+    assert np.all(np.diff(values, axis=1) > 0)
+    assert values[0, -1] > 0.95 * element[-1]
+
+
+def test_rows_come_from_few_chunks_where_these_are_large() -> None:
+    source = Boundless((10_000, 50, 50), chunk_rows=100, chunk=50 * 2**20)
+    found = preview(ooc.open(source), count=12)
+    rows = np.array([row for (row,) in found.rows])
+    assert len(rows) == 12
+    assert len(np.unique(rows // 100)) * 50 * 2**20 <= DECODED_BYTES
+    assert (rows[0], rows[-1]) == (0, 9_999)
+
+
+def test_of_frames_in_many_chunks_a_window_is_shown(tmp_path: Path) -> None:
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(4, 20_000, 20_000), chunks=(1, 2000, 2000), dtype="u1",
+        fill_value=7,
+    )  # fmt: skip
+    array[:, 10_000:12_000, 10_000:12_000] = 9
+    found = preview(ooc.open(tmp_path / "a.zarr", missing="fill"))
+    assert found.scales[0].values.minimum == 7
+    assert found.scales[0].values.maximum == 9
+    assert found.notes[0].startswith("y: 10,00")
+    assert found.notes[0].endswith("of 20,000 shown")
+
+
+def test_a_sparse_file_of_many_gigabytes(tmp_path: Path) -> None:
+    np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f8", (166_667, 3, 50, 50))
+    found = preview(tmp_path / "a.npy")
+    assert found.elements[-1][0].remark == "constant 0"
+    assert found.rows[-1] == (166_666,)
+
+
+FLOATS = hnp.arrays(
+    st.sampled_from([np.float16, np.float32, np.float64]),
+    hnp.array_shapes(min_dims=1, max_dims=4, max_side=6),
+)
+WHOLE = hnp.arrays(
+    st.sampled_from([np.int64, np.uint64, np.int8, np.uint8, np.bool_]),
+    hnp.array_shapes(min_dims=1, max_dims=4, max_side=6),
+)
+
+
+@settings(max_examples=150)
+@given(st.one_of(FLOATS, WHOLE), st.booleans())
+def test_any_array_is_shown_and_told_as_json(array: NDArray[Any], pairs: bool) -> None:
+    found = preview(array, horizon=1 if pairs and len(array) > 1 else None)
+    text = json.dumps(found.as_json(), allow_nan=False)
+    assert json.loads(text)["array"] == found.array
+    assert len(str(found)) > 0
+    for panels in found.elements:
+        for panel in panels:
+            assert painted(panel, 5, 7).shape == (5, 7, 3)
+            if panel.kind != "curve":
+                bad = (colours(panel.scale, panel.values) == BAD).all(axis=-1)
+                wrong = ~np.isfinite(panel.values)
+                assert np.array_equal(bad, wrong if wrong.ndim == 2 else wrong.any(axis=-1))
+    if not pairs and array.ndim > 1:
+        finite = array[np.isfinite(array)].astype("f8")
+        counts = [scale.values for scale in found.scales]
+        assert sum(sum(one.counts) for one in counts) == sum(
+            one.count - one.nan - one.infinite for one in counts
+        )
+        if len(counts) == 1 and finite.size and len(found.rows) == len(array) and not found.notes:
+            assert counts[0].minimum == finite.min()
+            assert counts[0].maximum == finite.max()
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 80), elements=st.floats(-1e6, 1e6)), st.booleans())
+def test_values_are_those_of_numpy(array: NDArray[np.float64], whole: bool) -> None:
+    array = np.round(array) if whole else array
+    found = values_of(array, whole=whole)
+    assert found.mean == pytest.approx(array.mean(), rel=1e-9, abs=1e-9)
+    assert found.std == pytest.approx(array.std(), rel=1e-6, abs=1e-9)
+    assert sum(found.counts) == len(array)
+    edges = np.array(found.edges)
+    if whole:
+        # In bins of whole numbers each is where it belongs.
+        assert np.array_equal(found.counts, np.histogram(array, edges)[0])
+        assert len(np.unique(np.diff(np.ceil(edges)))) == 1
+
+
+@given(
+    hnp.arrays(
+        np.float64,
+        hnp.array_shapes(min_dims=2, max_dims=2, max_side=20),
+        elements=st.floats(-1e3, 1e3) | st.just(np.nan),
+    ),
+    st.integers(1, 8),
+    st.integers(1, 8),
+)
+def test_large_images_are_averaged_over_areas(
+    image: NDArray[np.float64], height: int, width: int
+) -> None:
+    found = averaged(image, height, width)
+    down, across = -(-image.shape[0] // height), -(-image.shape[1] // width)
+    expected = np.array([
+        [image[y : y + down, x : x + across].mean() for x in range(0, image.shape[1], across)]
+        for y in range(0, image.shape[0], down)
+    ])  # fmt: skip
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_colours_are_those_of_matplotlib() -> None:
+    scale = scale_of("", FRAMES.astype("f8"), limits=(-1.0, 2.0), colormap="plasma")
+    share = mpl.colors.Normalize(-1, 2, clip=True)(FRAMES[0].astype("f8"))
+    expected = mpl.colormaps["plasma"](share, bytes=True)[..., :3]
+    got = colours(scale, FRAMES[0].astype("f8"))
+    assert np.abs(got.astype(int) - expected.astype(int)).max() <= 2
+    assert isinstance(scale, Scale)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_sheet_shows_each_frame_as_it_stands(transposed: bool) -> None:
+    array = FRAMES.transpose(0, 2, 1) if transposed else FRAMES
+    found = preview(array, count=6)
+    figure = found.figure()
+    with Image.open(io.BytesIO(found.png())) as sheet:
+        pixels = np.asarray(sheet.convert("RGB"))
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert len(drawn) == 6
+    for axes, panels, (row,) in zip(drawn, found.elements, found.rows, strict=True):
+        box = axes.get_window_extent()
+        height, width = array.shape[1:]
+        # The middle of each value's square; the first line is at the top.
+        down = pixels.shape[0] - box.y1 + (np.arange(height) + 0.5) * box.height / height
+        across = box.x0 + (np.arange(width) + 0.5) * box.width / width
+        assert axes.get_ylim() == (height - 0.5, -0.5)
+        assert axes.get_xlim() == (-0.5, width - 0.5)
+        got = pixels[down.astype(int)][:, across.astype(int)]
+        np.testing.assert_array_equal(got, colours(panels[0].scale, array[row].astype("f8")))
+
+
+def test_the_sheet_says_what_it_shows(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["flow/u"] = np.abs(FRAMES)
+        file["flow/u"].attrs["units"] = "m s-1"
+        file["flow/u"].dims[1].label = "latitude"
+    found = preview(ooc.open(tmp_path / "a.h5", "flow/u"), count=3)
+    words = " ".join(
+        text.get_text() for text in found.figure().findobj(mpl.text.Text) if text.get_text()
+    )
+    for said in ("/flow/u", "30 rows of (20, 14) float32", "row 14", "← latitude", "x →",
+                 "m s-1", "count", "percentiles 1 to 99", "NaN 0"):  # fmt: skip
+        assert said in words
+
+
+def test_no_text_of_a_sheet_lies_on_other_text() -> None:
+    for array, options in [
+        (FRAMES, {}),
+        (RNG.normal(size=(9, 12, 30, 30)), {}),
+        (RNG.normal(size=(9, 8, 2, 30, 30)), {}),
+        (RNG.normal(size=(30, 3, 50, 50)), {"horizon": 1}),
+        (RNG.normal(size=(30, 9, 200)), {}),
+        (RNG.normal(size=(30, 200, 9)), {"count": 20}),
+        (RNG.normal(size=300) * 1e-9, {}),
+        (RNG.normal(size=(30, 8, 8)) + 1e6, {"count": 2}),
+        (RNG.normal(size=(30, 200, 9)) * 1e-7, {"count": 6, "layout": "WC"}),
+    ]:
+        figure = preview(array, **options).figure()
+        figure.canvas.draw()
+        renderer = figure.canvas.get_renderer()
+        texts = texts_of(figure)
+        said = [text.get_text() for text in texts]
+        corners = np.array([text.get_window_extent(renderer).extents for text in texts])
+        low, high = corners[:, :2], corners[:, 2:]
+        inside = (low >= -1).all(axis=1) & (high <= figure.bbox.max + 1).all(axis=1)
+        assert inside.all(), (array.shape, said[int(np.argmin(inside))])
+        # Less a pixel and a half all around.
+        over = (np.maximum(low[:, None], low) + 3 < np.minimum(high[:, None], high)).all(axis=2)
+        pairs = np.argwhere(np.triu(over, 1))
+        assert not len(pairs), (array.shape, [(said[i], said[j]) for i, j in pairs])
+
+
+def texts_of(figure: Any) -> list[Any]:
+    """The texts that are drawn: without the labels of ticks outside of an axis."""
+    texts = list(figure.texts)
+    for axes in figure.axes:
+        texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
+            texts += [text for place, text in ticks if low <= place <= high]
+            texts.append(axis.get_offset_text())
+        if axes.get_legend():
+            texts += axes.get_legend().get_texts()
+    return [text for text in texts if text.get_text() and text.get_visible()]
+
+
+def test_pyplot_is_left_alone() -> None:
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    preview(FRAMES).png()
+    assert plt.get_fignums() == before
+
+
+def test_a_notebook_gets_a_png() -> None:
+    found = preview(FRAMES, count=2)
+    with Image.open(io.BytesIO(found._repr_png_())) as picture:
+        assert picture.format == "PNG"
+    assert repr(found) == "<Preview: 2 elements of 30 rows of (20, 14) float32>"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg", ".jpg", ".webp"])
+def test_sheets_are_written(tmp_path: Path, suffix: str) -> None:
+    preview(FRAMES, count=1).save(tmp_path / f"a{suffix}")
+    assert (tmp_path / f"a{suffix}").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("suffix", "speed"), [(".gif", 10), (".webp", 25)])
+def test_films_have_a_frame_for_each_element(tmp_path: Path, suffix: str, speed: float) -> None:
+    array = np.repeat(FRAMES[:3], 3, axis=0)  # equal frames must not be joined
+    found = preview(array, count=9, consecutive=True)
+    found.animate(tmp_path / f"a{suffix}", speed)
+    with Image.open(tmp_path / f"a{suffix}") as film:
+        assert film.n_frames == 9
+        images = []
+        for number in range(9):
+            film.seek(number)
+            film.load()
+            assert film.info["duration"] == 1000 / speed
+            images.append(np.asarray(film.convert("RGB")))
+    # The panel is at the lower left: 14 columns at 13 pixels each, 20 lines.
+    times = round(256 / 20)
+    for number, image in enumerate(images):
+        panel = found.elements[number][0]
+        expected = np.kron(
+            colours(panel.scale, array[number].astype("f8")), np.ones((times, times, 1), int)
+        )
+        got = image[-6 - expected.shape[0] : -6, 6 : 6 + expected.shape[1]]
+        if suffix == ".gif":  # of 256 colours
+            assert np.abs(got.astype(int) - expected).max() <= 24
+        else:
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_films_of_curves_and_pairs(tmp_path: Path) -> None:
+    preview(RNG.normal(size=(9, 100)), consecutive=True).animate(tmp_path / "a.gif")
+    preview(FRAMES, horizon=1, count=5).animate(tmp_path / "b.webp", 50)
+    for name, frames in (("a.gif", 9), ("b.webp", 5)):
+        with Image.open(tmp_path / name) as film:
+            assert film.n_frames == frames
+
+
+@pytest.mark.parametrize(
+    ("name", "speed", "words"),
+    [
+        ("a.mp4", 10, "must end in .gif, .webp; got 'a.mp4'"),
+        ("none/a.gif", 10, "folder must exist"),
+        ("a.gif", 0, "above 0 and at most 50"),
+        ("a.gif", 51, "above 0 and at most 50"),
+    ],
+)
+def test_a_wrong_film_is_refused(tmp_path: Path, name: str, speed: float, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        preview(FRAMES, count=2).animate(tmp_path / name, speed)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "PIL"])
+def test_a_missing_library_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    found = preview(FRAMES, count=2)
+    for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg",
+                 "PIL", "PIL.Image", "PIL.ImageDraw", "PIL.ImageFont"):  # fmt: skip
+        if name.startswith(missing):
+            monkeypatch.setitem(__import__("sys").modules, name, None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[pictures\]'"):
+        found.animate(tmp_path / "a.gif")
+    assert json.dumps(found.as_json())  # needs neither

@@ -1,0 +1,302 @@
+"""`oocdata preview`: what is written and printed where, and what a terminal is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+from fcntl import ioctl
+from pathlib import Path
+from struct import pack
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore
+import typer.testing
+import zarr
+from PIL import Image
+from rich.console import Console
+
+from oocdata.cli.preview import preview as command
+from oocdata.tools.picture_panel import painted
+from oocdata.tools.picture_terminal import can_show, half_blocks
+from oocdata.tools.preview import preview
+
+FRAMES = np.random.default_rng(0).random((40, 3, 8, 10), np.float32) * 9
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.callback()(lambda: None)
+app.command()(command)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a file of every format, the current one."""
+    np.save(tmp_path / "ds.npy", FRAMES)
+    np.save(tmp_path / "numbers.npy", np.arange(40))
+    FRAMES.astype(">f4").tofile(tmp_path / "ds.bin")
+    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        made = file.create_dataset("flow/u", data=FRAMES[:, 0], chunks=(8, 8, 10))
+        made.attrs["units"] = "m s-1"
+        file["label"] = np.arange(40)
+    zarr.create_array(tmp_path / "v2.zarr", data=FRAMES, chunks=(8, 3, 8, 10), zarr_format=2)
+    store = tensorstore.open(
+        {
+            "driver": "zarr3",
+            "kvstore": {"driver": "file", "path": str(tmp_path / "v3.zarr")},
+            "metadata": {"shape": [40, 8, 10, 3], "data_type": "uint8",
+                         "dimension_names": ["time", "lat", "lon", "band"]},
+            "create": True,
+        }
+    ).result()  # fmt: skip
+    store[...] = (FRAMES.transpose(0, 2, 3, 1) * 28).astype("u1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> typer.testing.Result:
+    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, ["preview", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ds.npy"], "axes       channel 3, y 8, x 10"),
+        (["sim.h5", "flow/u"], "40 rows of (8, 10) float32, in m s-1"),
+        (["v2.zarr"], "channel 3"),
+        (["v3.zarr"], "axes       lat 8, lon 10, band 3"),
+        (["ds.bin", "--dtype", ">f4", "--shape", "-1,3,8,10"], "channel 3"),
+        (["numbers.npy"], "40 numbers, int64"),
+        (["ds.npy", "--next-frame"], "39 pairs of (3, 8, 10) float32"),
+        (["ds.npy", "--horizon", "5", "--count", "1"], "35 pairs"),
+        (["ds.npy", "--rows", "3:30:9"], "3 rows: 3, 12, 21"),
+        (["ds.npy", "--rows", "7,-1"], "2 rows: 7, 39"),
+        (["ds.npy", "--layout", "DHW", "--colormap", "gray"], "depth 3, y 8, x 10"),
+        (["ds.npy", "--range", "-1,5", "--channel", "2"], "-1 to 5 (as given)"),
+        (["ds.npy", "--percentile", "0,100", "--count", "1"], "percentiles 0 to 100"),
+    ],
+)
+def test_a_sheet_is_written_and_told(folder: Path, arguments: list[str], words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert words in result.stdout
+    assert "\x1b" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert result.stdout.endswith("written    oocdata-preview.png\n")
+    with Image.open("oocdata-preview.png") as picture:
+        assert picture.width > 500
+
+
+def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
+    result = run("ds.npy", "--channel", "0", "--count", "2", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["picture"] is None
+    assert found["rows"] == [[0], [39]]
+    assert found["axes"][""] == {
+        "letters": "CHW", "sizes": [3, 8, 10], "names": ["channel", "y", "x"], "certain": True,
+    }  # fmt: skip
+    (scale,) = found["scales"]
+    values = FRAMES[[0, 39], 0].astype("f8")
+    low, high = np.percentile(values, (1, 99))
+    assert (scale["low"], scale["high"]) == (low, high)
+    assert scale["mean"] == pytest.approx(values.mean())
+    histogram = scale["histogram"]
+    assert histogram["counts"] == np.histogram(values, histogram["edges"])[0].tolist()
+    assert not list(folder.glob("*.png"))
+    named = json.loads(run("ds.npy", "--json", "--output", "a.png").stdout)
+    assert named["picture"] == "a.png"
+    assert (folder / "a.png").exists()
+
+
+def test_json_has_no_number_that_is_none(folder: Path) -> None:
+    np.save("bad.npy", np.full((3, 4, 4), np.nan))
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    found = json.loads(run("bad.npy", "--json").stdout, parse_constant=refuse)
+    assert found["scales"][0]["mean"] is None
+    assert found["scales"][0]["nan"] == 48
+
+
+def test_films(folder: Path) -> None:
+    result = run("ds.npy", "--animate", "--count", "5", "--rows", "10:", "--fps", "20")
+    assert result.exit_code == 0, result.output
+    assert "5 rows: 10 to 14" in result.stdout
+    assert result.stdout.endswith("written    oocdata-preview.gif\n")
+    with Image.open("oocdata-preview.gif") as film:
+        assert (film.n_frames, film.info["duration"]) == (5, 50)
+    assert run("ds.npy", "--animate", "--output", "a.webp", "--next-frame").exit_code == 0
+    with Image.open("a.webp") as film:
+        assert film.n_frames == 39
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dt.npy"], "Nearby: ds.npy"),
+        (["sim.h5"], "'/flow/u', '/label'"),
+        (["ds.npy", "--output", "none/a.png"], "folder must exist; got 'none'"),
+        (["ds.npy", "--output", "a.gif"], "must end in .png"),
+        (["ds.npy", "--animate", "--output", "a.mp4"], "must end in .gif"),
+        (["ds.npy", "--rows", "50:60"], "below 40"),
+        (["ds.npy", "--layout", "HW"], "`layout`"),
+        (["ds.npy", "--colormap", "jett"], "Near: jet"),
+        (["ds.npy", "--channel", "3"], "`channel` must be below 3"),
+    ],
+)
+def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("oocdata: ")
+    assert words in " ".join(result.stderr.split())
+    assert not list(folder.glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ds.npy", "film.gif"],
+        ["ds.npy", "--rows", "a:b"],
+        ["ds.npy", "--rows", "1:2:0"],
+        ["ds.npy", "--rows", "1.5"],
+        ["ds.npy", "--channel", "red"],
+        ["ds.npy", "--range", "1"],
+        ["ds.npy", "--range", "5,1"],
+        ["ds.npy", "--percentile", "1,2,3"],
+        ["ds.npy", "--count", "0"],
+        ["ds.npy", "--fps", "0"],
+        ["ds.npy", "--fps", "51"],
+        ["ds.npy", "--horizon", "0"],
+        [],
+    ],
+)
+def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_help_has_examples() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "oocdata preview ds.npy --animate" in result.stdout
+
+
+# The terminal ---------------------------------------------------------------------------------
+
+
+def test_half_blocks_are_the_pixels_of_the_panels() -> None:
+    found = preview(FRAMES[:, 0], count=2)
+    lines = half_blocks(found.labels, found.elements, 80)
+    assert lines[0].plain.split() == ["row", "0", "row", "39"]
+    cell = lines[0].plain.index("row 39") - 1
+    height = 2 * (len(lines) - 1)
+    images = [painted(panels[0], height, cell) for panels in found.elements]
+    expected = np.concatenate(
+        [np.concatenate([image, np.zeros((height, 1, 3), "u1")], 1) for image in images], 1
+    )[:, :-1]
+    for number, line in enumerate(lines[1:]):
+        assert len(line.plain) == 2 * cell + 1
+        for span in line.spans:
+            (place,) = range(span.start, span.end)
+            assert tuple(span.style.color.triplet) == tuple(expected[2 * number, place])
+            assert tuple(span.style.bgcolor.triplet) == tuple(expected[2 * number + 1, place])
+        assert len(line.spans) == 2 * cell
+
+
+@pytest.mark.parametrize("width", [10, 40, 80, 200])
+@pytest.mark.parametrize("horizon", [None, 1])
+def test_half_blocks_fit(width: int, horizon: int | None) -> None:
+    for array in (FRAMES, FRAMES[:, 0], FRAMES[:, 0, 0], FRAMES[:, 0, 0, 0], FRAMES[:, 0, :1]):
+        found = preview(array, horizon=horizon)
+        lines = half_blocks(found.labels, found.elements, width)
+        assert max(len(line.plain) for line in lines) <= max(width, 15)
+        assert len(lines) <= 130
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "expected"),
+    [
+        ({"force_terminal": True}, {"TERM": "xterm-256color"}, True),
+        ({"force_terminal": False}, {"TERM": "xterm-256color"}, False),
+        ({"force_terminal": True}, {"TERM": "dumb"}, False),
+        ({"force_terminal": True}, {"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_only_a_terminal_with_colours_gets_a_picture(
+    options: dict[str, bool], environment: dict[str, str], expected: bool
+) -> None:
+    assert can_show(Console(**options, _environ=environment)) is expected  # type: ignore[arg-type]
+
+
+def in_terminal(answer: bytes | None, *arguments: str, **environment: str) -> tuple[int, bytes]:
+    """Run the command in a terminal of its own; return its exit code and what it was shown.
+
+    `answer`: what the terminal answers to the question for Sixel (Primary Device Attributes).
+    """
+    code = f"import sys; sys.argv = ['preview', *{arguments!r}]\n"
+    code += "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
+    terminal, end = pty.openpty()
+    # 40 lines of 100 characters, 800 by 800 pixels.
+    ioctl(end, termios.TIOCSWINSZ, pack("HHHH", 40, 100, 800, 800))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=end, stdout=end, stderr=end,
+        env={
+            **{name: value for name, value in os.environ.items()
+               if name not in ("NO_COLOR", "KITTY_WINDOW_ID", "TERM_PROGRAM", "WT_SESSION")},
+            "COLORTERM": "truecolor", **environment,
+        },
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(end)
+    shown = b""
+    try:
+        while select.select([terminal], [], [], 60)[0]:
+            try:
+                got = os.read(terminal, 2**16)
+            except OSError:  # the other end is closed
+                break
+            shown += got
+            if answer is not None and b"\x1b[c" in got:
+                os.write(terminal, answer)
+        return process.wait(60), shown
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+def test_a_terminal_gets_half_blocks(folder: Path) -> None:
+    code, shown = in_terminal(None, "ds.npy", TERM="xterm-256color")
+    text = shown.decode()
+    assert code == 0, text
+    assert "\x1b[38;2;" in text
+    assert "▀" in text
+    # Nothing was asked.
+    assert "\x1b[c" not in text
+    assert "\x1b_G" not in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
+    assert max(map(len, plain.splitlines())) <= 100
+    assert "written    oocdata-preview.png" in plain
+
+
+def test_a_terminal_that_does_not_answer_gets_half_blocks(folder: Path) -> None:
+    code, shown = in_terminal(None, "ds.npy", TERM="xterm-kitty")
+    assert code == 0, shown
+    assert b"\x1b[c" in shown
+    assert "▀".encode() in shown
+
+
+def test_a_terminal_with_sixel_gets_the_sheet(folder: Path) -> None:
+    code, shown = in_terminal(b"\x1b[?62;4c", "ds.npy", TERM="foot")
+    assert code == 0, shown
+    assert b"\x1bP0;0;0q" in shown
+    assert "▀".encode() not in shown

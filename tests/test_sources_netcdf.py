@@ -1,0 +1,395 @@
+"""netCDF4 files by their path, and names of dimensions in every format that has some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import tensorstore
+import xarray
+import zarr
+from numpy.testing import assert_array_equal
+from typer.testing import CliRunner
+
+import oocdata as ooc
+from oocdata.cli import app
+from oocdata.errors import (
+    ArgumentError,
+    MissingChunkError,
+    MissingKeyError,
+    SeveralDatasetsError,
+    SourceError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
+from oocdata.sources.adapt import layout_of
+from oocdata.sources.dimensions import Named, data_variables
+from oocdata.sources.opening import list_datasets
+from oocdata.testing import sample_array
+
+NAMES = ("time", "lat", "lon")
+VALUES = sample_array((10, 4, 5), "f4") / 4 + 250
+
+
+@pytest.fixture
+def weather(tmp_path: Path) -> str:
+    """What a weather service publishes: one packed variable, and much that describes it."""
+    path = str(tmp_path / "weather.nc")
+    with netCDF4.Dataset(path, "w") as file:
+        for name, length in {"time": None, "lat": 4, "lon": 5, "side": 2, "strlen": 8}.items():
+            file.createDimension(name, length)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units, time.bounds = "days since 2000-01-01", "time_bounds"
+        packed = file.createVariable(
+            "t2m", "i2", NAMES, zlib=True, shuffle=True, chunksizes=(3, 4, 5), fill_value=-9999
+        )
+        packed.scale_factor, packed.add_offset, packed.coordinates = 0.25, 250.0, "lat2d lon2d"
+        packed[:] = VALUES
+        time[:] = np.arange(10)
+        file.createVariable("time_bounds", "f8", ("time", "side"))[:] = 0
+        for name in ("lat", "lon"):
+            file.createVariable(name, "f4", (name,))[:] = 0
+            file.createVariable(f"{name}2d", "f4", ("lat", "lon"))[:] = 0
+        file.createVariable("crs", "i4", ())[...] = 1
+        file.createVariable("station", "S1", ("lat", "strlen"))[:] = b"a"
+        file.createVariable("name", str, ("lat",))[0] = "x"
+    return path
+
+
+def test_one_variable_of_data_needs_no_key(weather: str) -> None:
+    view = ooc.open(weather)
+    with netCDF4.Dataset(weather) as file:
+        file.set_auto_maskandscale(False)
+        assert_array_equal(np.asarray(view), file["t2m"][:])
+    assert layout_of(view.source).key == "/t2m"
+    for key in ("time", "lat2d", "/time_bounds"):
+        assert ooc.open(weather, key).ndim in (1, 2)
+    # A dimension that has no values is no dataset.
+    assert not {"/side", "/strlen"} & set(list_datasets(weather))
+    with pytest.raises(MissingKeyError, match="is a netCDF dimension, which has a length and no"):
+        ooc.open(weather, "side")
+
+
+def test_two_variables_need_one(weather: str) -> None:
+    with netCDF4.Dataset(weather, "a") as file:
+        file.createVariable("wind", "f4", NAMES)[:] = 1
+    with pytest.raises(SeveralDatasetsError, match=r"several datasets: '/t2m', '/wind'\."):
+        ooc.open(weather)
+
+
+def test_only_coordinates(tmp_path: Path) -> None:
+    xarray.Dataset(coords={"x": [1, 2], "y": [1, 2, 3]}).to_netcdf(tmp_path / "a.nc")
+    with pytest.raises(SeveralDatasetsError, match="'/x', '/y'"):
+        ooc.open(tmp_path / "a.nc")
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_an_axis_by_its_name(weather: str, axis: int) -> None:
+    assert_array_equal(
+        np.asarray(ooc.open(weather, axis=NAMES[axis])), np.asarray(ooc.open(weather, axis=axis))
+    )
+
+
+def test_packed_numbers_come_as_stored_and_info_says_so(weather: str) -> None:
+    said = " ".join(CliRunner().invoke(app, ["info", weather, "t2m"]).output.split())
+    assert "delivered as stored, packed (scale_factor 0.25, add_offset 250.0" in said
+    assert "unpack in .map, or open it with xarray" in said
+    assert layout_of(ooc.open(weather).source).packed == (
+        "scale_factor 0.25, add_offset 250.0, _FillValue -9999"
+    )
+    with xarray.open_dataset(weather) as data:
+        assert_array_equal(np.asarray(ooc.open(data, "t2m")), VALUES)
+
+
+@pytest.mark.parametrize("kind", ["nc", "zarr2", "zarr3"])
+@pytest.mark.parametrize(
+    ("dtype", "fill", "said"),
+    [
+        ("i2", -99, "_FillValue -99"),
+        ("f4", np.float32(-99), "_FillValue -99.0"),
+        ("f4", np.nan, ""),
+    ],
+)
+def test_missing_values_come_as_stored_too(
+    tmp_path: Path, kind: str, dtype: str, fill: Any, said: str
+) -> None:
+    path = tmp_path / f"a.{kind}"
+    data = xarray.Dataset({"u": (("time", "x"), np.array([[1.0, np.nan], [3.0, 4.0]]))})
+    encoding = {"u": {"dtype": dtype, "_FillValue": fill}}
+    if kind == "nc":
+        data.to_netcdf(path, encoding=encoding)
+    else:
+        data.to_zarr(path, zarr_format=int(kind[-1]), consolidated=False, encoding=encoding)
+    view = ooc.open(path, missing="fill")
+    assert_array_equal(np.asarray(view), np.array([[1, fill], [3, 4]], dtype))
+    # In version 2 it is the fill value of the array itself, no attribute.
+    layout = layout_of(view.source)
+    assert layout.packed == ("" if kind == "zarr2" else said)
+    assert ("missing ones too" in layout.reading) == bool(layout.packed)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [("station", r"got \|S1"), ("name", "text or rows of varying length")]
+)
+def test_text(weather: str, key: str, said: str) -> None:
+    with pytest.raises(UnsupportedDtypeError, match=said):
+        ooc.open(weather, key)
+
+
+def test_a_single_number(weather: str) -> None:
+    with pytest.raises(ArgumentError, match="a single number"):
+        ooc.open(weather, "crs")
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> str:
+    """Groups, types and holes."""
+    path = str(tmp_path / "odd.nc")
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 6)
+        time = file.createVariable("time", "i4", ("time",))
+        short = file.createVariable("short", "f4", ("time", "x"))
+        holes = file.createVariable("holes", "f4", ("time", "x"), chunksizes=(2, 6), zlib=True)
+        file.createVariable("never", "f4", ("x",))
+        time[:10], short[:4], holes[8:10] = np.arange(10), 2.0, 3.0
+        sky = file.createEnumType(np.uint8, "cloud", {"clear": 0, "cloudy": 1})
+        file.createVariable("sky", sky, ("time",))[:] = np.ones(10, "u1")
+        ragged = file.createVLType(np.float64, "ragged_t")
+        file.createVariable("ragged", ragged, ("x",))[0] = np.zeros(3)
+        pair = file.createCompoundType(np.dtype([("a", "f4"), ("b", "i2")]), "pair_t")
+        file.createVariable("pair", pair, ("x",))[:] = np.zeros(6, [("a", "f4"), ("b", "i2")])
+        group = file.createGroup("model/run1")
+        group.createDimension("y", 3)
+        inner = group.createVariable("u", ">f8", ("time", "y"), endian="big")
+        inner[:] = np.arange(30).reshape(10, 3)
+    return path
+
+
+def test_a_variable_in_a_group_with_a_dimension_of_its_parent(odd: str) -> None:
+    view = ooc.open(odd, "model/run1/u", axis="y")
+    assert view.dtype == np.dtype("f8")
+    assert_array_equal(np.asarray(view), np.arange(30.0).reshape(10, 3).T)
+    assert layout_of(view.source).dimensions == ("time", "y")
+    with pytest.raises(MissingKeyError, match=r"is a group, which holds: '/model/run1/u'\."):
+        ooc.open(odd, "model/run1")
+
+
+def test_what_was_never_written(odd: str) -> None:
+    with netCDF4.Dataset(odd) as file:
+        file.set_auto_mask(False)
+        filled = file["holes"][:]
+    with pytest.raises(MissingChunkError, match=r"never written.*9\.96") as caught:
+        ooc.open(odd, "holes")
+    assert caught.value.rows == tuple(range(8))
+    assert_array_equal(np.asarray(ooc.open(odd, "holes", missing="fill")), filled)
+    with pytest.raises(MissingChunkError, match="all of it was never written"):
+        ooc.open(odd, "never")
+
+
+def test_a_variable_that_is_shorter_than_its_dimension(odd: str) -> None:
+    view = ooc.open(odd, "short")
+    assert view.shape == (4, 6)  # what was written; netCDF shows ten
+    assert "4 of the 10 along 'time' written" in layout_of(view.source).storage
+    with xarray.open_dataset(odd, drop_variables=["pair", "ragged"]) as data:
+        expected = data["short"].values
+    with xarray.open_dataset(odd, drop_variables=["pair", "ragged"]) as data:
+        assert expected.shape == (10, 6)
+        assert_array_equal(np.asarray(ooc.open(data["short"])), expected)
+
+
+def test_types(odd: str) -> None:
+    assert_array_equal(np.asarray(ooc.open(odd, "sky")), np.ones(10, "u1"))
+    with pytest.raises(UnsupportedDtypeError, match="varying length"):
+        ooc.open(odd, "ragged")
+    with pytest.raises(UnsupportedDtypeError, match=r"One of the fields|one of the fields"):
+        ooc.open(odd, "pair")
+
+
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF3_64BIT"])
+@pytest.mark.parametrize("engine", ["scipy", "netcdf4"])
+def test_netcdf_of_version_3(tmp_path: Path, form: Any, engine: Any) -> None:
+    path = tmp_path / "old.nc"
+    data = xarray.Dataset({"u": (("time", "x"), sample_array((6, 2), "f8"))})
+    data.to_netcdf(path, format=form)
+    with pytest.raises(UnknownFormatError, match=r"netCDF of version 3\. Open it through xarray"):
+        ooc.open(path)
+    with xarray.open_dataset(path, engine=engine) as opened:
+        assert_array_equal(np.asarray(ooc.open(opened, axis="x")), data["u"].values.T)
+
+
+@pytest.mark.parametrize("target", ["variable", "dataset"])
+def test_objects_of_netcdf4_are_refused(weather: str, target: str) -> None:
+    with (
+        netCDF4.Dataset(weather) as file,
+        pytest.raises(
+            UnknownFormatError, match=r"only one thread.*ooc\.open\('.*weather\.nc', key"
+        ),
+    ):
+        ooc.open(file if target == "dataset" else file["t2m"])
+
+
+# --- names of dimensions, by every format
+
+
+def by_scales(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["u"] = sample_array((6, 4, 5))
+        for axis, name in enumerate(NAMES):
+            file[name] = np.arange(file["u"].shape[axis])
+            file[name].make_scale(name)
+            file["u"].dims[axis].attach_scale(file[name])
+
+
+def by_labels(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["u"] = sample_array((6, 4, 5))
+        for axis, name in enumerate(NAMES):
+            file["u"].dims[axis].label = name
+
+
+def by_zarr_3(path: Path) -> None:
+    zarr.create_array(path, data=sample_array((6, 4, 5)), chunks=(2, 4, 5), dimension_names=NAMES)
+
+
+def by_tensorstore(path: Path) -> None:
+    spec = {
+        "driver": "zarr3",
+        "kvstore": {"driver": "file", "path": f"{path}/"},
+        "metadata": {"dimension_names": list(NAMES), "shape": [6, 4, 5], "data_type": "float32"},
+    }
+    opened = tensorstore.open(spec, create=True).result()
+    opened.write(sample_array((6, 4, 5))).result()
+
+
+def by_zarr_2(path: Path) -> None:
+    group = zarr.create_group(path, zarr_format=2)
+    array = group.create_array("u", data=sample_array((6, 4, 5)), chunks=(2, 4, 5))
+    array.attrs["_ARRAY_DIMENSIONS"] = list(NAMES)
+    group.create_array("time", data=np.arange(6)).attrs["_ARRAY_DIMENSIONS"] = ["time"]
+
+
+@pytest.mark.parametrize("make", [by_scales, by_labels, by_zarr_3, by_tensorstore, by_zarr_2])
+def test_names(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "a")
+    for axis, name in enumerate(NAMES):
+        view = ooc.open(tmp_path / "a", axis=name)
+        assert_array_equal(np.asarray(view), np.moveaxis(sample_array((6, 4, 5)), axis, 0))
+    assert layout_of(view.source).dimensions == NAMES
+    with pytest.raises(ArgumentError, match=r"\('time', 'lat', 'lon'\).*got 'level'.*\[file '.*a'"):
+        ooc.open(tmp_path / "a", axis="level")
+
+
+def test_a_list_and_a_glob_by_name(tmp_path: Path) -> None:
+    for number in range(3):
+        by_scales(tmp_path / f"part{number}.h5")
+    view = ooc.open(str(tmp_path / "part*.h5"), "u", axis="lat")
+    assert view.shape == (12, 6, 5)
+
+
+def test_some_axes_without_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, shape=(4, 3), dtype="f4", dimension_names=("time", None))[:] = 1
+    assert ooc.open(path, axis="time").shape == (4, 3)
+    with pytest.raises(ArgumentError, match=r"\('time', ''\)"):
+        ooc.open(path, axis="x")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = np.zeros((4, 3))
+        file["u"].dims[1].label = "x"
+    assert ooc.open(tmp_path / "a.h5", axis="x").shape == (3, 4)
+
+
+def test_a_name_that_two_axes_have(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, shape=(4, 4), dtype="f4", dimension_names=("x", "x"))[:] = 1
+    with pytest.raises(ArgumentError, match="got 'x', which several axes have"):
+        ooc.open(path, axis="x")
+    assert ooc.open(path, axis=1).shape == (4, 4)
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5", "zarr", "memory", "object"])
+def test_no_names(tmp_path: Path, kind: str) -> None:
+    array, target = sample_array((4, 3)), tmp_path / "a"
+    if kind == "npy":
+        np.save(tmp_path / "a.npy", array)
+        target = tmp_path / "a.npy"
+    elif kind == "hdf5":
+        with h5py.File(target, "w") as file:
+            file["u"] = array
+    elif kind == "zarr":
+        zarr.create_array(target, data=array)
+    given = {"memory": array, "object": zarr.create_array({}, data=array)}.get(kind, target)
+    with pytest.raises(
+        ArgumentError, match=r"no dimension names; got 'time'\. Its axes are 0 to 1"
+    ):
+        ooc.open(given, axis="time")
+
+
+def test_a_scale_that_was_deleted(tmp_path: Path) -> None:
+    by_scales(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        del file["lat"]
+    view = ooc.open(tmp_path / "a.h5", "u", axis="lon")
+    assert layout_of(view.source).dimensions[::2] == ("time", "lon")
+
+
+@pytest.mark.parametrize("names", [["time"], "time", [], [None, None, None], None])
+def test_names_that_do_not_fit(tmp_path: Path, names: Any) -> None:
+    by_zarr_2(tmp_path / "a")
+    zarr.open_group(tmp_path / "a")["u"].attrs["_ARRAY_DIMENSIONS"] = names
+    with pytest.raises(ArgumentError, match="no dimension names"):
+        ooc.open(tmp_path / "a", "u", axis="time")
+
+
+def test_damaged_attributes_are_no_reason_not_to_read(tmp_path: Path) -> None:
+    by_zarr_2(tmp_path / "a")
+    (tmp_path / "a/u/.zattrs").write_text("{")
+    assert ooc.open(tmp_path / "a", "u").shape == (6, 4, 5)
+    with pytest.raises(ArgumentError, match="no dimension names"):
+        ooc.open(tmp_path / "a", "u", axis="lat")
+
+
+def test_a_group_of_zarr_with_text_and_a_damaged_array(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "a")
+    group.create_array("u", data=np.zeros((4, 3)))
+    group.create_array("count", shape=(), dtype="i4")[...] = 3
+    group.create_array("bad", data=np.zeros(3))
+    assert list_datasets(str(tmp_path / "a")) == ["bad", "count", "u"]
+    with pytest.raises(SeveralDatasetsError, match="'bad', 'u'"):
+        ooc.open(tmp_path / "a")
+    metadata = tmp_path / "a/bad/zarr.json"
+    metadata.write_text(metadata.read_text().replace("regular", "irregular"))
+    with pytest.raises(SeveralDatasetsError, match="'bad', 'u'"):
+        ooc.open(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "data"),
+    [
+        ([Named("u", ("t", "x")), Named("t", ("t",)), Named("x", ("x",))], ["u"]),
+        ([Named("g/u", ("t",)), Named("g/t", ("t",)), Named("t", ("t",))], ["g/u"]),
+        ([Named("u", ("t",), ("g/lat",)), Named("lat", ("t",))], ["u", "lat"]),
+        ([Named("/g/u", ("t",), ("lat",)), Named("/g/lat", ("t",))], ["/g/u"]),
+        ([Named("t", ("t",)), Named("x", ("x",))], ["t", "x"]),
+        ([Named("t", ("t", "t"))], ["t"]),
+        ([], []),
+    ],
+)
+def test_which_arrays_are_data(arrays: list[Named], data: list[str]) -> None:
+    assert data_variables(arrays) == data
+
+
+def test_an_attribute_that_is_bytes() -> None:
+    assert Named.of("u", (), {"coordinates": b"lat lon", "bounds": 3}).refers == ("lat", "lon")
+
+
+def test_an_error_of_a_damaged_file_stays_clear(weather: str) -> None:
+    whole = Path(weather).read_bytes()
+    Path(weather).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError):
+        ooc.open(weather)

@@ -1,0 +1,511 @@
+"""DataArrays: xarray itself is the oracle, and its files are written by it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dask.array
+import numpy as np
+import pytest
+import xarray
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata import description
+from oocdata.errors import (
+    ArgumentError,
+    DescriptionError,
+    MissingChunkError,
+    MissingKeyError,
+    SeveralDatasetsError,
+    SourceError,
+    UnsupportedDtypeError,
+)
+from oocdata.sources.adapt import Rows, layout_of
+from oocdata.sources.chunks import Chunks
+from oocdata.sources.memory import Memory
+from oocdata.sources.source import Source
+from oocdata.sources.xarray import open_data_array
+from oocdata.sources.xarray.decoded import Decoded
+from oocdata.sources.xarray.reader import VariableReader
+from oocdata.sources.xarray.stored import stored_array
+from oocdata.testing import SourceConformance, sample_array
+
+SHAPE = (23, 6, 8)
+NAMES = ("time", "lat", "lon")
+PACKED = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768}
+FILES = ["h5netcdf", "netcdf4", "zarr2", "zarr3"]
+
+
+def dataset() -> xarray.Dataset:
+    rng = np.random.default_rng(0)
+    packed = rng.normal(280, 10, SHAPE)
+    packed[rng.random(SHAPE) < 0.1] = np.nan
+    floats = rng.random(SHAPE, "f4")
+    floats[3, 2, 1] = np.nan
+    gaps = np.where(rng.random(SHAPE) < 0.1, np.nan, floats)
+    return xarray.Dataset(
+        {
+            "packed": (NAMES, packed),
+            "floats": (NAMES, floats),  # xarray writes NaN as its _FillValue
+            "gaps": (NAMES, gaps.astype("f4")),  # stored as -999
+            "counts": (NAMES, rng.integers(-500, 500, SHAPE, "i4")),
+            "flags": (NAMES, rng.random(SHAPE) < 0.5),  # stored as int8
+            "big": (NAMES, rng.random(SHAPE).astype(">f8")),
+        },
+        coords={"time": np.arange(23), "lat": np.linspace(0, 1, 6), "lon": np.linspace(0, 1, 8)},
+    )
+
+
+def write(
+    data: xarray.Dataset, folder: Path, kind: str, chunks: tuple[int, ...] = (4, 3, 8)
+) -> Path:
+    """Write a Dataset as netCDF4 or Zarr, `packed` as packed integers, all in chunks."""
+    path = folder / f"ds.{kind}"
+    stored = kind.startswith("zarr")
+    sizes = {"chunks": chunks} if stored else {"chunksizes": chunks, "zlib": True}
+    encoding: dict[Any, dict[str, Any]] = {name: dict(sizes) for name in data.data_vars}
+    if "gaps" in data:
+        encoding["gaps"]["_FillValue"] = np.float32(-999)
+    if "packed" in data:
+        encoding["packed"] |= PACKED
+    if stored:
+        data.to_zarr(path, zarr_format=int(kind[-1]), consolidated=False, encoding=encoding)
+    else:
+        data.to_netcdf(path, engine=kind, encoding=encoding)  # type: ignore[call-overload]
+    return path
+
+
+def read(path: Path, **options: Any) -> xarray.Dataset:
+    if "zarr" in path.suffix:
+        return xarray.open_zarr(path, consolidated=False, **{"chunks": None, **options})
+    return xarray.open_dataset(path, engine=path.suffix[1:], **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module", params=FILES)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(dataset(), tmp_path_factory.mktemp("files"), request.param)
+
+
+def through_xarray(view: ooc.View) -> bool:
+    return isinstance(view.source, Chunks) and isinstance(view.source.reader, VariableReader)
+
+
+# --- the values are xarray's
+
+
+@pytest.mark.parametrize("name", ["packed", "floats", "gaps", "counts", "flags", "big"])
+@pytest.mark.parametrize("decode", [True, False], ids=["decoded", "as stored"])
+def test_every_value(path: Path, name: str, decode: bool) -> None:
+    with read(path, decode_cf=decode) as opened, read(path, decode_cf=decode) as oracle:
+        for axis, dimension in enumerate(NAMES):
+            view = ooc.open(opened[name], axis=dimension)
+            expected = np.moveaxis(oracle[name].values, axis, 0)
+            found = np.asarray(view)
+            assert found.dtype == expected.dtype.newbyteorder("=")
+            assert_array_equal(found, expected)
+            by_number = ooc.open(opened[name], axis=axis - len(NAMES))
+            assert_array_equal(np.asarray(by_number), expected)
+        assert not opened[name].variable._in_memory  # nothing stays in xarray's cache
+
+
+SELECTIONS: list[dict[str, Any]] = [
+    {"time": slice(3, 20, 2)},
+    {"time": slice(None, None, -3), "lat": 2},
+    {"time": [5, 3, -1, 3], "lon": slice(1, 6, 2)},
+    {"time": -1},
+    {"lat": slice(None, None, -1), "lon": slice(2, 3)},
+    {"lat": [4, 0]},  # a list along an element axis: through xarray
+    {"time": [5, 3], "lat": [4, 0]},
+    {"time": slice(5, 5)},
+]
+
+
+@pytest.mark.parametrize("name", ["packed", "counts"])
+@pytest.mark.parametrize("places", SELECTIONS, ids=str)
+def test_a_selection(path: Path, name: str, places: dict[str, Any]) -> None:
+    with read(path) as opened, read(path) as oracle:
+        chosen = opened[name].isel(places)
+        expected = oracle[name].isel(places).values
+        view = ooc.open(chosen)
+        assert_array_equal(np.asarray(view), expected)
+        assert view.shape == expected.shape
+        lists = [part for part in places if isinstance(places[part], list)]
+        assert through_xarray(view) == (set(lists) > {"time"} or lists == ["lat"])
+        if not through_xarray(view):
+            # What is selected of the rows is the view's, so that chunks stay where they are.
+            assert not isinstance(view.source, Rows)
+        assert_array_equal(np.asarray(ooc.open(chosen, axis=-1)), np.moveaxis(expected, -1, 0))
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_selections_of_selections(path: Path, data: st.DataObject) -> None:
+    def part(length: int) -> st.SearchStrategy[Any]:
+        within = st.integers(-length, length - 1)
+        # xarray itself fails on an empty slice backwards.
+        slices = st.slices(length).filter(lambda part: len(range(length)[part]) or not part.step)
+        return st.one_of(slices, within, st.lists(within, min_size=1, max_size=4))
+
+    name = data.draw(st.sampled_from(["packed", "counts"]))
+    with read(path) as opened, read(path) as oracle:
+        chosen, expected = opened[name], oracle[name]
+        for _ in range(data.draw(st.integers(1, 3))):
+            places = {
+                dimension: data.draw(part(length))
+                for dimension, length in chosen.sizes.items()
+                if length and data.draw(st.booleans())
+            }
+            chosen, expected = chosen.isel(places), expected.isel(places)
+        if not chosen.dims:
+            with pytest.raises(ArgumentError, match="a single number"):
+                ooc.open(chosen)
+            return
+        axis = data.draw(st.sampled_from(chosen.dims))
+        found = np.asarray(ooc.open(chosen, axis=axis))
+        assert_array_equal(found, np.moveaxis(expected.values, expected.dims.index(axis), 0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda array: array.transpose("lon", "time", "lat"),
+        lambda array: array.chunk({"time": 5, "lat": (1, 5)}),
+        lambda array: array.chunk({"time": 5}) * 2 + 1,
+        lambda array: array + 1,  # in memory
+        lambda array: array.load(),
+        lambda array: array.variable,
+        lambda array: array.astype("f4"),
+        lambda array: array.rolling(time=3).mean(),
+        lambda array: array.expand_dims("member"),
+        lambda array: array.sel(lon=[0.0, 1.0], method="nearest"),
+    ],
+    ids=[
+        *("transposed", "dask", "computed by dask", "in memory", "loaded", "variable", "converted"),
+        *("rolling", "expanded", "nearest"),
+    ],
+)
+@pytest.mark.parametrize("name", ["packed", "counts"])
+def test_what_xarray_makes_of_it(path: Path, name: str, change: Any) -> None:
+    with read(path) as opened, read(path) as oracle:
+        view = ooc.open(change(opened[name]))
+        assert_array_equal(np.asarray(view), change(oracle[name]).values)
+        assert_array_equal(
+            view[[3, 0]] if len(view) > 3 else view[[0]],
+            np.asarray(view)[[3, 0] if len(view) > 3 else [0]],
+        )
+
+
+def test_several_as_one(path: Path) -> None:
+    with read(path) as opened, read(path) as oracle:
+        parts = [opened["packed"][2:9], opened["packed"][[20, 1]], opened["packed"].isel(time=[5])]
+        expected = np.concatenate([oracle["packed"].values[[*range(2, 9), 20, 1, 5]]])
+        view = ooc.open(parts)
+        assert_array_equal(np.asarray(view), expected)
+        assert_array_equal(
+            view[:, 2, ::-1].astype("f4")[[8, 0]], expected[[8, 0], 2, ::-1].astype("f4")
+        )
+
+
+def test_an_object_that_is_changed_after_it_was_cached(tmp_path: Path) -> None:
+    path = write(dataset(), tmp_path, "h5netcdf")
+    with read(path, cache=False) as opened:
+        opened["counts"][3, :, :] = 7  # a copy in memory now
+        view = ooc.open(opened["counts"])
+        assert_array_equal(np.asarray(view), opened["counts"].values)
+        assert (np.asarray(view)[3] == 7).all()
+
+
+# --- by oocdata's own engines wherever the stored array is known
+
+
+@pytest.mark.parametrize("name", ["packed", "floats", "gaps", "counts", "big"])
+def test_it_is_read_from_its_file(path: Path, name: str) -> None:
+    """Fails when xarray changes what `sources.xarray.stored` knows of it: all is slow then."""
+    with read(path) as opened:
+        view = ooc.open(opened[name])
+        assert not through_xarray(view)
+        assert isinstance(view.source, Decoded) == (name in ("packed", "gaps"))
+        said = layout_of(view.source)
+        assert said.path == str(path)
+        assert said.dimensions == NAMES
+        assert said.format in ("HDF5", "Zarr v2", "Zarr v3")
+        assert ("decoded by xarray's own functions (scale_factor 0.01" in said.reading) == (
+            name == "packed"
+        )
+        assert "as stored" not in said.reading
+
+
+def test_a_chain_that_is_not_known_proves_nothing(tmp_path: Path) -> None:
+    from xarray.core.indexing import BasicIndexer, LazilyIndexedArray
+
+    path = write(dataset(), tmp_path, "h5netcdf")
+    with read(path, decode_cf=False, cache=False) as opened:
+        part = opened["counts"][2:9].variable
+        inner = part._data.array
+        assert type(inner) is LazilyIndexedArray
+        part._data.array = LazilyIndexedArray(
+            inner, BasicIndexer((slice(3, 5), *[slice(None)] * 2))
+        )
+        assert stored_array(opened["counts"].variable) is not None
+        assert stored_array(part) is None  # two selections, one after the other
+        assert stored_array(xarray.Variable("x", np.zeros(3))) is None
+
+
+def test_the_chunks_are_those_of_dask(path: Path) -> None:
+    with read(path) as opened:
+        for sizes, largest in ((5, 5), ((3, 12, 8), 12)):
+            view = ooc.open(opened["counts"].chunk({"time": sizes}))
+            assert view.source.chunk_rows == largest
+        assert ooc.open(opened["counts"].isel(lat=[1, 0])).source.chunk_rows == 4
+
+
+def test_each_chunk_is_decoded_once(path: Path) -> None:
+    with read(path) as opened:
+        view = ooc.open(opened["packed"][5:21])
+        assert view.rows == range(5, 21)
+        blocks = view.blocks
+        assert (blocks.length, blocks.first) == (4, 3)  # the grid is the file's
+
+
+def test_explain_tells_how(path: Path) -> None:
+    with read(path) as opened:
+        said = ooc.open(opened["packed"]).batches(4).explain()
+        assert "decoded by xarray's own functions" in str(said)
+        decoded = 4 * 3 * 8 * 2
+        # The bound counts the chunks that the engine below keeps.
+        other = ooc.open(opened["packed"].isel(lat=[1, 0])).batches(4).explain()
+        assert said.resident_bytes >= decoded
+        assert "through xarray" in str(other)
+        lazy = opened["packed"].chunk({"time": 5})
+        assert "dask" in str(ooc.open(lazy).batches(4).explain())
+
+
+def test_rows_that_were_never_written(tmp_path: Path) -> None:
+    import h5py
+
+    path = tmp_path / "ds.h5netcdf"
+    data = dataset()[["counts"]]
+    data.to_netcdf(path, engine="h5netcdf", encoding={"counts": {"chunksizes": (4, 6, 8)}})
+    with h5py.File(path, "a") as file:
+        dims = [file["counts"].dims[axis][0] for axis in range(3)]
+        holes = file.create_dataset("holes", SHAPE, "i4", chunks=(4, 6, 8), fillvalue=-1)
+        holes[:8] = 3
+        for axis, scale in enumerate(dims):
+            holes.dims[axis].attach_scale(scale)
+    with read(path) as opened:
+        with pytest.raises(MissingChunkError, match="never written") as caught:
+            ooc.open(opened["holes"])
+        assert caught.value.rows == tuple(range(8, 23))
+        filled = ooc.open(opened["holes"], missing="fill")
+        assert_array_equal(np.asarray(filled), opened["holes"].values)
+
+
+# --- in other threads, processes, frameworks
+
+
+@pytest.mark.parametrize("kind", ["read by us", "read by xarray", "dask"])
+def test_threads(path: Path, kind: str) -> None:
+    with read(path) as opened, read(path) as oracle:
+        array, expected = opened["packed"], oracle["packed"].values
+        if kind == "read by xarray":
+            array, expected = array.isel(lat=[5, 1]), expected[:, [5, 1]]
+        if kind == "dask":
+            array = array.chunk({"time": 5})
+        view = ooc.open(array)
+
+        def work(seed: int) -> None:
+            for rows in np.random.default_rng(seed).integers(0, 23, (8, 5)):
+                assert_array_equal(view.take(rows), expected[rows])
+
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(work, range(6)))
+
+
+CHILD = """
+import pickle, sys, numpy as np
+views = pickle.load(open(sys.argv[1], "rb"))
+np.savez(sys.argv[2], *map(np.asarray, views))
+"""
+
+
+def test_another_process_opens_it_again(path: Path, tmp_path: Path) -> None:
+    selections: list[dict[str, Any]] = [{}, {"lat": [5, 1]}, {"time": [3, 1], "lat": 2}]
+    with read(path) as opened, read(path) as oracle:
+        views = [ooc.open(opened["packed"].isel(places)) for places in selections]
+        expected = [oracle["packed"].isel(places).values for places in selections]
+        for view in views:
+            np.asarray(view)  # what is open by now stays here
+        pickled = pickle.dumps(views)
+    assert len(pickled) < 40_000  # by its path, not by its values
+    (tmp_path / "views").write_bytes(pickled)
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "views"), str(tmp_path / "found.npz")]
+    subprocess.run(command, check=True, timeout=120)
+    with np.load(tmp_path / "found.npz") as found:
+        for number, one in enumerate(expected):
+            assert_array_equal(found[f"arr_{number}"], one)
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def test_worker_processes(tmp_path: Path) -> None:
+    path = write(dataset(), tmp_path, "zarr3")
+    with read(path) as opened:
+        loader = ooc.open(opened["packed"]).map(double).batches(4, shuffle=True, workers=1)
+        alone = ooc.open(opened["packed"]).map(double).batches(4, shuffle=True)
+        for found, expected in zip(loader.epoch(0), alone.epoch(0), strict=True):
+            assert_array_equal(found, expected)
+
+
+def test_tensorflow(tmp_path: Path) -> None:
+    path = write(dataset(), tmp_path, "netcdf4")
+    with read(path) as opened, read(path) as oracle:
+        loader = ooc.open(opened["packed"]).next_frame().batches(4)
+        found = [x.numpy() for x, _ in loader.to_tf()]
+        assert_array_equal(np.concatenate(found), oracle["packed"].values[:-1])
+
+
+def test_what_can_not_travel_as_json_says_so(path: Path) -> None:
+    with read(path) as opened:
+        with pytest.raises(DescriptionError, match=r"variable.*Save it to a file, and open that"):
+            description.describe(ooc.open(opened["packed"]).batches(4))
+        whole = ooc.open(opened["counts"]).batches(4)
+        assert str(path) in str(description.describe(whole))
+
+
+# --- what can't be opened
+
+
+def test_a_name_that_is_not_there(path: Path) -> None:
+    with (
+        read(path) as opened,
+        pytest.raises(
+            ArgumentError, match=r"one dimension of the array \('time', 'lat', 'lon'\).*got 'level'"
+        ),
+    ):
+        ooc.open(opened["counts"], axis="level")
+
+
+def test_times_are_no_numbers(tmp_path: Path) -> None:
+    days = np.arange("2000-01-01", "2000-01-24", dtype="M8[D]").astype("M8[ns]")
+    data = xarray.Dataset({"t": ("time", days), "d": ("time", days - days[0])})
+    for name in ("t", "d"):
+        with pytest.raises(UnsupportedDtypeError, match=r"got times.*astype\('int64'\)"):
+            ooc.open(data[name])
+    numbers = ooc.open(data["t"].astype("int64"))
+    assert_array_equal(np.asarray(numbers), days.astype("i8"))
+
+
+def test_text_and_objects() -> None:
+    for values in (np.array(["a", "b"]), np.array([{}, {}])):
+        with pytest.raises(UnsupportedDtypeError):
+            ooc.open(xarray.DataArray(values))
+
+
+def test_a_dataset(path: Path) -> None:
+    with read(path) as opened:
+        with pytest.raises(SeveralDatasetsError, match=r"several: .*'packed'.*ooc.open\(ds\['"):
+            ooc.open(opened)
+        with pytest.raises(MissingKeyError, match=r"got 'wind'\. Its variables: '"):
+            ooc.open(opened, "wind")
+        with pytest.raises(ArgumentError, match="`key` must be None for a DataArray"):
+            ooc.open(opened["packed"], "packed")
+        assert ooc.open(opened, "counts", axis="lat").shape == (6, 23, 8)
+        assert ooc.open(opened[["counts"]]).shape == SHAPE
+        assert ooc.open(opened, "lat").shape == (6,)
+        with pytest.raises(MissingKeyError, match="that holds none"):
+            ooc.open(opened.coords.to_dataset()[[]])
+
+
+def test_a_dataset_with_bounds_and_numbers_needs_no_key() -> None:
+    data = dataset()[["counts"]]
+    data["time"].attrs["bounds"] = "time_bounds"
+    data["time_bounds"] = (("time", "side"), np.zeros((23, 2)))
+    data["crs"] = 4326
+    assert ooc.open(data).shape == SHAPE
+
+
+def test_other_arguments_are_refused(path: Path) -> None:
+    with read(path) as opened, pytest.raises(ArgumentError, match="raw binary"):
+        ooc.open(opened["counts"], dtype="f4", shape=(3,))
+
+
+def test_a_function_of_dask_that_fails() -> None:
+    def fail(block: Any) -> Any:
+        raise ValueError("no such block")
+
+    values = dask.array.zeros((8, 2), chunks=(4, 2)).map_blocks(fail, dtype="f8")
+    view = ooc.open(xarray.DataArray(values, dims=("time", "x")))
+    with pytest.raises(SourceError, match="no such block"):
+        np.asarray(view)
+
+
+# --- conformance: every way a DataArray is read
+
+
+def data_of(array: np.ndarray) -> xarray.Dataset:
+    return xarray.Dataset({"u": (tuple("abcdefgh")[: array.ndim], array)})
+
+
+class TestMemory(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        source = open_data_array(data_of(array)["u"], axis=axis)
+        assert isinstance(source, Memory)
+        return source
+
+
+class TestDask(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        chunked = data_of(array).chunk({"a": 4})
+        return open_data_array(chunked["u"], axis=axis)
+
+
+class TestZarr(SourceConformance):
+    dtypes = ("<f4", "<i2", "<f8")
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        data_of(array).to_zarr(folder / "a.zarr", consolidated=False, mode="w")
+        opened = xarray.open_zarr(folder / "a.zarr", consolidated=False, chunks=None)
+        return open_data_array(opened["u"], axis=axis)
+
+
+class TestDecoded(SourceConformance):
+    dtypes = ("<f4", "<f8")
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        kind = array.dtype if array.dtype.kind == "f" else np.dtype("f8")
+        stored = data_of((array * 2).astype("i2"))
+        stored["u"].attrs["scale_factor"] = kind.type(0.5)
+        stored.to_netcdf(folder / "a.nc", engine="h5netcdf")
+        opened = xarray.open_dataset(folder / "a.nc", engine="h5netcdf")
+        source = open_data_array(opened["u"], axis=axis)
+        assert isinstance(source, Decoded)
+        return source
+
+
+class TestThroughXarray(SourceConformance):
+    dtypes = ("<f4", "<i2")
+
+    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+        data_of(array).to_netcdf(folder / "a.nc", engine="scipy")  # netCDF of version 3
+        opened = xarray.open_dataset(folder / "a.nc", engine="scipy")
+        return open_data_array(opened["u"], axis=axis)
+
+
+def test_xarray_is_not_imported_for_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", sample_array((4, 2)))
+    code = (
+        "import sys, numpy as np, oocdata as ooc\n"
+        f"ooc.open({str(tmp_path / 'a.npy')!r})[0], ooc.open(np.zeros(3))\n"
+        "assert not {'xarray', 'dask', 'netCDF4', 'pandas'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,372 @@
+"""`ooc.stats` against NumPy in float64, and against exact fractions where NumPy loses digits."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError, DamagedChunkError
+from oocdata.testing import RecordingSource
+from oocdata.tools import passes, stats_pieces
+from oocdata.tools.stats import stats
+from oocdata.tools.stats_channels import channels_of
+from oocdata.tools.stats_result import Stats
+from oocdata.tools.stats_summary import Summary
+
+RNG = np.random.default_rng(5)
+DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
+
+
+def check(found: Summary, values: NDArray[Any], axis: int | None = None) -> None:
+    """Compare with NumPy in float64, channel by channel, over the finite values."""
+    if axis is not None:
+        assert found.mean.shape == (values.shape[axis],)
+        for channel, part in enumerate(np.moveaxis(values, axis, 0)):
+            check(found[channel], part)
+        return
+    wide = values.astype("f8")
+    finite = wide[np.isfinite(wide)]
+    assert (found.count, found.finite) == (wide.size, finite.size)
+    assert (found.nan, found.inf) == (np.isnan(wide).sum(), np.isinf(wide).sum())
+    numbers = (found.mean, found.variance, found.std)
+    if not finite.size:
+        assert all(np.isnan(number) for number in numbers)
+        return
+    expected = (finite.mean(), finite.var(), finite.std())
+    assert_allclose(numbers, expected, rtol=1e-11, atol=1e-13)
+    kept = values[np.isfinite(wide)]
+    assert (found.min, found.max) == (kept.min(), kept.max())
+
+
+def values_of(dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return (RNG.normal(size=shape) * 50 + 20).astype(kind)
+    if kind.kind == "b":
+        return RNG.random(shape) < 0.3
+    low, high = max(np.iinfo(kind).min, -(2**40)), min(np.iinfo(kind).max, 2**40)
+    return RNG.integers(low, high, shape, kind, endpoint=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("axis", [None, 1, 2, 3])
+def test_every_dtype_and_axis(dtype: str, axis: int | None) -> None:
+    values = values_of(dtype, (40, 3, 5, 6))
+    found = stats(ooc.open(values), axis=axis)
+    check(found.overall, values)
+    check(found.channels if axis else found.channels[0], values, axis)
+    assert found.mean.shape == (() if axis is None else (values.shape[axis],))
+
+
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=7)
+FLOATS = st.floats(-1e6, 1e6, width=32) | st.sampled_from([np.nan, np.inf, -np.inf])
+
+
+@given(
+    values=hnp.arrays(np.float32, SHAPES, elements=FLOATS),
+    axis=st.none() | st.integers(1, 3),
+    piece=st.sampled_from([1, 7, 64, 2**16]),
+    least=st.sampled_from([1, 16]),
+    block=st.sampled_from([1, 100, 2**24]),
+)
+def test_any_array_in_any_pieces(
+    values: NDArray[Any], axis: int | None, piece: int, least: int, block: int
+) -> None:
+    axis = axis if axis is not None and axis < values.ndim else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats_pieces, "PIECE", piece)
+        patch.setattr(stats_pieces, "_LEAST_OF_A_CHANNEL", least)
+        patch.setattr(stats_pieces, "_SAMPLE", piece)
+        patch.setattr(passes.blocks, "__defaults__", (block,))
+        found = stats(ooc.open(values), axis=axis)
+    check(found.channels if axis else found.channels[0], values, axis)
+    check(found.overall, values)
+
+
+def exact(values: NDArray[Any]) -> tuple[Fraction, Fraction]:
+    numbers = [Fraction(value) for value in values.reshape(-1).tolist()]
+    mean = sum(numbers) / len(numbers)
+    return mean, sum((number - mean) ** 2 for number in numbers) / len(numbers)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(1e9 + 1e-3 * RNG.normal(size=9000), id="1e9 and 1e-3"),
+        pytest.param(2**62 + RNG.integers(0, 9, 9000), id="int64 beyond float64"),
+        pytest.param(2**63 + RNG.integers(0, 9, 9000).astype("u8"), id="uint64"),
+        pytest.param(np.float32(300) + RNG.normal(size=9000).astype("f4") / 100, id="kelvin"),
+        pytest.param(np.where(np.arange(9000) < 40, 0, 1e9 + RNG.random(9000)), id="dead start"),
+        pytest.param(np.arange(9000) * 1e6 + RNG.random(9000), id="drift"),
+    ],
+)
+def test_badly_conditioned_data_keeps_its_digits(
+    values: NDArray[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats_pieces, "PIECE", 512)
+    monkeypatch.setattr(stats_pieces, "_SAMPLE", 64)
+    monkeypatch.setattr(passes.blocks, "__defaults__", (8000,))
+    mean, variance = exact(values)
+    found = stats(ooc.open(values))
+    assert abs(Fraction(float(found.mean)) - mean) <= Fraction(float(np.spacing(float(mean))))
+    assert_allclose(found.variance, float(variance), rtol=1e-12)
+
+
+def test_channels_that_begin_with_nan_keep_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes.blocks, "__defaults__", (1600,))
+    values = 1e9 + 1e-3 * RNG.normal(size=(900, 2))
+    values[:451, 1] = np.nan
+    found = stats(ooc.open(values))
+    assert_allclose(found.variance[1], float(exact(values[451:, 1])[1]), rtol=1e-12)
+    assert_allclose(found.variance[0], float(exact(values[:, 0])[1]), rtol=1e-12)
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    values = 1e6 * RNG.normal(size=(3000, 4, 4, 8)) ** 3
+    one = stats(ooc.open(values))
+    other = stats(ooc.open(values)[RNG.permutation(3000)])
+    assert_allclose(one.mean, other.mean, rtol=1e-12)
+    assert_allclose(one.variance, other.variance, rtol=1e-13)
+    assert_array_equal(one.min, other.min)
+
+
+@pytest.mark.long
+def test_a_hundred_million_rows() -> None:
+    """In two orders, against sums of whole numbers, which are exact."""
+    values = (np.arange(100_000_000, dtype=np.int64) * 48_271 % 2_147_483_647).astype("i4")
+    total = squares = 0
+    for part in np.split(values, 100):
+        high, low = (part >> 16).astype(np.int64), (part & 65535).astype(np.int64)
+        total += int(part.sum(dtype=np.int64))
+        squares += (int(high @ high) << 32) + (int(high @ low) << 17) + int(low @ low)
+    mean = Fraction(total, len(values))
+    variance = Fraction(squares, len(values)) - mean**2
+    for view in (ooc.open(values), ooc.open(values)[::-1]):
+        found = stats(view)
+        assert_allclose(found.mean, float(mean), rtol=1e-15)
+        assert_allclose(found.variance, float(variance), rtol=1e-13)
+        assert (found.min, found.max) == (values.min(), values.max())
+
+
+def test_integers_at_their_limits() -> None:
+    for dtype in ("i8", "u8"):
+        edge = np.iinfo(dtype)
+        found = stats(ooc.open(np.array([edge.min, edge.max, edge.max], dtype)))
+        assert (int(found.min), int(found.max)) == (edge.min, edge.max)
+        mean, variance = exact(np.array([edge.min, edge.max, edge.max], object))
+        assert_allclose(found.mean, float(mean), rtol=1e-15)
+        assert_allclose(found.variance, float(variance), rtol=1e-14)
+
+
+def test_floats_at_their_limits() -> None:
+    found = stats(ooc.open(np.array([1e308, 1.5e308])))
+    assert_allclose(found.mean, 1.25e308)
+    assert found.variance == np.inf  # as NumPy's
+    assert json.loads(json.dumps(found.as_json()))["overall"]["variance"] is None
+    with pytest.raises(ArgumentError, match="no float64 can hold"):
+        found.standardize  # noqa: B018
+    tiny = stats(ooc.open(np.array([5e-324, 1e-323])))
+    assert tiny.min == 5e-324
+
+
+def test_values_that_are_all_equal_have_no_deviation() -> None:
+    found = stats(ooc.open(np.full((1000, 4), [0.1, 1e17, -1 / 3, 1e160 / 3])))
+    assert_array_equal(found.mean, [0.1, 1e17, -1 / 3, 1e160 / 3])
+    assert_array_equal(found.variance, 0)
+
+
+def test_nothing_finite_has_no_statistics() -> None:
+    values = np.full((10, 2), np.nan, "f4")
+    values[3, 1] = np.inf
+    found = stats(ooc.open(values))
+    assert_array_equal(found.channels.nan, [10, 9])
+    assert_array_equal(found.channels.inf, [0, 1])
+    for one in (found.mean, found.variance, found.min, found.max):
+        assert np.isnan(one).all()
+    text = json.dumps(found.as_json(), allow_nan=False)
+    assert json.loads(text)["channels"]["mean"] == [None, None]
+    with pytest.raises(ArgumentError, match="0 finite values in channel 0"):
+        found.normalization()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0,), (0, 4, 4, 3), (5, 0), (5, 3, 0, 4)])
+def test_no_values(shape: tuple[int, ...]) -> None:
+    found = stats(ooc.open(np.zeros(shape, "f4")))
+    assert found.overall.count == 0
+    assert np.isnan(found.overall.mean)
+    assert found.rows.constant in (0, None, shape[0])
+    json.dumps(found.as_json(), allow_nan=False)
+    assert str(found)
+    if found.mean.size:
+        with pytest.raises(ArgumentError, match="0 finite values"):
+            found.standardize  # noqa: B018
+
+
+def test_complex_numbers_are_taken_apart() -> None:
+    values = (RNG.normal(size=(30, 4, 5)) + 1j * RNG.normal(3, 7, (30, 4, 5))).astype("c8")
+    found = stats(ooc.open(values))
+    assert (found.axis, found.shape) == (3, (30, 4, 5))
+    check(found.channels, np.stack([values.real, values.imag], axis=-1), 3)
+    assert "imaginary" in str(found)
+    apart = ooc.open(values).map(lambda x: np.stack([x.real, x.imag], axis=-1))
+    assert_allclose(stats(apart).mean, found.mean)
+    assert_allclose(apart.map(found.standardize).take(range(30)).std(axis=(0, 1, 2)), 1, rtol=1e-6)
+    with pytest.raises(ArgumentError, match="real and the imaginary"):
+        stats(ooc.open(values), axis=1)
+    with pytest.raises(ArgumentError, match="complex64"):
+        found.standardize(values)
+
+
+@pytest.mark.parametrize(
+    ("element", "axis"),
+    [
+        ((), None),
+        ((7,), 1),
+        ((4096,), 1),
+        ((4097,), None),
+        ((5, 3), None),
+        ((3, 50, 50), 1),
+        ((69, 721, 1440), 1),
+        ((50, 40, 3), 3),
+        ((64, 64, 64), None),
+        ((64, 4, 4), None),
+        ((3, 50, 3), None),
+        ((8, 64, 64, 3), 4),
+        ((3, 8, 64, 64), 1),
+        ((8, 3, 64, 64), None),
+    ],
+)
+def test_the_rule_of_the_channels(element: tuple[int, ...], axis: int | None) -> None:
+    channels = channels_of((10, *element))
+    assert channels.axis == axis
+    assert channels.reason
+
+
+def test_an_axis_that_is_asked_for() -> None:
+    assert channels_of((10, 5, 6, 7), -1).axis == 3
+    assert channels_of((10, 5, 6, 7), -3).axis == 1
+    assert channels_of((10, 5, 6, 7), None).axis is None
+    for axis in (0, 4, -4, -5, True, 1.0, "last"):
+        with pytest.raises(ArgumentError, match="one of a row's"):
+            channels_of((10, 5, 6, 7), axis)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="a row is one number"):
+        stats(ooc.open(np.arange(3)), axis=1)
+
+
+def test_all_formats_and_row_axes(tmp_path: Path) -> None:
+    values = RNG.normal(size=(90, 3, 8, 9)).astype("f4")
+    np.save(tmp_path / "a.npy", np.asfortranarray(values.astype(">f8")))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=np.moveaxis(values, 0, 2), chunks=(3, 8, 7, 5), compression=4)
+    spec = {
+        "driver": "zarr3",
+        "kvstore": {"driver": "file", "path": str(tmp_path / "a.zarr")},
+        "metadata": {
+            "shape": values.shape,
+            "data_type": "float32",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [32, 3, 8, 9]}},
+        },
+    }
+    tensorstore.open(spec, create=True).result()[...] = values
+    for view in (
+        ooc.open(tmp_path / "a.npy"),
+        ooc.open(tmp_path / "a.h5", axis=2),
+        ooc.open(tmp_path / "a.zarr"),
+    ):
+        found = stats(view)
+        assert found.axis == 1
+        check(found.channels, values, 1)
+
+
+def test_a_part_reads_its_own_rows_only() -> None:
+    values = np.arange(60, dtype="f8").reshape(20, 3)
+    source = RecordingSource(values)
+    view = ooc.View.of(source)
+    train, _ = view.split(0.6, 0.4)
+    found = stats(train)
+    assert sorted(row for read in source.reads for row in read) == list(range(12))  # each once
+    check(found.channels, values[:12], 1)
+    assert found.read == "12 of 20 rows: 0 to 11"
+    assert stats(view).read == "all 20 rows"
+    assert stats(view[::3]).read == "7 rows, chosen of 20"
+
+
+def test_what_is_mapped_windowed_or_cut() -> None:
+    values = RNG.integers(0, 255, (50, 4, 6), "u1")
+    view = ooc.open(values)
+    check(stats(view.map(lambda x: np.float32(x) / 255)).overall, np.float32(values) / 255)
+    check(stats(view.map(lambda x: x[:, ::-1, ::2].swapaxes(1, 2))).overall, values[:, :, ::2])
+    strided = view.map(lambda x: (x * np.complex64(2))[:, ::2, ::3])
+    check(stats(strided).channels[0], values[:, ::2, ::3] * 2.0)
+    check(stats(view[:, 1:3, ::2]).overall, values[:, 1:3, ::2])
+    check(stats(view.astype("f8")).overall, values, None)
+    windows = np.lib.stride_tricks.sliding_window_view(values, 3, axis=0)
+    check(stats(view.windows(3), axis=None).overall, windows)
+
+
+def test_what_is_no_array_is_refused() -> None:
+    view = ooc.open(np.zeros((10, 4)))
+    with pytest.raises(ArgumentError, match="elements of one array"):
+        stats(view.next_frame())
+    with pytest.raises(ArgumentError, match=r"Use `ooc.open`"):
+        stats(np.zeros((10, 4)))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"loader\.dataset"):
+        stats(view.batches(2))  # type: ignore[arg-type]
+
+
+def test_an_error_while_reading_comes_out_as_it_is(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("u", (64, 100), "f4", chunks=(8, 100), compression="gzip")
+        made[:] = RNG.normal(size=(64, 100))
+        place = made.id.get_chunk_info(5)
+    with open(tmp_path / "a.h5", "r+b") as raw:
+        raw.seek(place.byte_offset)
+        raw.write(b"\0" * place.size)
+    with pytest.raises(DamagedChunkError, match=r"a\.h5"):
+        stats(ooc.open(tmp_path / "a.h5"))
+
+
+def test_what_was_found_can_be_kept() -> None:
+    values = RNG.normal(size=(60, 3, 4, 5)).astype("f4")
+    values[3] = 1
+    values[7, 2] = np.nan
+    values[9] = values[8]
+    for found in (stats(ooc.open(values)), stats(ooc.open(values.astype("c8")))):
+        again = Stats.from_json(json.loads(json.dumps(found.as_json(), allow_nan=False)))
+        assert again.as_json() == found.as_json()
+        assert str(again) == str(found)
+        assert_array_equal(again.mean, found.mean)
+        assert again.min.dtype == found.min.dtype
+        assert str(pickle.loads(pickle.dumps(found))) == str(found)
+    whole = stats(ooc.open(np.array([2**63 - 1, -5])))
+    assert int(Stats.from_json(whole.as_json()).max) == 2**63 - 1
+    with pytest.raises(ArgumentError, match="as_json"):
+        Stats.from_json({"mean": 3})
+
+
+def test_the_text_fits_eighty_columns_and_says_what_was_done() -> None:
+    values = RNG.normal(size=(60, 40, 50, 60)).astype("f4") * 1e30
+    values[3, 5, :, 2] = np.inf
+    values[:4, 7] = np.nan
+    said = str(stats(ooc.open(values)))
+    assert max(map(len, said.splitlines())) <= 80
+    assert "40, on axis 1: the shortest axis of a row stands first" in said
+    assert "12,000 NaN, 50 infinite" in said
+    assert "24 more" in said
+    assert "of the population" in said
+    extremes = np.array([[-(2**63)], [2**63 - 1]])
+    assert max(map(len, str(stats(ooc.open(extremes))).splitlines())) <= 80

@@ -1,0 +1,142 @@
+"""`oocdata stats` as it is called: what it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import typer
+from numpy.testing import assert_allclose
+from typer.testing import CliRunner, Result
+
+import oocdata as ooc
+from oocdata.cli.stats import stats as command
+from oocdata.tools.stats import stats
+from oocdata.tools.stats_result import Stats
+
+RNG = np.random.default_rng(2)
+FRAMES = RNG.normal(size=(50, 3, 8, 9)).astype("f4")
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.command()(command)
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    np.save(tmp_path / "a.npy", FRAMES)
+    return tmp_path / "a.npy"
+
+
+def test_it_prints_what_python_gives(path: Path) -> None:
+    result = run(path)
+    assert result.exit_code == 0
+    assert result.stdout == f"{stats(ooc.open(path))}\n"
+    assert result.stderr == ""
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_split_reads_the_first_part(path: Path) -> None:
+    for sizes, rows in (("0.6,0.2,0.2", 30), ("20,10", 20), ("1.0", 50)):
+        result = run(path, "--split", sizes, "--json")
+        told = json.loads(result.stdout)
+        assert_allclose(told["channels"]["mean"], FRAMES[:rows].mean((0, 2, 3), dtype="f8"))
+        assert told["shape"] == [rows, 3, 8, 9]
+    said = run(path, "--split", "0.6,0.2,0.2").stdout
+    assert "30 of 50 rows: 0 to 29" in said
+    assert "no row of the others was read" in said
+
+
+def test_the_json_is_what_python_reads_again(path: Path) -> None:
+    values = FRAMES.copy()
+    values[:, 1] = np.nan
+    np.save(path, values)
+    result = run(path, "--json")
+    assert "NaN" not in result.stdout
+    told = json.loads(result.stdout)
+    assert told["path"] == str(path)
+    assert told["channels"]["mean"][1] is None
+    assert str(Stats.from_json(told)) == str(stats(ooc.open(path)))
+
+
+def test_channels_and_duplicates_as_asked(path: Path) -> None:
+    assert json.loads(run(path, "--channels", "none", "--json").stdout)["axis"] is None
+    assert json.loads(run(path, "--channels", "-1", "--json").stdout)["axis"] == 3
+    assert json.loads(run(path, "--no-duplicates", "--json").stdout)["repeats"] is None
+
+
+def test_raw_binary_and_a_key(tmp_path: Path) -> None:
+    FRAMES.astype(">f4").tofile(tmp_path / "a.bin")
+    result = run(tmp_path / "a.bin", "--dtype", ">f4", "--shape", "-1,3,8,9", "--json")
+    assert_allclose(json.loads(result.stdout)["overall"]["mean"], FRAMES.mean(dtype="f8"))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = FRAMES
+        packed = file.create_dataset("packed", data=np.arange(12, dtype="i2").reshape(6, 2))
+        packed.attrs["scale_factor"] = 0.5
+    assert "Here:" in run(tmp_path / "a.h5").stderr
+    assert json.loads(run(tmp_path / "a.h5", "u", "--json").stdout)["shape"] == [50, 3, 8, 9]
+    said = run(tmp_path / "a.h5", "packed").stdout
+    assert "scale_factor 0.5: all here is of the numbers as stored" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--split", "a,b"], 2, "--split"),
+        (["--split", ""], 2, "--split"),
+        (["--channels", "last"], 2, "--channels"),
+        (["--split", "0.9,0.9"], 1, "at most 1"),
+        (["--split", "1000"], 1, "at most 50"),
+        (["--channels", "7"], 1, "1 to 3"),
+        (["--axis", "9"], 1, "`axis`"),
+    ],
+)
+def test_what_is_wrong_is_said(path: Path, arguments: list[str], code: int, words: str) -> None:
+    result = run(path, *arguments)
+    assert result.exit_code == code
+    assert words in " ".join(result.stderr.split())
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_cut_short_is_an_error(path: Path) -> None:
+    os.truncate(path, os.path.getsize(path) - 100)
+    result = run(path)
+    assert result.exit_code == 1
+    assert "a.npy" in result.stderr
+
+
+def test_an_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    """On a sparse file of 400 GB, which takes minutes to read."""
+    made = np.lib.format.open_memmap(tmp_path / "big.npy", "w+", "f4", (100_000, 1000, 1000))
+    del made
+    code = "import typer; from oocdata.cli.stats import stats; typer.run(stats)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "big.npy")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        counts = Path(f"/proc/{child.pid}/io")
+        if not counts.exists():
+            pytest.skip("how much a process has read is told by /proc")
+        while int(counts.read_text().split()[1]) < 300 * 2**20:
+            assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert (child.returncode, out) == (130, "")
+    assert err == "oocdata: stopped.\n"

@@ -1,0 +1,128 @@
+"""Rows that are constant or like another one, against NumPy's unique."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+import oocdata as ooc
+from oocdata.tools import passes, stats_fingerprints, stats_rows
+from oocdata.tools.stats import stats
+from oocdata.tools.stats_fingerprints import find_repeats, fingerprints
+
+RNG = np.random.default_rng(11)
+
+
+def repeats_of(values: NDArray[Any]) -> list[tuple[int, int]]:
+    """Return each row whose bytes came before, with the first that has them."""
+    first: dict[bytes, int] = {}
+    found = []
+    for place, row in enumerate(values):
+        earliest = first.setdefault(row.tobytes(), place)
+        if earliest != place:
+            found.append((place, earliest))
+    return found
+
+
+@given(
+    drawn=st.lists(st.integers(0, 5), min_size=1, max_size=40),
+    width=st.integers(2, 300),
+    dtype=st.sampled_from(["u1", "i2", "f4", "f8", "c16"]),
+    block=st.sampled_from([1, 500, 2**24]),
+    words=st.sampled_from([16, 40, 8192]),
+    piece=st.sampled_from([8, 64, 2**16]),
+)
+def test_repeats_and_constants_of_any_rows(
+    drawn: list[int], width: int, dtype: str, block: int, words: int, piece: int
+) -> None:
+    kinds = np.arange(6 * width).reshape(6, width) % 127
+    kinds[4] = 9
+    kinds[5] = kinds[3]
+    kinds[5, width // 3] += 1  # differs in one value
+    values = kinds[drawn].astype(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes.blocks, "__defaults__", (block,))
+        patch.setattr(stats_fingerprints, "_WORDS", words)
+        patch.setattr(stats_fingerprints, "_LEVELS", 8)
+        patch.setattr(stats_fingerprints, "_PIECE", piece)
+        patch.setattr(stats_rows, "_PIECE", piece)
+        stats_fingerprints._weights.cache_clear()
+        found = stats(ooc.open(values)).rows
+        stats_fingerprints._weights.cache_clear()
+    expected = repeats_of(values)
+    assert found.repeats == len(expected)
+    assert list(found.repeats_shown) == expected
+    constant = [place for place, row in enumerate(values) if (row == row[0]).all()]
+    assert (found.constant, list(found.constant_shown)) == (len(constant), constant)
+
+
+@pytest.mark.parametrize("width", [2, 16, 17, 785, 40_001, 70_000])
+def test_one_bit_anywhere_tells_two_rows_apart(width: int) -> None:
+    row = RNG.integers(0, 256, width, "u1")
+    places = RNG.integers(0, width * 8, 60)
+    places[:4] = [0, 7, width * 8 - 1, width * 8 - 8]
+    rows = np.tile(row, (61, 1))
+    for number, place in enumerate(places):
+        rows[number, place // 8] ^= np.uint8(1 << place % 8)
+    prints = fingerprints(rows)
+    assert prints.shape == (61, 2)
+    assert len(np.unique(prints, axis=0)) == len(np.unique(rows, axis=0))
+
+
+def test_zeros_and_nan_are_constant_but_only_bits_repeat() -> None:
+    values = np.zeros((6, 4))
+    values[1, 2] = -0.0
+    values[2] = np.nan
+    values[3, 1] = np.nan
+    values[4, 3] = 1e-300
+    found = stats(ooc.open(values)).rows
+    assert found.constant_shown == (0, 1, 2, 5)
+    assert found.repeats_shown == ((5, 0),)
+
+
+def test_all_are_counted_and_the_first_hundred_listed() -> None:
+    values = np.zeros((1000, 3), "u1")
+    found = stats(ooc.open(values)).rows
+    assert (found.constant, found.repeats) == (1000, 999)
+    assert found.constant_shown == tuple(range(100))
+    assert found.repeats_shown == tuple((row, 0) for row in range(1, 101))
+    assert "999 rows are bit for bit like an earlier one: 1 (as 0)" in str(stats(ooc.open(values)))
+
+
+def test_too_many_rows_are_compared_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = RNG.integers(0, 2, (200, 2), "u1")
+    everywhere = stats(ooc.open(values)).rows
+    assert everywhere.compared == "all"
+    monkeypatch.setattr(stats_rows, "MOST_ROWS", 199)
+    for block in (1, 14, 2**24):
+        monkeypatch.setattr(passes.blocks, "__defaults__", (block,))
+        found = stats(ooc.open(values))
+        alike = np.flatnonzero((values[1:] == values[:-1]).all(axis=1)) + 1
+        assert found.rows.compared == "neighbours"
+        assert found.rows.repeats == len(alike)
+        assert [row for row, _ in found.rows.repeats_shown] == alike[:100].tolist()
+        assert all(earlier == row - 1 for row, earlier in found.rows.repeats_shown)
+        assert "too many rows to compare" in " ".join(str(found).split())
+
+
+def test_what_was_not_looked_for_is_said() -> None:
+    plain = stats(ooc.open(np.zeros((5, 3))), duplicates=False)
+    assert (plain.rows.repeats, plain.rows.compared, plain.rows.constant) == (None, "none", 5)
+    assert "repeated   not looked for" in str(plain)
+    single = stats(ooc.open(np.zeros(5)))
+    assert (single.rows.repeats, single.rows.constant) == (None, None)
+    assert "a row is one number" in str(single)
+
+
+def test_halves_that_are_alike_are_no_repeat() -> None:
+    prints = np.array([[1, 1], [1, 2], [2, 1], [1, 1], [1, 2]], "u8")
+    repeats, earliest = find_repeats(prints)
+    assert_array_equal(repeats, [3, 4])
+    assert_array_equal(earliest, [0, 1])
+    assert len(find_repeats(prints[:0])[0]) == 0
