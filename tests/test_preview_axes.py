@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError
+from oocdata.tools.preview import preview
 from oocdata.tools.preview_axes import axes_of
 from oocdata.tools.preview_names import names_in_file
 from oocdata.tools.preview_parts import Part, canonical, spread, thinned
@@ -152,3 +153,12 @@ def test_names_and_units_come_from_the_file(tmp_path: Path) -> None:
 def test_names_are_left_out_where_it_is_open_which_axis_has_them(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=np.ones((9, 9, 9)), dimension_names=["t", "y", "x"])
     assert names_in_file(ooc.open(tmp_path / "a.zarr", axis=1)).of_element((9, 9)) is None
+
+
+def test_the_unit_of_packed_numbers_is_left_out(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = np.arange(60, dtype="i2").reshape(5, 3, 4)
+        file["u"].attrs.update(units="K", scale_factor=0.5)
+    found = preview(ooc.open(str(tmp_path / "a.h5")))
+    assert found.unit is None
+    assert "packed (scale_factor 0.5): as stored" in found.notes

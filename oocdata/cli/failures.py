@@ -74,7 +74,7 @@ def _on_the_command_line(error: BaseException) -> str:
     if isinstance(error, ExternalDataError):
         return "Here: --external."
     if isinstance(error, SeveralDatasetsError):
-        return "Here: the KEY after the file (`oocdata demo FILE --key KEY`)."
+        return "Here: the KEY comes after the file; for demo, as --key KEY."
     if isinstance(error, UnknownFormatError) and "raw binary" in str(error):
         return "Here: --dtype and --shape."
     return ""

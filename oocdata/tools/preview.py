@@ -63,7 +63,7 @@ class Preview:
     unit : str or None
         The file's unit of the values.
     notes : tuple of str
-        What was left out, thinned or is a guess.
+        What was left out, thinned, packed or is a guess.
     """
 
     path: str | None
@@ -255,6 +255,7 @@ def preview(
     positions = choose_positions(dataset, parts, number, rows, consecutive=consecutive)
     made = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
     source = None if view is None else layout_of(view.source)
+    packed = [f"packed ({source.packed}): as stored"] if source and source.packed else []
     return Preview(
         path=None if source is None else source.path,
         key=None if source is None else source.key,
@@ -264,8 +265,8 @@ def preview(
         labels=made.labels,
         elements=made.elements,
         scales=made.scales,
-        unit=named.unit,
-        notes=made.notes,
+        unit=None if packed else named.unit,  # it is that of the numbers once unpacked
+        notes=(*made.notes, *packed),
     )
 
 
