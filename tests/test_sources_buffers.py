@@ -162,6 +162,24 @@ def test_idle_memory_is_bounded():
     assert Pool(0).empty((10,), "f4").shape == (10,)
 
 
+def test_a_shorter_read_takes_the_blocks_of_the_longer_ones():
+    """Else the last read of an epoch would hold as many again as are in flight."""
+    pool = Pool(1 << 24)
+    pages = mmap.PAGESIZE
+
+    def addresses(size: int) -> set[int]:
+        held = [pool.empty((size,), "u1") for _ in range(4)]
+        for array in held:
+            array[...] = 1
+        return {array.ctypes.data for array in held}
+
+    long = addresses(42 * pages)
+    assert addresses(30 * pages) == long
+    assert addresses(42 * pages) == long
+    assert pool._idle_now == 4 * 42 * pages
+    assert not addresses(2 * pages) & long  # too small for so large a block
+
+
 def test_sizes_that_went_out_of_use_do_not_keep_new_ones_from_being_recycled():
     pool = Pool(8 * mmap.PAGESIZE)
     held = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(8)]

@@ -41,6 +41,9 @@ ALIGNMENT = 64
 
 _HUGE_PAGE = 2 << 20
 
+_LARGER = 16
+"""An idle block may be so many times as large as what it is used for."""
+
 
 class _Block:
     """One anonymous mapping (page aligned, so 64-byte aligned), with its address."""
@@ -164,16 +167,29 @@ class Pool:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0:
             return np.empty(shape, kind)
-        # Whole pages, so that the short last batch of an epoch finds a block of its own size class.
+        # Whole pages, as the kernel gives them.
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
-            blocks = self._idle.setdefault(size, [])
-            self._idle.move_to_end(size)
-            block = blocks.pop() if blocks else None
-            if block is not None:
-                self._idle_now -= size
+            block = self._taken(size)
         block = block or _Block(size)
         return lease(self, block, block.address, shape, kind)
+
+    def _taken(self, size: int) -> _Block | None:
+        """Take an idle block: of the size asked for, or one not much larger.
+
+        The last read of an epoch is a shorter one; with blocks of its own, as many as are in flight
+        would be held twice.
+        """
+        blocks = self._idle.setdefault(size, [])
+        self._idle.move_to_end(size)
+        if not blocks:
+            larger = [n for n, some in self._idle.items() if some and size < n <= size * _LARGER]
+            if not larger:
+                return None
+            blocks = self._idle[min(larger)]
+        block = blocks.pop()
+        self._idle_now -= block.nbytes
+        return block
 
     def give_back(self, block: _Block) -> None:
         """Keep a block for reuse, or let it go where too much is idle."""
