@@ -28,13 +28,16 @@ from oocdata.sources.source import Source
 if typing.TYPE_CHECKING:
     from oocdata.frontends.resume import Resume
     from oocdata.tools.check import Health, check
+    from oocdata.tools.convert import Conversion, convert
     from oocdata.tools.preview import Preview, preview
     from oocdata.tools.stats import stats
     from oocdata.tools.stats_result import Stats
+    from oocdata.writers import Writer, create
 
 __all__ = [
     "ArraySpec",
     "BlockShuffle",
+    "Conversion",
     "Dataset",
     "Health",
     "Loader",
@@ -48,10 +51,13 @@ __all__ = [
     "Stats",
     "View",
     "Windows",
+    "Writer",
     "Zip",
     "__version__",
     "check",
     "chunk_budget",
+    "convert",
+    "create",
     "errors",
     "open",
     "preview",
@@ -63,11 +69,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATER = {
+    "Conversion": "tools.convert",
     "Health": "tools.check",
     "Preview": "tools.preview",
     "Resume": "frontends.resume",  # a callback is of one of Keras's classes
     "Stats": "tools.stats_result",
+    "Writer": "writers",
     "check": "tools.check",
+    "convert": "tools.convert",
+    "create": "writers",
     "preview": "tools.preview",
     "stats": "tools.stats",
 }

@@ -1,37 +1,202 @@
-"""Every notebook runs from top to bottom in an empty folder, and is kept with its outputs."""
+"""Every notebook runs from top to bottom in an empty folder, and is kept with its outputs.
+
+After a change of a notebook, or of what it shows, execute it and look at its pictures::
+
+    jupyter nbconvert --to notebook --execute --inplace \\
+        --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+"""
 
 from __future__ import annotations
 
+import base64
+import io
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
+psutil = pytest.importorskip("psutil")
 
-NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NAMES = ["chunks_and_shuffling", "next_frame", "usual_ways", "workers_and_resume"]
+MOST_BYTES = 600_000
+
+each = pytest.mark.parametrize("name", NAMES)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def kept(name: str) -> Any:
+    """Return a notebook as it is in the repository."""
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook: Any) -> list[Any]:
+    return [output for cell in code(notebook) for output in cell.outputs]
+
+
+def pictures(notebook: Any) -> list[bytes]:
+    found = (output.get("data", {}).get("image/png") for output in outputs(notebook))
+    return [base64.b64decode(picture) for picture in found if picture]
+
+
+def texts(notebook: Any) -> Iterator[str]:
+    """Yield what a reader sees of the outputs, without the bytes of pictures."""
+    for output in outputs(notebook):
+        yield output.get("text", "")
+        for kind, shown in output.get("data", {}).items():
+            if kind.startswith("text/"):
+                yield re.sub(r"data:image/\w+;base64,[\w+/=]+", "", shown)
+
+
+def kinds(cell: Any) -> set[str]:
+    """Return what a cell shows: names of streams and kinds of data."""
+    shown = set()
+    for output in cell.outputs:
+        shown |= set(output.get("data", {})) or {output.get("name", output.output_type)}
+    return shown
+
+
+def paths(text: str) -> list[str]:
+    """Return what looks like an absolute path: two names at least, so no key of an HDF5 file.
+
+    >>> paths("frames.h5, /frames, 5 rows/s; at /tmp/tmpx/a.npy, ~/b.npy")
+    ['/tmp/tmpx/a.npy,', '~/b.npy']
+    """
+    return re.findall(r"(?<![\w<:/.])(?:~/|[A-Z]:\\|/[\w.-]+/)[^\s'\"<>]*", text)
+
+
+def check_outputs(notebook: Any) -> None:
+    """Check all that a reader sees, and that it was executed once from top to bottom."""
+    assert notebook.metadata.kernelspec.name == "python3"
+    numbers = [cell.execution_count for cell in code(notebook)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert {output.output_type for output in outputs(notebook)} <= {
+        "stream",
+        "display_data",
+        "execute_result",
+    }
+    assert {output.get("name", "stdout") for output in outputs(notebook)} == {"stdout"}
+    shown = "\n".join(texts(notebook))
+    assert "warning" not in shown.lower()
+    assert not paths(shown)
+    assert pictures(notebook)
+
+
+@each
+def test_it_is_kept_with_its_outputs(name: str) -> None:
+    notebook = kept(name)
+    check_outputs(notebook)
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < MOST_BYTES
+    assert not any("execution" in cell.metadata for cell in notebook.cells)  # the hour, and whose
+
+
+@each
+def test_its_pictures_show_something_and_fit_on_a_page(name: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for picture in pictures(kept(name)):
+        opened = image.open(io.BytesIO(picture)).convert("RGB")
+        assert opened.width <= 1100
+        assert len(opened.getcolors(opened.width * opened.height)) > 16
+
+
+def test_the_film_moves() -> None:
+    image = pytest.importorskip("PIL.Image")
+    (film,) = re.findall(r"data:image/gif;base64,([\w+/=]+)", str(outputs(kept("next_frame"))))
+    opened = image.open(io.BytesIO(base64.b64decode(film)))
+    frames = set()
+    for number in range(opened.n_frames):
+        opened.seek(number)
+        frames.add(opened.convert("RGB").tobytes())
+    assert len(frames) == 16  # four that were seen, twelve that were not
+
+
+def test_all_are_tested() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
+
+
+@each
 # The kernel's own: its loop, its sockets, its notice about TCP.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.filterwarnings(
     "ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
-def test_it_runs(path: Path, tmp_path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    resources = {"metadata": {"path": str(tmp_path)}}
+def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Finds the fonts of this machine if nobody has: in a notebook, a remark would tell of it.
+    pytest.importorskip("matplotlib.font_manager")
+    folder, temporary = tmp_path / "folder", tmp_path / "temporary"
+    for made in (folder, temporary):
+        made.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = kept(name)
+    shown = [kinds(cell) for cell in code(notebook)]
+    for cell in code(notebook):
+        cell.outputs, cell.execution_count = [], None
+    resources = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
-    assert not list(tmp_path.iterdir())  # what it wrote it also removed
+    check_outputs(notebook)
+    assert [kinds(cell) for cell in code(notebook)] == shown  # what is kept is of this code
+    # What it wrote it also removed, and what it started has ended.
+    assert not [*folder.iterdir(), *temporary.iterdir()]
+    _, alive = psutil.wait_procs(started_under(temporary), timeout=30)
+    assert not alive
 
 
-def test_there_is_one() -> None:
-    assert NOTEBOOKS
+def started_under(temporary: Path) -> list[Any]:
+    """Return the processes that have a folder as theirs for temporary files."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == str(temporary):
+                found.append(process)
+        except psutil.Error:  # another user's, or gone
+            continue
+    return found
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_kept_with_its_outputs(path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
-    outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
-    assert any("image/png" in out.get("data", {}) for out in outputs)
-    assert not any(out.output_type == "error" for out in outputs)
+def spoil_the_order(notebook: Any) -> None:
+    code(notebook)[1].execution_count = 7
+
+
+def spoil_the_kernel(notebook: Any) -> None:
+    notebook.metadata.kernelspec.name = "someone"
+
+
+def spoil_the_pictures(notebook: Any) -> None:
+    for output in outputs(notebook):
+        output.get("data", {}).pop("image/png", None)
+
+
+def add(kind: str, **content: str) -> Any:
+    def spoil(notebook: Any) -> None:
+        code(notebook)[0].outputs.append(nbformat.v4.new_output(kind, **content))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spoil_the_order,
+        spoil_the_kernel,
+        spoil_the_pictures,
+        add("stream", name="stderr", text="a remark"),
+        add("stream", name="stdout", text="UserWarning: no"),
+        add("stream", name="stdout", text="read from /tmp/tmpabc/frames.npy"),
+        add("stream", name="stdout", text="read from ~/frames.npy"),
+        add("error", ename="ValueError", evalue="no"),
+    ],
+    ids=["order", "kernel", "pictures", "stderr", "warning", "path", "home", "error"],
+)
+def test_a_spoilt_one_is_noticed(spoil: Any) -> None:
+    notebook = kept("next_frame")
+    spoil(notebook)
+    with pytest.raises(AssertionError):
+        check_outputs(notebook)

@@ -14,6 +14,7 @@ import typer
 from oocdata import __version__
 from oocdata.cli.check import check
 from oocdata.cli.cluster import dispatcher, worker
+from oocdata.cli.convert import convert
 from oocdata.cli.demo import demo
 from oocdata.cli.info import info
 from oocdata.cli.preview import preview
@@ -55,6 +56,7 @@ def _oocdata(
       oocdata preview ds.npy          rows of it as pictures, with a histogram
       oocdata stats ds.npy            range, mean, deviation; NaN, repeated rows
       oocdata check sim.h5            is it whole? what is wrong with which rows
+      oocdata convert a.h5 b.zarr     another format, or chunks that read fast
       oocdata demo                    the whole job on data that it makes
       oocdata demo sim.h5 --key /u    the same on your own file
       oocdata dispatcher              a cluster of readers: deals out the work
@@ -72,7 +74,7 @@ def _oocdata(
         typer.echo(context.get_help())
 
 
-for command in (info, preview, stats, check):
+for command in (info, preview, stats, check, convert):
     app.command(no_args_is_help=True)(command)
 app.command()(demo)
 app.command()(dispatcher)

@@ -1,0 +1,204 @@
+"""`create`: write an array batch by batch; it has its name when it is complete, or never."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from oocdata.errors import ArgumentError
+from oocdata.index import as_count
+from oocdata.sources.adapt import as_dtype
+from oocdata.writers.chunking import SHARD_BYTES, default_chunks, default_shards, full_shape
+from oocdata.writers.codec import DEFAULT, NONE, Codec, Format, Shuffled, as_codec
+from oocdata.writers.target import Target, fitted, format_by_suffix, target_key
+from oocdata.writers.writer import Writer
+
+__all__ = ["chunked", "create"]
+
+
+def create(
+    path: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike,
+    element_shape: Sequence[int] | None = None,
+    shape: Sequence[int] | None = None,
+    key: str | None = None,
+    chunks: int | Sequence[int] | None = None,
+    shards: int | Sequence[int] | None = None,
+    codec: str | None = None,
+    shuffle: Shuffled | None = None,
+    fill_value: Any = None,
+    attributes: Mapping[str, Any] | None = None,
+    dimension_names: Sequence[str | None] | None = None,
+    overwrite: bool = False,
+) -> Writer:
+    """Create an array in a file, to be written batch by batch.
+
+    Until the writer is closed without an exception there is nothing under `path`: the array is made
+    in a folder beside it, ``<path>.oocdata-partial``, made safe on the disk, and renamed. A process
+    that is killed leaves only that folder, which the next `create` of the same path clears away. An
+    array that exists can't be appended to, because no format can do that and be whole at every
+    moment; write several files, which a glob opens as one array.
+
+    Parameters
+    ----------
+    path : path
+        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3).
+    dtype : dtype_like
+        Of the elements; written in native byte order.
+    element_shape : sequence of int
+        The shape of one row, where the number of rows is not known; ``()`` for single numbers.
+    shape : sequence of int
+        ``(rows, *element)``, where it is; one of the two must be given.
+    key : str, optional
+        The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and a
+        Zarr array of its own. What else a file holds stays.
+    chunks : int or sequence of int, optional
+        Rows in a chunk, or a length for each axis. By default whole rows of about 256 KiB together;
+        in HDF5 with ``codec="none"``, none.
+    shards : int or sequence of int, optional
+        Zarr: what is one file, in whole chunks; by default rows of about 32 MiB. 0: a file for each
+        chunk.
+    codec : str, optional
+        ``"none"``, ``"gzip:4"``, ``"zstd:3"``, ``"blosc-lz4"``, …; by default gzip in HDF5,
+        blosc-zstd in Zarr, none in ``.npy``.
+    shuffle : {"byte", "bit", "none"}, optional
+        What is put together before compression; by default bytes where the format can.
+    fill_value : number, optional
+        What the file calls an element that was never written.
+    attributes : mapping, optional
+        Of HDF5 and Zarr arrays.
+    dimension_names : sequence of str, optional
+        One for each axis, in HDF5 and Zarr.
+    overwrite : bool
+        An array of that name may be replaced, when the new one is complete.
+
+    Returns
+    -------
+    Writer
+        A context manager.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the arguments don't fit together, or there is an array that may not be replaced.
+    oocdata.errors.MissingFileError
+        If the folder does not exist.
+    oocdata.errors.SourceError
+        If another process is writing the same file.
+
+    Examples
+    --------
+    >>> import tempfile, oocdata as ooc
+    >>> from oocdata.writers import create
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with create(f"{folder}/ds.zarr", element_shape=(2, 3), dtype="f4") as writer:
+    ...         for number in range(4):
+    ...             writer.append(np.full((5, 2, 3), number, "f4"))
+    ...     frames = ooc.open(f"{folder}/ds.zarr")
+    ...     frames, frames[7]
+    (<View: 20 rows of (2, 3) float32>, array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32))
+    """
+    name = os.path.expanduser(os.fspath(path))
+    kind = format_by_suffix(name)
+    if (shape is None) == (element_shape is None):
+        raise ArgumentError("one of `shape` and `element_shape` must be given; got both or none.")
+    given = "shape" if shape is not None else "element_shape"
+    lengths = tuple(as_count(given, n, at_least=0) for n in (shape or element_shape or ()))
+    if shape is not None and not lengths:
+        raise ArgumentError("`shape` must begin with the number of rows; got ().")
+    growing = shape is None
+    full = (0, *lengths) if growing else lengths
+    if dimension_names is not None and len(dimension_names) != len(full):
+        raise ArgumentError(
+            f"`dimension_names` must name each of the {len(full)} axes; got {dimension_names!r}."
+        )
+    if kind == "npy" and (attributes or dimension_names or fill_value is not None):
+        raise ArgumentError(
+            "`attributes`, `dimension_names` and `fill_value` must be left out for .npy, which has "
+            "no place for them. Write .h5 or .zarr."
+        )
+    stored = as_dtype(dtype).newbyteorder("=")
+    way = DEFAULT[kind] if codec is None and shuffle is None else None
+    if way is None:
+        way = as_codec(codec or DEFAULT[kind].name, shuffle, kind)
+    chunk, shard = chunked(kind, full, stored, way, chunks, shards, growing=growing)
+    target = Target(
+        format=kind,
+        key=target_key(kind, key),
+        shape=full,
+        dtype=stored,
+        chunks=chunk,
+        shards=shard,
+        codec=way,
+        fill_value=fill_value,
+        attributes=tuple((attributes or {}).items()),
+        dimension_names=tuple(dimension_names) if dimension_names is not None else None,
+        growing=growing,
+    )
+    return Writer(target, name, overwrite=overwrite)
+
+
+def chunked(
+    kind: Format,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    codec: Codec,
+    chunks: int | Sequence[int] | None,
+    shards: int | Sequence[int] | None,
+    *,
+    growing: bool = False,
+    shard_bytes: int = SHARD_BYTES,
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return the shapes of chunks and shards that were asked for, or are best for whole rows.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the format has none, or shards don't hold whole chunks.
+
+    Examples
+    --------
+    >>> chunked("zarr", (1000, 64, 64), np.dtype("f4"), DEFAULT["zarr"], None, None)
+    ((16, 64, 64), (1008, 64, 64))
+    """
+    if kind == "npy" and (chunks is not None or shards):
+        raise ArgumentError("`chunks` and `shards` must be left out for .npy, which has none.")
+    if kind == "hdf5" and shards:
+        raise ArgumentError("`shards` must be left out for HDF5, whose chunks lie in one file.")
+    element = shape[1:]
+    flat = kind == "hdf5" and codec == NONE and chunks is None and not growing
+    if kind == "npy" or flat:
+        return None, None
+    if chunks is None:
+        chunk = fitted(default_chunks(shape, dtype.itemsize), shape, growing)
+    else:
+        chunk = fitted(full_shape("chunks", chunks, element), shape, growing)
+    if prod(chunk) * dtype.itemsize >= 1 << 31:
+        raise ArgumentError(
+            f"a chunk must be smaller than 2 GiB; got {chunk} of {dtype}. Give fewer rows, or a "
+            "length for each axis."
+        )
+    if kind == "hdf5" or shards == 0:
+        return chunk, None
+    if shards is None:
+        shard = default_shards(chunk, shape, dtype.itemsize, shard_bytes)
+        if not growing:  # no longer than the array, in whole chunks
+            rows = -(-max(1, shape[0]) // chunk[0]) * chunk[0]
+            shard = (min(shard[0], rows), *shard[1:])
+    else:
+        whole = full_shape(
+            "shards", shards, [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
+        )
+        shard = whole
+    if any(length % step for length, step in zip(shard, chunk, strict=True)):
+        raise ArgumentError(
+            f"`shards` must hold whole chunks of {chunk} along each axis; got {shard}."
+        )
+    return chunk, shard

@@ -1,0 +1,115 @@
+"""Rows that lie one after the other in a file: ``.npy``, and contiguous HDF5.
+
+The ``.npy`` header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for as many
+rows as there may ever be, so a header can be written before the rows are counted.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from oocdata.writers.storage import Box
+from oocdata.writers.target import Target
+
+__all__ = ["FlatStorage", "open_npy_storage", "write_at"]
+
+
+def open_npy_storage(target: Target, path: str, *, resume: bool = False) -> FlatStorage:
+    """Create a ``.npy``, or go on with one; see `open_storage`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> target = Target(format="npy", key=None, shape=(2, 3), dtype=np.dtype("i2"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     storage = open_npy_storage(target, f"{folder}/a.npy")
+    ...     storage.write((slice(0, 2), slice(0, 3)), np.arange(6, dtype="i2").reshape(2, 3))
+    ...     storage.close(2)
+    ...     np.load(f"{folder}/a.npy")
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=int16)
+    """
+    with open(path, "r+b" if resume else "wb") as file:
+        offset = _write_header(file, target, target.shape[0])
+    return FlatStorage(target, path, offset)
+
+
+def _write_header(file: Any, target: Target, rows: int) -> int:
+    described = {
+        "descr": npy_format.dtype_to_descr(target.dtype),
+        "fortran_order": False,
+        "shape": (rows, *target.element),
+    }
+    npy_format.write_array_header_1_0(file, described)
+    return int(file.tell())
+
+
+class FlatStorage:
+    """Rows at known offsets, written where they belong.
+
+    Parameters
+    ----------
+    target : Target
+    path : str
+    offset : int
+        Of the first row in the file.
+    """
+
+    def __init__(self, target: Target, path: str, offset: int) -> None:
+        self._target = target
+        self._offset = offset
+        self._number = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write a box; whole rows in one call, parts of rows a piece each."""
+        shape = self._target.shape
+        contiguous = np.ascontiguousarray(values)
+        # From the last axis on, what is whole lies together with the axis before.
+        axis = len(shape) - 1
+        while axis > 0 and box[axis] == slice(0, shape[axis]):
+            axis -= 1
+        strides = [prod(shape[place + 1 :]) * values.itemsize for place in range(len(shape))]
+        bases = product(*(range(part.start, part.stop) for part in box[:axis]))
+        data = contiguous.reshape(-1).view(np.uint8).data
+        nbytes = len(data) // max(1, prod(contiguous.shape[:axis]))
+        for number, base in enumerate(bases):
+            first = sum(
+                at * step for at, step in zip((*base, box[axis].start), strides, strict=False)
+            )
+            piece = data[number * nbytes : (number + 1) * nbytes]
+            write_at(self._number, piece, self._offset + first)
+
+    def save(self) -> None:
+        """Wait until the disk has it."""
+        os.fsync(self._number)
+
+    def close(self, rows: int) -> None:
+        """Cut or extend the file to the rows, and note them in its header."""
+        try:
+            if self._target.format == "npy":
+                os.ftruncate(self._number, self._offset + rows * self._target.row_bytes)
+                with open(self._number, "r+b", closefd=False) as file:
+                    _write_header(file, self._target, rows)
+            os.fsync(self._number)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file."""
+        number, self._number = self._number, -1
+        if number >= 0:
+            os.close(number)
+
+
+def write_at(number: int, data: memoryview, offset: int) -> None:
+    """Write all bytes to a place in an open file; one call writes 2 GiB at most."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(number, data[done:], offset + done)

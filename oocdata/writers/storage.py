@@ -1,0 +1,123 @@
+"""What every format gives its writers: an array that is filled by boxes, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.writers.target import Target
+
+__all__ = ["Box", "Storage", "cells", "open_storage", "padded", "relative"]
+
+Box: TypeAlias = tuple[slice, ...]
+"""One slice with start < stop and step 1 for each axis."""
+
+
+class Storage(Protocol):
+    """An array under construction. Writing the same box again is allowed, and changes nothing."""
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write a box of whole units of the target, but for those that end with the array.
+
+        Parameters
+        ----------
+        box : tuple of slice
+        values : ndarray
+            Of the box's shape, in the target's dtype; not used any more on return.
+
+        Raises
+        ------
+        OSError
+            If the disk is full, or fails.
+        """
+        ...
+
+    def save(self) -> None:
+        """Make what was written so far outlast this process and the machine."""
+        ...
+
+    def close(self, rows: int) -> None:
+        """Finish the array, with so many rows."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of everything that is open; what was saved can be gone on with."""
+        ...
+
+
+def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
+    """Create an array, or go on with one that was saved.
+
+    Parameters
+    ----------
+    target : Target
+    path : str
+        Where it is made: a file, or a folder for Zarr.
+    resume : bool
+        It was created, and saved or abandoned.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If it can't be gone on with.
+    """
+    if target.format == "zarr":
+        from oocdata.writers.zarr import ZarrStorage
+
+        return ZarrStorage(target, path, resume=resume)
+    if target.format == "hdf5":
+        from oocdata.writers.hdf5 import open_hdf5_storage
+
+        return open_hdf5_storage(target, path, resume=resume)
+    from oocdata.writers.flat import open_npy_storage
+
+    return open_npy_storage(target, path, resume=resume)
+
+
+def cells(box: Box, step: Sequence[int]) -> Iterator[Box]:
+    """Yield the chunks of a box that begins with one, in C order; the last may be shorter.
+
+    Examples
+    --------
+    >>> [part.start for part, in cells((slice(4, 11),), (4,))]
+    [4, 8]
+    """
+    axes = [
+        [slice(at, min(at + length, part.stop)) for at in range(part.start, part.stop, length)]
+        for part, length in zip(box, step, strict=True)
+    ]
+    return product(*axes)
+
+
+def relative(cell: Box, box: Box) -> Box:
+    """Return where a cell lies within a box.
+
+    Examples
+    --------
+    >>> relative((slice(8, 11),), (slice(4, 11),))
+    (slice(4, 7, None),)
+    """
+    return tuple(
+        slice(part.start - whole.start, part.stop - whole.start)
+        for part, whole in zip(cell, box, strict=True)
+    )
+
+
+def padded(target: Target, shape: tuple[int, ...], values: NDArray[Any]) -> NDArray[Any]:
+    """Return a whole chunk, C-contiguous: what reaches over the end of an array is stored too.
+
+    Examples
+    --------
+    >>> target = Target(format="zarr", key=None, shape=(3,), dtype=np.dtype("i2"), fill_value=7)
+    >>> padded(target, (4,), np.array([1, 2], "i2"))
+    array([1, 2, 7, 7], dtype=int16)
+    """
+    if values.shape == shape:
+        return np.ascontiguousarray(values)
+    whole = np.full(shape, target.fill_value or 0, target.dtype)
+    whole[tuple(slice(0, length) for length in values.shape)] = values
+    return whole

@@ -1,0 +1,220 @@
+"""The writer of `create`: rows collected, written in whole chunks, and named at the end."""
+
+from __future__ import annotations
+
+import os
+from math import prod
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from oocdata.errors import ArgumentError, PositionError
+from oocdata.writers.target import Target
+
+if TYPE_CHECKING:
+    from oocdata.writers.placement import Lock, Placement
+    from oocdata.writers.storage import Storage
+
+__all__ = ["Writer", "clear", "prepare"]
+
+_BLOCK_BYTES = 16 << 20
+"""Rows are collected up to about as much before they are encoded, by several threads."""
+
+
+class Writer:
+    """An array under construction; see `create`.
+
+    Appended rows are collected up to a whole number of chunks (or shards), about 16 MiB or one if
+    that is larger, and written then. Not for several threads at a time.
+
+    Parameters
+    ----------
+    target : Target
+    path : str
+    overwrite : bool
+    """
+
+    def __init__(self, target: Target, path: str, *, overwrite: bool = False) -> None:
+        from oocdata.writers.placement import Lock, Placement
+        from oocdata.writers.storage import open_storage
+
+        self.path = path
+        self._target = target
+        self._rows = 0
+        self._open = True
+        self._placement: Placement = Placement.of(path, target.key, target.format, overwrite)
+        self._lock: Lock = Lock(self._placement)
+        try:
+            clear(self._placement)
+            prepare(self._placement)
+            self._storage: Storage = open_storage(target, self._placement.result)
+        except BaseException:
+            self._placement.remove()
+            self._lock.release()
+            raise
+        unit = target.unit
+        # Where a unit is a part of a row, whole rows are written all the same.
+        count = max(1, _BLOCK_BYTES // max(1, unit[0] * target.row_bytes))
+        self._block: NDArray[Any] = np.empty((unit[0] * count, *target.element), target.dtype)
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed"
+        return (
+            f"<Writer: {self._rows} rows of {self._target.element} {self._target.dtype}, {state}>"
+        )
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows so far, *element)``."""
+        return (self._rows, *self._target.element)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+        return self._target.dtype
+
+    def append(self, rows: ArrayLike) -> None:
+        """Append one row, of shape ``element``, or a batch ``(n, *element)``.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the shape or the dtype is another: nothing is cast without a word.
+        oocdata.errors.PositionError
+            If there are more rows than `shape` said.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from oocdata.writers import create
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with create(f"{folder}/a.npy", element_shape=(2,), dtype="f4") as writer:
+        ...         writer.append(np.zeros((3, 2)))
+        Traceback (most recent call last):
+        oocdata.errors.ArgumentError: rows must be float32, as the array is; got float64. Convert
+        them: rows.astype('float32').
+        """
+        self._check_open()
+        batch = self._checked(rows)
+        total = self._rows + len(batch)
+        if not self._target.growing and total > self._target.shape[0]:
+            raise PositionError(
+                f"an array of {self._target.shape[0]} rows must not get more; {self._rows} are "
+                f"there, and {len(batch)} came."
+            )
+        done = 0
+        while done < len(batch):
+            held = self._rows % len(self._block)
+            some = batch[done : done + len(self._block) - held]
+            self._block[held : held + len(some)] = some
+            done += len(some)
+            self._rows += len(some)
+            if held + len(some) == len(self._block):
+                self._write(len(self._block))
+
+    def _checked(self, rows: ArrayLike) -> NDArray[Any]:
+        array = np.asarray(rows)
+        element, dtype = self._target.element, self._target.dtype
+        if array.shape == element:
+            array = array[None]
+        if array.shape[1:] != element or array.ndim != 1 + len(element):
+            raise ArgumentError(
+                f"rows must have the shape {element}, or (n, {', '.join(map(str, element))}); got "
+                f"{np.shape(rows)}."
+            )
+        if array.dtype.newbyteorder("=") != dtype:
+            raise ArgumentError(
+                f"rows must be {dtype}, as the array is; got {array.dtype}. Convert them: "
+                f"rows.astype('{dtype}')."
+            )
+        return array
+
+    def _write(self, count: int) -> None:
+        first = self._rows - count
+        box = (slice(first, self._rows), *(slice(0, length) for length in self._target.element))
+        if prod(self._target.element):
+            self._storage.write(box, self._block[:count])
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ArgumentError(f"a writer must be open to be written to; '{self.path}' is closed.")
+
+    def close(self) -> None:
+        """Finish the array and give it its name. It stays unnamed if that fails.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If there are fewer rows than `shape` said.
+        """
+        if not self._open:
+            return
+        known = not self._target.growing
+        if known and self._rows != self._target.shape[0]:
+            self.abandon()
+            raise ArgumentError(
+                f"an array of {self._target.shape[0]} rows must get as many before it is closed; "
+                f"got {self._rows}. Nothing was written. Give `element_shape` where the number is "
+                "not known."
+            )
+        try:
+            left = self._rows % len(self._block)
+            if left:
+                self._write(left)
+            self._storage.close(self._rows)
+            self._placement.place()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Throw away what was written: there will be nothing under the path."""
+        if self._open:
+            self._open = False
+            self._storage.abandon()
+            self._placement.remove()
+            self._lock.release()
+
+    def __enter__(self) -> Writer:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False) and hasattr(self, "_storage"):
+            self.abandon()
+
+
+def clear(placement: Placement) -> None:
+    """Delete what an earlier process left; the lock must be held."""
+    import shutil
+
+    for entry in os.scandir(placement.folder):
+        if entry.name == "README.txt":
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def prepare(placement: Placement) -> None:
+    """Copy an HDF5 file whose other arrays stay."""
+    if placement.keeps_others():
+        import shutil
+
+        shutil.copyfile(placement.path, placement.result)

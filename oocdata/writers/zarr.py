@@ -1,0 +1,238 @@
+"""Zarr v3: chunks encoded in threads, many in a shard or each a file of its own.
+
+Not through TensorStore, which keeps as much memory again as it was given to write, for as long as
+the process lives: a bound that is stated must be kept. The formats: Zarr core specification version
+3.0; codec ``sharding_indexed`` version 1.0, "Binary shard format".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import SourceError
+from oocdata.sources.codecs import codecs
+from oocdata.writers.codec import NONE, Codec
+from oocdata.writers.encoding import compress
+from oocdata.writers.placement import sync_file, sync_folders
+from oocdata.writers.storage import Box, cells, padded, relative
+from oocdata.writers.target import Target
+from oocdata.writers.threads import cores, in_order, in_threads
+
+__all__ = ["ZarrStorage", "fill_value_json"]
+
+_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+_ABSENT = 2**64 - 1
+
+
+class ZarrStorage:
+    """An array in a folder, at its root or in a group.
+
+    Parameters
+    ----------
+    target : Target
+    path : str
+        Of the root.
+    resume : bool
+        It is there.
+
+    Examples
+    --------
+    >>> import tempfile, zarr
+    >>> target = Target(format="zarr", key="a/b", shape=(2, 3), dtype=np.dtype("i2"), chunks=(1, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     storage = ZarrStorage(target, f"{folder}/a.zarr")
+    ...     storage.write((slice(0, 2), slice(0, 3)), np.arange(6, dtype="i2").reshape(2, 3))
+    ...     storage.close(2)
+    ...     zarr.open_group(f"{folder}/a.zarr")["a/b"][:]
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=int16)
+    """
+
+    def __init__(self, target: Target, path: str, *, resume: bool = False) -> None:
+        self._target = target
+        self._path = os.path.abspath(path)
+        self._folder = os.path.join(self._path, target.key or "")
+        name = os.path.join(self._folder, "zarr.json")
+        if not resume:
+            self._make_groups()
+            os.makedirs(self._folder, exist_ok=True)
+            _write_json(name, _metadata(target, target.shape[0]))
+        elif not os.path.exists(name):
+            raise SourceError("the array must have metadata; it has none.", path=path)
+        self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
+        self._written: list[str] = []
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Write a box: a file for each of its shards, or chunks."""
+        units = ((unit, values[relative(unit, box)]) for unit in cells(box, self._target.unit))
+        if self._target.shards is None:
+            in_threads(self._threads, self._write_chunk, units)
+            return
+        for unit, part in units:
+            self._write_shard(unit, part)
+
+    def _write_chunk(self, chunk: tuple[Box, NDArray[Any]]) -> None:
+        box, values = chunk
+        name = self._name(box)
+        with open(name, "wb", buffering=0) as file:
+            _write_all(file, self._encode(values))
+        self._written.append(name)
+
+    def _write_shard(self, box: Box, values: NDArray[Any]) -> None:
+        """Write chunks one after the other, and where each is behind them."""
+        shards, steps = self._target.shards or (), self._target.chunks or ()
+        grid = tuple(long // step for long, step in zip(shards, steps, strict=True))
+        index = np.full((*grid, 2), _ABSENT, "<u8")
+        inside = tuple(slice(0, length) for length in values.shape)
+        chunks = list(cells(inside, steps))
+        name, offset = self._name(box), 0
+        encoded = in_order(self._threads, lambda chunk: self._encode(values[chunk]), chunks)
+        with open(name, "wb", buffering=0) as file, closing(encoded):
+            for chunk, data in zip(chunks, encoded, strict=True):
+                place = tuple(part.start // step for part, step in zip(chunk, steps, strict=True))
+                nbytes = _write_all(file, data)
+                index[place] = offset, nbytes
+                offset += nbytes
+            from google_crc32c import value  # comes with zarr
+
+            _write_all(file, index.tobytes() + value(index.tobytes()).to_bytes(4, "little"))
+        self._written.append(name)
+
+    def _encode(self, values: NDArray[Any]) -> Any:
+        """Return a chunk's bytes: little-endian, then compressed."""
+        whole = padded(self._target, self._target.chunks or (), values)
+        raw = whole.astype(whole.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
+        codec = self._target.codec
+        if codec == NONE:
+            return raw
+        if codec.name == "gzip":  # with gzip's own header, which HDF5 does without
+            return codecs().gzip_encode(raw, level=codec.level)
+        return compress(codec, raw, whole.itemsize)
+
+    def _name(self, box: Box) -> str:
+        places = [
+            str(part.start // step) for part, step in zip(box, self._target.unit, strict=True)
+        ]
+        name = os.path.join(self._folder, "c", *places)
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        return name
+
+    def save(self) -> None:
+        """Wait until the disk has every file."""
+        names, self._written = self._written, []
+        in_threads(self._threads, sync_file, names)
+
+    def close(self, rows: int) -> None:
+        """Note the number of rows."""
+        try:
+            self.save()
+            _write_json(os.path.join(self._folder, "zarr.json"), _metadata(self._target, rows))
+            sync_folders(self._path)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _make_groups(self) -> None:
+        parts = (self._target.key or "").split("/") if self._target.key else []
+        for count in range(len(parts)):
+            folder = os.path.join(self._path, *parts[:count])
+            os.makedirs(folder, exist_ok=True)
+            _write_json(os.path.join(folder, "zarr.json"), _GROUP)
+
+
+def _write_all(file: Any, data: Any) -> int:
+    """Write bytes to a file that may take fewer at a time, and return how many there were."""
+    left = memoryview(data).cast("B")
+    nbytes = len(left)
+    while left:
+        left = left[file.write(left) :]
+    return nbytes
+
+
+def _write_json(name: str, node: dict[str, Any]) -> None:
+    with open(f"{name}.new", "w") as file:
+        json.dump(node, file, allow_nan=False)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{name}.new", name)
+
+
+def _metadata(target: Target, rows: int) -> dict[str, Any]:
+    """Return an array's metadata (Zarr core specification version 3.0, "Array metadata")."""
+    inner = _codecs(target.codec, target.dtype.itemsize)
+    if target.shards is not None:
+        endian = {"name": "bytes", "configuration": {"endian": "little"}}
+        configuration = {
+            "chunk_shape": list(target.chunks or ()),
+            "codecs": inner,
+            "index_codecs": [endian, {"name": "crc32c"}],
+        }
+        inner = [{"name": "sharding_indexed", "configuration": configuration}]
+    metadata: dict[str, Any] = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [rows, *target.element],
+        "data_type": str(target.dtype),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(target.unit)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": inner,
+        "fill_value": fill_value_json(target.fill_value, target.dtype),
+        "attributes": dict(target.attributes),
+    }
+    if target.dimension_names is not None:
+        metadata["dimension_names"] = list(target.dimension_names)
+    return metadata
+
+
+def _codecs(codec: Codec, itemsize: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{"name": "bytes"}]
+    if itemsize > 1:
+        found[0]["configuration"] = {"endian": "little"}
+    if codec.name.startswith("blosc-"):
+        shuffle = {"none": "noshuffle", "byte": "shuffle", "bit": "bitshuffle"}[codec.shuffled]
+        options: dict[str, Any] = {
+            "cname": codec.name.removeprefix("blosc-"),
+            "clevel": codec.level,
+            "shuffle": shuffle,
+            "typesize": itemsize,
+            "blocksize": 0,
+        }
+        found.append({"name": "blosc", "configuration": options})
+    elif codec.name != "none":
+        found.append({"name": codec.name, "configuration": {"level": codec.level}})
+    return found
+
+
+def fill_value_json(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a fill value as Zarr v3 writes it (core specification, "Fill value").
+
+    Examples
+    --------
+    >>> fill_value_json(np.nan, np.dtype("f4")), fill_value_json(None, np.dtype("c8"))
+    ('NaN', [0.0, 0.0])
+    """
+    number = np.array(0 if value is None else value).astype(dtype)
+    if dtype.kind == "c":
+        return [_float(float(number.real)), _float(float(number.imag))]
+    if dtype.kind == "f":
+        return _float(float(number))
+    return number.item()
+
+
+def _float(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value

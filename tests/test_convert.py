@@ -1,0 +1,346 @@
+"""`convert`: nine directions, any chunks, the same bits; and what goes along with them."""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError, SourceError
+from oocdata.tools import convert_plan
+from oocdata.tools.convert import convert
+from oocdata.tools.convert_plan import plan_of
+
+SUFFIXES = [".npy", ".h5", ".zarr"]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda number: None)
+
+
+def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
+    """Any bits: NaN of every kind too."""
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(np.random.default_rng(seed).bytes(nbytes), dtype).reshape(shape)
+
+
+def store(path: Path, values: NDArray[Any], chunks: tuple[int, ...] | None = None) -> None:
+    """As others write it."""
+    if path.suffix == ".npy":
+        np.save(path, values)
+    elif path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            options = {"compression": "gzip", "shuffle": True} if chunks else {}
+            file.create_dataset("g/u", data=values, chunks=chunks, **options)
+    else:
+        spec = {
+            "driver": "zarr3",
+            "kvstore": {"driver": "file", "path": f"{path}/"},
+            "store_data_equal_to_fill_value": True,
+            "metadata": {
+                "shape": list(values.shape),
+                "data_type": str(values.dtype),
+                "chunk_grid": {
+                    "name": "regular",
+                    "configuration": {"chunk_shape": list(chunks or values.shape)},
+                },
+                "codecs": [
+                    {"name": "bytes", "configuration": {"endian": "little"}},
+                    {"name": "zstd", "configuration": {"level": 1}},
+                ],
+            },
+        }
+        tensorstore.open(spec, create=True).result()[...].write(values).result()
+
+
+def load(path: Path, key: str | None = None) -> NDArray[Any]:
+    """As others read it."""
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            return file[key or "/data"][()]
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{path}/{key or ''}"}}
+    return np.asarray(tensorstore.open(spec, read=True).result().read().result())
+
+
+@pytest.mark.parametrize(("source", "target"), list(product(SUFFIXES, repeat=2)))
+@pytest.mark.parametrize("chunks", [(7, 4, 5), (40, 2, 3)], ids=["rows", "columns"])
+def test_nine_directions(tmp_path: Path, source: str, target: str, chunks: tuple[int, ...]) -> None:
+    values = numbers((40, 4, 5))
+    store(tmp_path / f"a{source}", values, None if source == ".npy" else chunks)
+    before = (tmp_path / f"a{source}").stat().st_mtime_ns
+    done = convert(tmp_path / f"a{source}", tmp_path / f"b{target}", verify=True)
+    assert done.verified
+    key = "/g/u" if (source, target) == (".h5", ".h5") else None
+    assert load(tmp_path / f"b{target}", key).tobytes() == values.tobytes()
+    assert sorted(os.listdir(tmp_path)) == [f"a{source}", f"b{target}"]
+    assert (tmp_path / f"a{source}").stat().st_mtime_ns == before
+
+
+@settings(max_examples=40)
+@given(
+    shape=st.tuples(st.integers(1, 60), st.integers(1, 6), st.integers(1, 6)),
+    chunks=st.tuples(st.integers(1, 60), st.integers(1, 6), st.integers(1, 6)),
+    to_chunks=st.tuples(st.integers(1, 60), st.integers(1, 6), st.integers(1, 6)),
+    part=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+    elements=st.integers(1, 400),
+    target=st.sampled_from(SUFFIXES),
+    source=st.sampled_from([*SUFFIXES, "fortran"]),
+)
+def test_any_chunks_to_any_chunks(
+    tmp_path_factory: pytest.TempPathFactory,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    to_chunks: tuple[int, ...],
+    part: tuple[int, int],
+    elements: int,
+    target: str,
+    source: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    values = numbers(shape, "int32")
+    fits = tuple(min(a, b) for a, b in zip(chunks, shape, strict=True))
+    if source == "fortran":
+        path = folder / "a.npy"
+        np.save(path, np.asfortranarray(values))
+    else:
+        path = folder / f"a{source}"
+        store(path, values, None if source == ".npy" else fits)
+    first = part[0] % shape[0]
+    view = ooc.open(path)[first : max(first + 1, shape[0] - part[1])]
+    wanted = values[first : max(first + 1, shape[0] - part[1])]
+    # Memory for a few elements: many blocks, and tiles where they are needed.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(convert_plan, "as_count", lambda name, value, at_least: elements * 16)
+        options: Any = {} if target == ".npy" else {"chunks": to_chunks}
+        done = convert(view, folder / f"b{target}", verify=True, **options)
+    assert done.verified
+    assert load(folder / f"b{target}", done.plan.target.key).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("source", ["fortran", ".h5", ".zarr"])
+def test_a_bad_layout_is_decoded_once(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oocdata.sources.hdf5.decode import ChunkDecoder
+    from oocdata.sources.zarr.folder_chunks import FolderChunks
+
+    values = numbers((3000, 16, 16), "float64")
+    path = tmp_path / f"a{source if source != 'fortran' else '.npy'}"
+    if source == "fortran":
+        np.save(path, np.asfortranarray(values))
+    else:
+        store(path, values, (3000, 2, 2))
+    decoded: list[int] = []
+    decode, read = ChunkDecoder.decode, FolderChunks.read
+    monkeypatch.setattr(
+        ChunkDecoder, "decode", lambda *given: (decoded.append(1), decode(*given))[1]
+    )
+    monkeypatch.setattr(
+        FolderChunks, "read", lambda self, *given: (decoded.extend(given[0]), read(self, *given))[1]
+    )
+    done = convert(path, tmp_path / "b.zarr", memory=2 << 20, codec="none")
+    assert done.plan.steps.tiles is not None
+    assert done.plan.steps.blocks.count() > 5
+    if source != "fortran":
+        # One chunk was decoded to see what the codec saves, if that was asked for.
+        assert len(decoded) == 64
+    assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()
+
+
+def test_rows_of_parts(tmp_path: Path) -> None:
+    values = numbers((60, 3))
+    for number in range(6):
+        np.save(tmp_path / f"part{number}.npy", values[10 * number : 10 * number + 10])
+    convert(str(tmp_path / "part*.npy"), tmp_path / "b.h5", chunks=4)
+    assert load(tmp_path / "b.h5").tobytes() == values.tobytes()
+
+
+def test_views(tmp_path: Path) -> None:
+    values = np.arange(200, dtype=">i4").reshape(20, 10)
+    np.save(tmp_path / "a.npy", values)
+    view = ooc.open(tmp_path / "a.npy")
+    convert(view[::-3, 2:8].astype("f8"), tmp_path / "b.npy", verify=True)
+    assert (np.load(tmp_path / "b.npy") == values[::-3, 2:8]).all()
+    convert(view[[3, 1, 3]], tmp_path / "c.npy", verify=True)
+    assert (np.load(tmp_path / "c.npy") == values[[3, 1, 3]]).all()
+    convert(ooc.open(tmp_path / "a.npy", axis=1), tmp_path / "d.npy", verify=True)
+    assert (np.load(tmp_path / "d.npy") == values.T).all()
+    convert(view[:0], tmp_path / "e.zarr", verify=True)
+    assert zarr.open_array(tmp_path / "e.zarr").shape == (0, 10)
+    convert(np.arange(5.0), tmp_path / "f.h5", verify=True)
+    assert load(tmp_path / "f.h5").tolist() == [0, 1, 2, 3, 4]
+
+
+def test_other_row_axes_of_chunked_arrays(tmp_path: Path) -> None:
+    values = numbers((6, 50, 4), "int16")
+    store(tmp_path / "a.h5", values, (2, 7, 4))
+    view = ooc.open(tmp_path / "a.h5", axis=1)
+    convert(view[3:44], tmp_path / "b.zarr", chunks=5, verify=True)
+    assert (load(tmp_path / "b.zarr") == np.moveaxis(values, 1, 0)[3:44]).all()
+
+
+def test_what_does_not_compress_is_not_compressed(tmp_path: Path) -> None:
+    np.save(tmp_path / "random.npy", numbers((400, 100), "uint8"))
+    np.save(tmp_path / "smooth.npy", np.arange(40_000, dtype="i4").reshape(400, 100))
+    random = convert(tmp_path / "random.npy", tmp_path / "a.h5").plan
+    smooth = convert(tmp_path / "smooth.npy", tmp_path / "b.h5").plan
+    assert (str(random.target.codec), random.target.chunks) == ("none", None)
+    assert str(smooth.target.codec) == "shuffle, gzip 1"
+    assert "not worth decoding" in " ".join(str(random).split())
+    assert "comes down to" in str(smooth)
+
+
+# What goes along
+
+
+@pytest.fixture
+def netcdf(tmp_path: Path) -> Path:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("netCDF4")
+    values = 280 + np.random.default_rng(0).standard_normal((40, 5, 6))
+    values[3, 1, 1] = np.nan
+    data = xarray.Dataset(
+        {"t2m": (("time", "lat", "lon"), values, {"units": "K", "levels": [1, 2, 3]})}
+    )
+    packed = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768}
+    data.to_netcdf(
+        tmp_path / "a.nc", engine="netcdf4",
+        encoding={"t2m": {**packed, "zlib": True, "chunksizes": (40, 1, 2)}},
+    )  # fmt: skip
+    return tmp_path / "a.nc"
+
+
+def test_netcdf_to_zarr_is_the_same_to_xarray(netcdf: Path) -> None:
+    import xarray
+
+    target = netcdf.parent / "b.zarr"
+    done = convert(netcdf, target, key="t2m", to_key="t2m", verify=True)
+    assert done.plan.target.dimension_names == ("time", "lat", "lon")
+    with xarray.open_dataset(netcdf) as wanted, xarray.open_zarr(target, consolidated=False) as got:
+        assert got.t2m.dims == wanted.t2m.dims
+        assert got.t2m.attrs["units"] == "K"
+        assert np.array_equal(got.t2m.values, wanted.t2m.values, equal_nan=True)
+    # And back again.
+    convert(target, netcdf.parent / "c.h5", key="t2m", verify=True)
+    with h5py.File(netcdf.parent / "c.h5") as file:
+        there = file["t2m"]
+        assert there.attrs["scale_factor"] == 0.01
+        assert there.attrs["levels"].tolist() == [1, 2, 3]
+        assert there.fillvalue == -32768
+        assert [axis.label for axis in there.dims] == ["time", "lat", "lon"]
+
+
+def test_netcdf_to_npy_says_what_is_lost(netcdf: Path) -> None:
+    text = str(convert(netcdf, netcdf.parent / "b.npy", key="t2m"))
+    assert "NOT carried" in text
+    assert "scale_factor" in text
+    assert "stay packed" in " ".join(text.split())
+
+
+def test_a_float_fill_value_in_zarr_is_as_xarray_writes_it(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    values = np.array([[1.0, -999.0], [2.0, 3.0]])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = values
+        file["u"].attrs["_FillValue"] = -999.0
+        file["u"].attrs["nan"] = np.nan
+        file["u"].dims[0].label, file["u"].dims[1].label = "y", "x"
+    convert(tmp_path / "a.h5", tmp_path / "b.zarr", to_key="u")
+    with xarray.open_zarr(tmp_path / "b.zarr", consolidated=False) as got:
+        assert np.array_equal(
+            got.u.values, np.where(values == -999, np.nan, values), equal_nan=True
+        )
+
+
+# What is refused
+
+
+def test_the_source_is_never_the_destination(tmp_path: Path) -> None:
+    store(tmp_path / "a.zarr", numbers((4, 2)))
+    np.save(tmp_path / "a.npy", numbers((4, 2)))
+    (tmp_path / "link.npy").symlink_to("a.npy")
+    (tmp_path / "hard.npy").hardlink_to(tmp_path / "a.npy")
+    for source, target in [
+        ("a.npy", "a.npy"), ("a.npy", "link.npy"), ("a.npy", "hard.npy"), ("a.zarr", "a.zarr"),
+        ("a.zarr", "a.zarr/b.zarr"),
+    ]:  # fmt: skip
+        with pytest.raises(ArgumentError, match="apart"):
+            convert(tmp_path / source, tmp_path / target, overwrite=True)
+    assert len(np.load(tmp_path / "a.npy")) == 4
+
+
+def test_a_full_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", numbers((1000, 100)))
+    monkeypatch.setattr(
+        convert_plan.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})
+    )
+    with pytest.raises(SourceError, match=r"390\.6 KiB for the result.*it has 1000 bytes"):
+        convert(tmp_path / "a.npy", tmp_path / "b.npy")
+    assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def test_a_missing_key(tmp_path: Path) -> None:
+    store(tmp_path / "a.h5", numbers((4, 2)))
+    with pytest.raises(MissingKeyError, match="/g/u"):
+        convert(tmp_path / "a.h5", tmp_path / "b.npy", key="/nowhere")
+
+
+# What verifying finds
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_flipped_bit_is_found(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oocdata.tools.convert_reading import BoxSource
+
+    values = np.zeros((100, 8), "f4")
+    np.save(tmp_path / "a.npy", values)
+    read = BoxSource.read
+
+    def damaged(self: Any, box: Any, out: NDArray[Any]) -> None:
+        read(self, box, out)
+        if "result" in str(ooc.View.of(self._view.source)):
+            out[7] = -0.0  # equal, but not the same bits
+
+    monkeypatch.setattr(BoxSource, "read", damaged)
+    with pytest.raises(DamagedChunkError, match="row 7") as caught:
+        convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True)
+    assert caught.value.rows == (7,)
+    assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def test_a_damaged_source_is_an_error_with_its_rows(tmp_path: Path) -> None:
+    store(tmp_path / "a.h5", numbers((100, 64)), (10, 64))
+    with h5py.File(tmp_path / "a.h5") as file:
+        where = file["g/u"].id.get_chunk_info(4)
+    with open(tmp_path / "a.h5", "r+b") as file:
+        file.seek(where.byte_offset)
+        file.write(b"\xff" * 64)
+    with pytest.raises(DamagedChunkError) as caught:
+        convert(tmp_path / "a.h5", tmp_path / "b.npy")
+    assert caught.value.rows == tuple(range(40, 50))
+    assert os.listdir(tmp_path) == ["a.h5"]
+
+
+def test_the_plan_is_told_without_writing(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((1000, 64, 64), "f4"))
+    plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.zarr"))
+    assert os.listdir(tmp_path) == ["a.npy"]
+    assert max(map(len, str(plan).splitlines())) <= 80 + len(str(tmp_path))
+    assert plan.as_json()["chunks"] == [16, 64, 64]
+    assert plan.target.chunks == (16, 64, 64)

@@ -1,0 +1,171 @@
+"""`oocdata convert` as people type it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from oocdata.cli.convert import convert
+from oocdata.errors import DamagedChunkError
+
+app = typer.Typer()
+app.command(no_args_is_help=True)(convert)
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def array(tmp_path: Path) -> Path:
+    np.save(tmp_path / "a.npy", np.arange(20_000, dtype="f8").reshape(1000, 20))
+    return tmp_path / "a.npy"
+
+
+def test_it_says_what_it_does(array: Path) -> None:
+    result = run(array, array.with_name("b.h5"), "--verify", "--chunks", 10)
+    assert result.exit_code == 0
+    assert "every bit is the same" in result.stdout
+    assert "chunks   chunks of (10, 20)" in result.stdout
+    assert result.stderr == ""
+    with h5py.File(array.with_name("b.h5")) as file:
+        assert file["data"].chunks == (10, 20)
+
+
+def test_json_is_one_object(array: Path) -> None:
+    result = run(array, array.with_name("b.zarr"), "--json", "--rows", "5:10", "--to-dtype", "f4")
+    found = json.loads(result.stdout)
+    assert (found["shape"], found["dtype"], found["verified"]) == ([5, 20], "float32", None)
+    assert found["chunks_why"]
+
+
+def test_a_dry_run_writes_nothing(array: Path) -> None:
+    result = run(array, array.with_name("b.zarr"), "--dry-run")
+    assert result.exit_code == 0
+    assert "chunks   shards of" in result.stdout
+    assert json.loads(run(array, array.with_name("b.zarr"), "--dry-run", "--json").stdout)
+    assert os.listdir(array.parent) == ["a.npy"]
+
+
+def test_force(array: Path) -> None:
+    target = array.with_name("b.npy")
+    target.write_bytes(b"mine")
+    result = run(array, target)
+    assert result.exit_code == 1
+    assert "--force" in result.stderr
+    assert result.stdout == ""
+    assert target.read_bytes() == b"mine"
+    assert run(array, target, "--force").exit_code == 0
+    assert np.load(target).shape == (1000, 20)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--chunks", "many"), ("--rows", "5"), ("--rows", "a:b"), ("--memory", "12"),
+        ("--memory", "lots"), ("--shuffle", "bytes"), ("--to-dtype", "float33"), ("--shard", "-1"),
+    ],
+)  # fmt: skip
+def test_wrong_options(array: Path, options: tuple[str, str]) -> None:
+    result = run(array, array.with_name("b.zarr"), *options)
+    assert result.exit_code == 2
+    assert os.listdir(array.parent) == ["a.npy"]
+
+
+def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from oocdata.tools.convert_reading import BoxSource
+
+    read, count = BoxSource.read, 0
+
+    def damaged(self: BoxSource, box: object, out: np.ndarray) -> None:  # type: ignore[type-arg]
+        nonlocal count
+        read(self, box, out)  # type: ignore[arg-type]
+        count += 1
+        if count == 3:
+            out[4] += 1
+
+    monkeypatch.setattr(BoxSource, "read", damaged)
+    result = run(array, array.with_name("b.npy"), "--verify")
+    assert result.exit_code == 3
+    assert "DAMAGED" in result.stdout
+    assert os.listdir(array.parent) == ["a.npy"]
+    assert issubclass(DamagedChunkError, ValueError)
+
+
+SCRIPT = """
+import typer
+from oocdata.cli.convert import convert
+from oocdata.tools import convert_journal
+note = convert_journal.Journal.note
+def told(self, *given):
+    note(self, *given)
+    print("saved", flush=True)
+    while True:
+        import time; time.sleep(0.01)
+convert_journal.Journal.note = told
+app = typer.Typer()
+app.command()(convert)
+app()
+"""
+
+
+def test_ctrl_c(array: Path) -> None:
+    target = array.with_name("b.npy")
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(array), str(target)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        while child.stdout.readline() != "saved\n":
+            pass
+        child.send_signal(signal.SIGINT)
+        said = child.stderr.read()
+    assert child.returncode == 130
+    assert "the same command goes on" in said
+    assert "stopped" in said
+    assert not target.exists()
+    result = run(array, target)
+    assert "went on" in result.stdout
+    assert np.load(target).shape == (1000, 20)
+
+
+FULL = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+import typer
+from oocdata.cli.convert import convert
+app = typer.Typer()
+app.command()(convert)
+app()
+"""
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_a_file_that_can_not_grow(tmp_path: Path, suffix: str) -> None:
+    values = np.random.default_rng(0).integers(0, 50, (4000, 32, 16)).astype("i2")
+    np.save(tmp_path / "a.npy", values)
+    result = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "a.npy"), str(tmp_path / f"b{suffix}")],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "unexpected" not in result.stderr
+    assert "large" in result.stderr or "full" in result.stderr
+    assert os.listdir(tmp_path) == ["a.npy"]

@@ -1,0 +1,236 @@
+"""A conversion that is stopped goes on; one of something else begins anew; never half a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore
+
+import oocdata as ooc
+from oocdata.tools import convert_run
+from oocdata.tools.convert import convert
+from oocdata.writers.placement import PARTIAL
+
+SCRIPT = """
+import sys
+from oocdata.tools import convert_run
+from oocdata.tools.convert import convert
+convert_run.SAVE_BYTES = 1
+each_box = convert_run.each_box
+
+source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
+from oocdata.tools import convert_journal
+note = convert_journal.Journal.note
+count = 0
+def told(self, *given):
+    global count
+    note(self, *given)
+    count += 1
+    if count == after:
+        print("there", flush=True)
+        sys.stdin.read()
+convert_journal.Journal.note = told
+convert(source, destination, memory=4 << 20, **options)
+print("done", flush=True)
+"""
+
+
+def killed_after(saves: int, source: Path, target: Path, **options: Any) -> None:
+    """Convert in a process that is killed once it has saved so many times."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(source), str(target), str(saves), repr(options)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "there\n"
+        child.send_signal(signal.SIGKILL)
+    assert not target.exists()
+
+
+def load(path: Path) -> Any:
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            return file["u" if "u" in file else "data"][()]
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{path}/"}}
+    return np.asarray(tensorstore.open(spec, read=True).result().read().result())
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> Any:
+    made = np.random.default_rng(0).integers(0, 50, (4000, 16, 16)).astype("i4")
+    with h5py.File(tmp_path / "good.h5", "w") as file:
+        file.create_dataset("u", data=made, chunks=(50, 16, 16), compression="lzf")
+    with h5py.File(tmp_path / "bad.h5", "w") as file:
+        file.create_dataset("u", data=made, chunks=(4000, 2, 4), compression="lzf")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("source", "suffix", "saves"),
+    [
+        ("good.h5", ".npy", 2), ("good.h5", ".h5", 2), ("good.h5", ".zarr", 2),
+        ("bad.h5", ".h5", 2), ("bad.h5", ".h5", 6), ("bad.h5", ".zarr", 6),
+    ],
+)  # fmt: skip
+def test_a_killed_conversion_goes_on(
+    tmp_path: Path, values: Any, source: str, suffix: str, saves: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    target = tmp_path / f"b{suffix}"
+    killed_after(saves, tmp_path / source, target)
+    left = tmp_path / f"b{suffix}{PARTIAL}"
+    assert "goes on with it" in (left / "README.txt").read_text()
+    noted = [json.loads(line) for line in (left / "journal").read_text().splitlines()[1:]]
+    assert len(noted) == saves
+    before = sum(len(entry["done"]) for entry in noted)
+
+    read: list[Any] = []
+    each_box = convert_run.each_box
+    module = sys.modules["oocdata.tools.convert_work"]
+
+    def counted(source: Any, boxes: Any, *rest: Any) -> None:
+        read.extend(boxes)
+        each_box(source, boxes, *rest)
+
+    monkeypatch.setattr(module, "each_box", counted)
+    done = convert(tmp_path / source, target, memory=4 << 20)
+    assert done.resumed
+    assert done.anew == ""
+    steps = done.plan.steps
+    total = steps.blocks.count() + (steps.tiles.count() if steps.tiles else 0)
+    assert len(read) == total - before  # nothing is done twice
+    assert (load(target) == values).all()
+    assert (np.asarray(ooc.open(target)) == values).all()
+    assert not left.exists()
+
+
+def test_a_changed_source_begins_anew(tmp_path: Path, values: Any) -> None:
+    killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
+    with h5py.File(tmp_path / "good.h5", "r+") as file:
+        file["u"][0] = 77
+    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
+    assert not done.resumed
+    assert "the source" in done.anew
+    assert (np.load(tmp_path / "b.npy")[0] == 77).all()
+
+
+def test_other_options_begin_anew(tmp_path: Path, values: Any) -> None:
+    killed_after(2, tmp_path / "good.h5", tmp_path / "b.h5", chunks=10)
+    done = convert(tmp_path / "good.h5", tmp_path / "b.h5", memory=4 << 20, chunks=20)
+    assert not done.resumed
+    assert "the result" in done.anew
+    assert (load(tmp_path / "b.h5") == values).all()
+
+
+def test_a_rerun_can_be_told_to_begin_anew(tmp_path: Path, values: Any) -> None:
+    killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
+    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20, resume=False)
+    assert (done.resumed, done.anew) == (False, "it was told to")
+
+
+def test_a_journal_that_was_cut_off(tmp_path: Path, values: Any) -> None:
+    killed_after(3, tmp_path / "good.h5", tmp_path / "b.npy")
+    journal = tmp_path / f"b.npy{PARTIAL}" / "journal"
+    journal.write_bytes(journal.read_bytes()[:-5])
+    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20, verify=True)
+    assert done.resumed
+    assert (np.load(tmp_path / "b.npy") == values).all()
+
+
+def test_a_damaged_journal(tmp_path: Path, values: Any) -> None:
+    killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
+    (tmp_path / f"b.npy{PARTIAL}" / "journal").write_bytes(b"\0\0\0")
+    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
+    assert (done.resumed, done.anew) == (False, "its journal is damaged")
+    assert (np.load(tmp_path / "b.npy") == values).all()
+
+
+def test_a_file_stopped_while_it_was_saved_begins_anew(tmp_path: Path, values: Any) -> None:
+    killed_after(2, tmp_path / "good.h5", tmp_path / "b.h5")
+    (tmp_path / f"b.h5{PARTIAL}" / "result.h5.saving").touch()
+    done = convert(tmp_path / "good.h5", tmp_path / "b.h5", memory=4 << 20)
+    assert not done.resumed
+    assert "not sound" in done.anew
+    assert (load(tmp_path / "b.h5") == values).all()
+
+
+def test_hdf5_between_saves_is_what_was_saved(tmp_path: Path) -> None:
+    """Between two saves, HDF5 brings nothing but chunks to the file, behind its end."""
+    from oocdata.writers.codec import Codec
+    from oocdata.writers.storage import open_storage
+    from oocdata.writers.target import Target
+
+    rows = 50_000  # chunks enough to fill HDF5's cache several times
+    values = np.arange(2 * rows, dtype="i4").reshape(rows, 2)
+    target = Target(format="hdf5", key="/u", shape=values.shape, dtype=values.dtype,
+                    chunks=(1, 2), codec=Codec("lzf"))  # fmt: skip
+    path = tmp_path / "c.h5"
+    storage = open_storage(target, str(path))
+    storage.write((slice(0, 1000), slice(0, 2)), values[:1000])
+    storage.save()
+    saved = path.read_bytes()
+    storage.write((slice(1000, rows), slice(0, 2)), values[1000:])
+    left = path.read_bytes()  # what a kill would leave
+    storage.abandon()
+    assert len(left) > len(saved)
+    # But for the flags of the superblock that say that it is open (file format, II.A).
+    assert (left[:20], left[24 : len(saved)]) == (saved[:20], saved[24:])
+    (tmp_path / "d.h5").write_bytes(left)
+    again = open_storage(target, str(tmp_path / "d.h5"), resume=True)
+    again.write((slice(1000, rows), slice(0, 2)), values[1000:])
+    again.close(rows)
+    assert (load(tmp_path / "d.h5") == values).all()
+
+
+def test_an_error_keeps_what_was_saved(
+    tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oocdata.tools.convert_reading import BoxSource
+
+    monkeypatch.setattr(convert_run, "SAVE_BYTES", 1)
+    read, count = BoxSource.read, 0
+
+    def fails(self: Any, box: Any, out: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise OSError(5, "Input/output error")
+        read(self, box, out)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BoxSource, "read", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
+    assert os.path.exists(tmp_path / f"b.zarr{PARTIAL}" / "journal")
+    done = convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
+    assert done.resumed
+    assert (load(tmp_path / "b.zarr") == values).all()
+
+
+def test_a_full_disk_does_not_throw_away_what_was_done(
+    tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oocdata.errors import SourceError
+    from oocdata.tools import convert_plan
+
+    killed_after(1, tmp_path / "good.h5", tmp_path / "b.npy")
+    with monkeypatch.context() as patched:
+        usage = type("Usage", (), {"free": 1000})
+        patched.setattr(convert_plan.shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(SourceError, match="must have"):
+            convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
+    assert convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20).resumed

@@ -1,0 +1,275 @@
+"""`create`: what people append is what others read, and never half of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
+from oocdata.writers import Writer, create
+from oocdata.writers import create as create_function
+from oocdata.writers.placement import PARTIAL
+
+SUFFIXES = [".npy", ".h5", ".hdf5", ".zarr"]
+
+
+def read(path: Path) -> Any:
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".zarr":
+        return np.asarray(zarr.open_array(path, mode="r")[...])
+    with h5py.File(path) as file:
+        return file["data"][()]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("known", [True, False], ids=["shape", "element_shape"])
+@settings(max_examples=15)
+@given(
+    batches=st.lists(st.integers(0, 40), max_size=6),
+    element=st.sampled_from([(), (3,), (2, 5)]),
+    chunks=st.sampled_from([None, 1, 7]),
+)
+def test_any_batches(
+    tmp_path_factory: pytest.TempPathFactory,
+    suffix: str,
+    known: bool,
+    batches: list[int],
+    element: tuple[int, ...],
+    chunks: int | None,
+) -> None:
+    path = tmp_path_factory.mktemp("create") / f"a{suffix}"
+    values = np.random.default_rng(0).standard_normal((sum(batches), *element)).astype("f4")
+    shape: Any = {"shape": values.shape} if known else {"element_shape": element}
+    chosen = None if suffix == ".npy" else chunks
+    with create(path, dtype="f4", chunks=chosen, **shape) as writer:
+        first = 0
+        for count in batches:
+            writer.append(values[first : first + count])
+            first += count
+            assert len(writer) == first
+        assert not path.exists()
+    found = read(path)
+    assert found.shape == values.shape
+    assert found.dtype == values.dtype
+    assert found.tobytes() == values.tobytes()
+    if len(values):
+        assert np.asarray(ooc.open(path)).tobytes() == values.tobytes()
+    assert [name.name for name in path.parent.iterdir()] == [path.name]
+
+
+def test_rows_one_by_one(tmp_path: Path) -> None:
+    with create(tmp_path / "a.npy", element_shape=(2,), dtype="i4") as writer:
+        for number in range(5):
+            writer.append(np.array([number, -number], "i4"))
+        assert writer.shape == (5, 2)
+        assert repr(writer) == "<Writer: 5 rows of (2,) int32, open>"
+    assert np.load(tmp_path / "a.npy").tolist() == [[n, -n] for n in range(5)]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_more_rows_than_a_block(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib
+
+    module = importlib.import_module("oocdata.writers.writer")
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 4096)
+    values = np.arange(5000 * 8, dtype="i8").reshape(5000, 8)
+    with create(tmp_path / f"a{suffix}", element_shape=(8,), dtype="i8") as writer:
+        for first in range(0, 5000, 333):
+            writer.append(values[first : first + 333])
+    assert (read(tmp_path / f"a{suffix}") == values).all()
+
+
+def test_big_endian_rows_are_the_same_numbers(tmp_path: Path) -> None:
+    with create(tmp_path / "a.npy", element_shape=(), dtype=">i2") as writer:
+        writer.append(np.arange(3, dtype=">i2"))
+    found = np.load(tmp_path / "a.npy")
+    assert found.tolist() == [0, 1, 2]
+    assert found.dtype.isnative
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.zeros((3, 2), "f8"), "float64"),
+        (np.zeros((3, 2), "f2"), "float16"),
+        (np.zeros((3, 3), "f4"), r"\(3, 3\)"),
+        (np.zeros((1, 1, 2), "f4"), r"\(1, 1, 2\)"),
+        (np.zeros((), "f4"), r"got \(\)"),
+        ([[1, 2]], "int64"),
+    ],
+)
+def test_nothing_is_cast_or_broadcast(tmp_path: Path, rows: Any, message: str) -> None:
+    writer = create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
+    with pytest.raises(ArgumentError, match=message):
+        writer.append(rows)
+    writer.append(np.ones((1, 2), "f4"))  # goes on after a wrong call
+    writer.close()
+    assert np.load(tmp_path / "a.npy").tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_exception_leaves_nothing(tmp_path: Path, suffix: str) -> None:
+    writer = create(tmp_path / f"a{suffix}", element_shape=(2,), dtype="f4")
+    with pytest.raises(ZeroDivisionError), writer:
+        writer.append(np.zeros((3, 2), "f4") / [1 // len(writer)])
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ArgumentError, match="closed"):
+        writer.append(np.zeros((3, 2), "f4"))
+
+
+def test_what_was_there_stays_if_it_fails(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    writer = create(tmp_path / "a.npy", element_shape=(), dtype="f4", overwrite=True)
+    writer.append(np.zeros(3, "f4"))
+    with pytest.raises(ArgumentError), writer:
+        writer.append(np.zeros(3, "f8"))
+    assert np.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
+
+
+def test_too_few_and_too_many_rows(tmp_path: Path) -> None:
+    writer = create(tmp_path / "a.npy", shape=(3,), dtype="f4")
+    with pytest.raises(PositionError, match="3 rows"):
+        writer.append(np.zeros(4, "f4"))
+    writer.append(np.zeros(2, "f4"))
+    with pytest.raises(ArgumentError, match="got 2"):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_is_forgotten_leaves_nothing(tmp_path: Path) -> None:
+    writer = create(tmp_path / "a.h5", element_shape=(), dtype="f4")
+    writer.append(np.zeros(2, "f4"))
+    del writer
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"dtype": "f4"}, "one of"),
+        ({"dtype": "f4", "shape": (2,), "element_shape": ()}, "one of"),
+        ({"dtype": "f4", "shape": ()}, "begin with"),
+        ({"dtype": "f4", "shape": (2, -1)}, "at least 0"),
+        ({"dtype": "f4", "shape": (2,), "chunks": 2}, "chunks"),
+        ({"dtype": "f4", "shape": (2,), "attributes": {"units": "K"}}, "no place"),
+        ({"dtype": "f4", "shape": (2,), "key": "/u"}, "one array"),
+        ({"dtype": "f4", "shape": (2,), "codec": "gzip"}, "none"),
+    ]
+    for arguments, message in wrong:
+        with pytest.raises(ArgumentError, match=message):
+            create(tmp_path / "a.npy", **arguments)
+    with pytest.raises(UnsupportedDtypeError):
+        create(tmp_path / "a.npy", shape=(2,), dtype="O")
+    with pytest.raises(ArgumentError, match="whole chunks"):
+        create(tmp_path / "a.zarr", shape=(20,), dtype="f4", chunks=3, shards=4)
+    with pytest.raises(ArgumentError, match="one file"):
+        create(tmp_path / "a.h5", shape=(20,), dtype="f4", shards=4)
+    with pytest.raises(ArgumentError, match="each of the 2 axes"):
+        create(tmp_path / "a.h5", shape=(20, 3), dtype="f4", chunks=(1, 2, 3))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+def test_attributes_and_names(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    with create(
+        path, key="flow/u", element_shape=(2,), dtype="f4", fill_value=np.nan,
+        attributes={"units": "m/s", "scale": 0.5}, dimension_names=["time", "x"],
+    ) as writer:  # fmt: skip
+        writer.append(np.ones((3, 2), "f4"))
+    if suffix == ".h5":
+        with h5py.File(path) as file:
+            dataset = file["flow/u"]
+            assert dict(dataset.attrs)["units"] == "m/s"
+            assert [axis.label for axis in dataset.dims] == ["time", "x"]
+            assert np.isnan(dataset.fillvalue)
+    else:
+        array = zarr.open_group(path, mode="r")["flow/u"]
+        assert dict(array.attrs) == {"units": "m/s", "scale": 0.5}
+        assert array.metadata.dimension_names == ("time", "x")
+        assert np.isnan(array.fill_value)
+    assert np.asarray(ooc.open(path, "flow/u")).tolist() == [[1, 1]] * 3
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+def test_arrays_beside_others(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    for number, key in enumerate(("images", "more/labels", "more/deep/ids")):
+        with create(path, key=key, element_shape=(), dtype="i4") as writer:
+            writer.append(np.full(4, number, "i4"))
+    with pytest.raises(ArgumentError, match="labels"):
+        create(path, key="more/labels", element_shape=(), dtype="i4")
+    with create(path, key="more/labels", shape=(2,), dtype="i4", overwrite=True) as writer:
+        writer.append(np.full(2, 9, "i4"))
+    found = {key: ooc.open(path, key)[0] for key in ("images", "more/labels", "more/deep/ids")}
+    assert found == {"images": 0, "more/labels": 9, "more/deep/ids": 2}
+    assert [name.name for name in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_plain_hdf5_dataset_is_contiguous(tmp_path: Path) -> None:
+    with create(tmp_path / "a.h5", shape=(4, 2), dtype="f4", codec="none") as writer:
+        writer.append(np.ones((4, 2), "f4"))
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["data"].chunks is None
+        assert (file["data"][()] == 1).all()
+
+
+SCRIPT = """
+import sys, numpy as np
+from oocdata.writers import create
+writer = create(sys.argv[1], element_shape=(64, 64), dtype="f4")
+while True:
+    writer.append(np.random.default_rng(0).random((64, 64, 64), "f4"))
+    print(len(writer), flush=True)
+"""
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_a_killed_process_leaves_no_half_file(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        while int(child.stdout.readline()) < 64 * 24:  # some blocks have been written
+            pass
+        with pytest.raises(SourceError, match="another one"):
+            create(path, element_shape=(), dtype="f4")
+        child.send_signal(signal.SIGKILL)
+    left = tmp_path / f"{path.name}{PARTIAL}"
+    assert os.listdir(tmp_path) == [left.name]
+    assert "may be deleted" in (left / "README.txt").read_text()
+    with create(path, element_shape=(), dtype="f4") as writer:
+        writer.append(np.zeros(2, "f4"))
+    assert os.listdir(tmp_path) == [path.name]
+    assert read(path).tolist() == [0, 0]
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(number: int, data: Any, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    writer: Writer = create_function(tmp_path / "a.npy", element_shape=(), dtype="f4")
+    writer.append(np.zeros(2, "f4"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space"):
+            writer.close()
+    assert list(tmp_path.iterdir()) == []

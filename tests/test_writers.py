@@ -1,0 +1,363 @@
+"""Writing arrays: every format read back by the libraries that others use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
+from oocdata.writers import placement as placement_module
+from oocdata.writers.codec import Codec, as_codec
+from oocdata.writers.encoding import encode_chunk, filters_of
+from oocdata.writers.placement import PARTIAL, Lock, Placement
+from oocdata.writers.storage import open_storage
+from oocdata.writers.target import Target, format_by_suffix, target_key
+
+DTYPES = [
+    "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+]  # fmt: skip
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
+    """Any bits but for bool: NaN of every kind too."""
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(rng.bytes(nbytes), dtype).reshape(shape)
+
+
+def read(path: str, key: str | None = None) -> NDArray[Any]:
+    """By NumPy, h5py, zarr-python; and TensorStore, which must say the same."""
+    if path.endswith(".npy"):
+        return np.load(path)
+    if path.endswith(".h5"):
+        with h5py.File(path) as file:
+            return file[key or "/data"][()]
+    found = zarr.open_group(path, mode="r")[key][...] if key else zarr.open_array(path)[...]
+    spec = {
+        "driver": "zarr3",
+        "kvstore": {"driver": "file", "path": os.path.join(path, key or "", "")},
+    }
+    other = tensorstore.open(spec, read=True).result().read().result()
+    assert other.tobytes() == np.asarray(found).tobytes()
+    return np.asarray(found)
+
+
+def write(target: Target, path: str, values: NDArray[Any], rows: int) -> None:
+    storage = open_storage(target, path)
+    whole = tuple(slice(0, length) for length in values.shape[1:])
+    for start in range(0, len(values), rows):
+        part = values[start : start + rows]
+        storage.write((slice(start, start + len(part)), *whole), part)
+    storage.close(len(values))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("suffix", "chunks", "shards", "codec"),
+    [
+        (".npy", None, None, "none"),
+        (".h5", None, None, "none"),
+        (".h5", (4, 3, 2), None, "gzip:1"),
+        (".zarr", (4, 3, 2), (8, 6, 6), "blosc-zstd:1"),
+        (".zarr", (4, 3, 5), None, "none"),
+    ],
+)
+def test_every_dtype(
+    tmp_path: Path, dtype: str, suffix: str, chunks: Any, shards: Any, codec: str
+) -> None:
+    values = numbers((21, 5, 5), dtype)
+    kind = format_by_suffix(suffix and f"a{suffix}")
+    target = Target(
+        format=kind,
+        key=target_key(kind, None),
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=chunks,
+        shards=shards,
+        codec=as_codec(codec, None, kind),
+    )
+    path = str(tmp_path / f"a{suffix}")
+    write(target, path, values, 8)
+    found = read(path)
+    assert found.dtype == values.dtype
+    assert found.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "shuffle"),
+    [
+        *(
+            (".h5", name, way)
+            for name in ("gzip", "lzf", "lz4", "zstd")
+            for way in ("byte", "none")
+        ),
+        *((".h5", name, way) for name in ("blosc-lz4", "blosc-zstd") for way in ("byte", "bit")),
+        (".h5", "none", "none"),
+        (".zarr", "none", "none"),
+        (".zarr", "gzip:9", "none"),
+        (".zarr", "zstd:1", "none"),
+        *((".zarr", name, way) for name in ("blosc-lz4", "blosc-zstd") for way in ("byte", "bit")),
+    ],
+)
+@pytest.mark.parametrize("random", [False, True], ids=["smooth", "random"])
+def test_every_codec(tmp_path: Path, suffix: str, codec: str, shuffle: Any, random: bool) -> None:
+    import hdf5plugin  # noqa: F401  # so that h5py can read what is not HDF5's own
+
+    smooth = np.arange(50 * 64, dtype="f4").reshape(50, 64)
+    values = numbers((50, 64), "float32") if random else smooth
+    kind = format_by_suffix(f"a{suffix}")
+    target = Target(
+        format=kind,
+        key=target_key(kind, None),
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=(16, 64),
+        shards=(32, 64) if suffix == ".zarr" else None,
+        codec=as_codec(codec, shuffle, kind),
+    )
+    path = str(tmp_path / f"a{suffix}")
+    write(target, path, values, 32)
+    assert read(path).tobytes() == values.tobytes()
+    if suffix == ".h5" and codec != "none":
+        with h5py.File(path) as file:
+            plist = file["data"].id.get_create_plist()
+            numbers_there = [plist.get_filter(n)[0] for n in range(plist.get_nfilters())]
+        assert numbers_there == [number for number, _ in filters_of(target)]
+
+
+def test_options_of_filters_are_those_that_h5py_writes(tmp_path: Path) -> None:
+    import hdf5plugin
+
+    ways = {
+        "gzip:4": {"compression": "gzip", "compression_opts": 4, "shuffle": True},
+        "lzf": {"compression": "lzf", "shuffle": True},
+        "zstd:7": {**hdf5plugin.Zstd(clevel=7), "shuffle": True},
+        "blosc-zstd:3": dict(hdf5plugin.Blosc(cname="zstd", clevel=3, shuffle=1)),
+    }
+    for name, options in ways.items():
+        target = Target(
+            format="hdf5", key="/u", shape=(10, 8), dtype=np.dtype("f4"), chunks=(5, 8),
+            codec=as_codec(name, None, "hdf5"),
+        )  # fmt: skip
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            plist = file.create_dataset("u", (10, 8), "f4", chunks=(5, 8), **options).id
+            made = plist.get_create_plist()
+            there = [made.get_filter(number) for number in range(made.get_nfilters())]
+        mine = filters_of(target)
+        assert [number for number, *_ in there] == [number for number, _ in mine]
+        for (_, _, values, _), (_, options) in zip(there, mine, strict=True):
+            assert tuple(values[: len(options)]) == options, name
+
+
+@settings(max_examples=40)
+@given(
+    shape=st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 5)),
+    chunks=st.tuples(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5)),
+    times=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)),
+    units=st.integers(1, 3),
+    kind=st.sampled_from(["hdf5", "zarr", "zarr-plain"]),
+)
+def test_any_chunks_and_shards(
+    tmp_path_factory: pytest.TempPathFactory,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    times: tuple[int, ...],
+    units: int,
+    kind: str,
+) -> None:
+    values = numbers(shape, "int16")
+    shards = tuple(a * b for a, b in zip(chunks, times, strict=True)) if kind == "zarr" else None
+    suffix = ".h5" if kind == "hdf5" else ".zarr"
+    if kind == "hdf5":  # h5py takes no chunk that is longer than the dataset
+        chunks = tuple(min(a, b) for a, b in zip(chunks, shape, strict=True))
+    target = Target(
+        format=format_by_suffix(f"a{suffix}"), key="/data" if kind == "hdf5" else None,
+        shape=shape, dtype=values.dtype, chunks=chunks, shards=shards,
+        codec=Codec("gzip", 1), fill_value=7,
+    )  # fmt: skip
+    path = str(tmp_path_factory.mktemp("any") / f"a{suffix}")
+    write(target, path, values, units * target.unit[0])
+    assert read(path).tobytes() == values.tobytes()
+
+
+def test_zarr_chunks_of_the_fill_value_are_there(tmp_path: Path) -> None:
+    import oocdata as ooc
+
+    target = Target(format="zarr", key=None, shape=(8, 2), dtype=np.dtype("f4"), chunks=(2, 2),
+                    shards=(4, 2), codec=Codec("zstd", 1))  # fmt: skip
+    write(target, str(tmp_path / "a.zarr"), np.zeros((8, 2), "f4"), 4)
+    assert not np.asarray(ooc.open(tmp_path / "a.zarr")).any()  # missing="error"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_blosc_shuffles_whole_elements(dtype: str) -> None:
+    chunk = np.zeros(1000, dtype)
+    data, _ = encode_chunk(as_codec("blosc-zstd", None, "hdf5"), chunk)
+    header = bytes(data)[:16]  # Blosc 1 chunk format: the fourth byte
+    assert header[3] == chunk.itemsize
+
+
+def test_random_bytes_are_stored_as_they_are() -> None:
+    chunk = numbers((1000,), "uint8")
+    for name in ("gzip:1", "lzf", "lz4", "zstd:1"):
+        data, skipped = encode_chunk(as_codec(name, None, "hdf5"), chunk)
+        assert (len(data), skipped) == (1000, 1)
+        assert bytes(data) == chunk.tobytes()
+
+
+def test_parts_of_rows_in_a_flat_file(tmp_path: Path) -> None:
+    values = numbers((10, 6, 4), "int32")
+    target = Target(format="npy", key=None, shape=values.shape, dtype=values.dtype)
+    storage = open_storage(target, str(tmp_path / "a.npy"))
+    for first in range(0, 6, 2):
+        box = (slice(0, 10), slice(first, first + 2), slice(0, 4))
+        storage.write(box, values[box])
+    storage.close(10)
+    assert (np.load(tmp_path / "a.npy") == values).all()
+
+
+# Placement
+
+
+def placed(path: Path, kind: Any = "npy", key: str | None = None, over: bool = False) -> Placement:
+    return Placement.of(str(path), key, kind, over)
+
+
+def test_a_result_has_its_name_when_it_is_placed(tmp_path: Path) -> None:
+    one = placed(tmp_path / "a.npy")
+    with Lock(one, "Again: the same.\n"):
+        Path(one.result).write_bytes(b"abc")
+        assert not (tmp_path / "a.npy").exists()
+        assert "Again: the same." in (tmp_path / f"a.npy{PARTIAL}" / "README.txt").read_text()
+        one.place()
+        one.remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(b"mine")
+    with pytest.raises(ArgumentError, match="--force"):
+        placed(tmp_path / "a.npy")
+    placed(tmp_path / "a.npy", over=True)
+
+
+def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    one = placed(tmp_path / "a.npy")
+    with Lock(one):
+        Path(one.result).write_bytes(b"abc")
+        (tmp_path / "a.npy").write_bytes(b"mine")
+        with pytest.raises(ArgumentError, match="must not exist"):
+            one.place()
+    assert (tmp_path / "a.npy").read_bytes() == b"mine"
+
+
+def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr" / "thesis.tex").write_text("mine")
+    with pytest.raises(ArgumentError, match="never replaced"):
+        placed(tmp_path / "a.zarr", "zarr", over=True)
+    with pytest.raises(ArgumentError, match="never replaced"):
+        placed(tmp_path / "a.zarr", "npy", over=True)
+
+
+def test_a_group_is_never_replaced_as_a_whole(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("u", shape=(2,), dtype="i4")
+    with pytest.raises(ArgumentError, match="'u'"):
+        placed(tmp_path / "a.zarr", "zarr", over=True)
+    with pytest.raises(ArgumentError, match="inside another"):
+        placed(tmp_path / "a.zarr", "zarr", "u/v")
+    with pytest.raises(ArgumentError, match="must not exist"):
+        placed(tmp_path / "a.zarr", "zarr", "u")
+    placed(tmp_path / "a.zarr", "zarr", "u", over=True)
+    placed(tmp_path / "a.zarr", "zarr", "w")
+
+
+def test_no_folder_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="nowhere"):
+        placed(tmp_path / "nowhere" / "a.npy")
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    code = (
+        "import sys; from oocdata.writers.placement import *\n"
+        f"lock = Lock(Placement.of({str(tmp_path / 'a.npy')!r}, None, 'npy', False))\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    assert other.stdin is not None
+    with other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(SourceError, match="another one is at it"):
+            Lock(placed(tmp_path / "a.npy"))
+        other.send_signal(signal.SIGKILL)
+    with Lock(placed(tmp_path / "a.npy")):
+        pass
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_zarr_folder_is_replaced(
+    tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exchange:
+        monkeypatch.setattr(placement_module.sys, "platform", "other")
+    zarr.create_array(tmp_path / "a.zarr", shape=(2,), dtype="i4")[:] = 1
+    one = placed(tmp_path / "a.zarr", "zarr", over=True)
+    with Lock(one):
+        zarr.create_array(one.result, shape=(3,), dtype="i4")[:] = 2
+        one.place()
+        one.remove()
+    assert zarr.open_array(tmp_path / "a.zarr")[:].tolist() == [2, 2, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("a.nc", "netCDF"), ("a", "must end in"), ("s3://a/b.zarr", "on a disk"), ("a.npz", "end in")],
+)
+def test_unknown_suffixes(path: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        format_by_suffix(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), [("npy", "u"), ("hdf5", "a//b"), ("zarr", "../b"), ("zarr", "a/c")]
+)
+def test_bad_keys(kind: Any, key: str) -> None:
+    with pytest.raises(ArgumentError, match="key"):
+        target_key(kind, key)
+
+
+@pytest.mark.parametrize(
+    ("text", "shuffle", "kind", "message"),
+    [
+        ("lzma", None, "hdf5", "gzip"),
+        ("gzip:10", None, "hdf5", "from 0 to 9"),
+        ("lzf:3", None, "hdf5", "left out"),
+        ("zstd:3", "byte", "zarr", "blosc"),
+        ("gzip", None, "npy", "none"),
+        ("gzip:", None, "zarr", "level"),
+    ],
+)
+def test_bad_codecs(text: str, shuffle: Any, kind: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        as_codec(text, shuffle, kind)
