@@ -1,6 +1,6 @@
 """Other frameworks over the same loader, and what `open` says of what it does not open.
 
-JAX, PyTorch and Grain are no dependencies, and too big to be: their tests run where they are.
+PyTorch and Grain are no dependencies, and too big to be: their tests run where they are.
 """
 
 from __future__ import annotations
