@@ -27,6 +27,7 @@ from oocdata.sources.source import Source
 
 if typing.TYPE_CHECKING:
     from oocdata.frontends.resume import Resume
+    from oocdata.tools.bench import Bench, bench
     from oocdata.tools.check import Health, check
     from oocdata.tools.convert import Conversion, convert
     from oocdata.tools.preview import Preview, preview
@@ -36,6 +37,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "ArraySpec",
+    "Bench",
     "BlockShuffle",
     "Conversion",
     "Dataset",
@@ -54,6 +56,7 @@ __all__ = [
     "Writer",
     "Zip",
     "__version__",
+    "bench",
     "check",
     "chunk_budget",
     "convert",
@@ -69,12 +72,14 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LATER = {
+    "Bench": "tools.bench",
     "Conversion": "tools.convert",
     "Health": "tools.check",
     "Preview": "tools.preview",
     "Resume": "frontends.resume",  # a callback is of one of Keras's classes
     "Stats": "tools.stats_result",
     "Writer": "writers",
+    "bench": "tools.bench",
     "check": "tools.check",
     "convert": "tools.convert",
     "create": "writers",

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from oocdata import __version__
+from oocdata.cli.bench import bench
 from oocdata.cli.check import check
 from oocdata.cli.cluster import dispatcher, worker
 from oocdata.cli.convert import convert
@@ -57,6 +58,7 @@ def _oocdata(
       oocdata stats ds.npy            range, mean, deviation; NaN, repeated rows
       oocdata check sim.h5            is it whole? what is wrong with which rows
       oocdata convert a.h5 b.zarr     another format, or chunks that read fast
+      oocdata bench ds.npy            how fast it reads, and what to change
       oocdata demo                    the whole job on data that it makes
       oocdata demo sim.h5 --key /u    the same on your own file
       oocdata dispatcher              a cluster of readers: deals out the work
@@ -74,7 +76,7 @@ def _oocdata(
         typer.echo(context.get_help())
 
 
-for command in (info, preview, stats, check, convert):
+for command in (info, preview, stats, check, convert, bench):
     app.command(no_args_is_help=True)(command)
 app.command()(demo)
 app.command()(dispatcher)

@@ -1,0 +1,167 @@
+"""How fast batches come: the clock that `bench` and `profile` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from oocdata.datasets.spec import leaves
+from oocdata.loader import Loader
+from oocdata.order import BlockShuffle
+
+__all__ = ["Pace", "pace", "steps_of_a_period"]
+
+_SLOW = 4.0
+"""So many times as long as asked for may a stretch take, before what there is has to do."""
+
+_SLOW_CONSUMER = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What came in a stretch of time.
+
+    Attributes
+    ----------
+    elements, batches : int
+    seconds : float
+    waited : float
+        Seconds of these in which whoever consumes waited for a batch.
+    """
+
+    elements: int
+    batches: int
+    seconds: float
+    waited: float
+
+    @property
+    def rate(self) -> float:
+        """Elements a second."""
+        return self.elements / max(self.seconds, 1e-9)
+
+    def __add__(self, other: Pace) -> Pace:
+        return Pace(
+            self.elements + other.elements,
+            self.batches + other.batches,
+            self.seconds + other.seconds,
+            self.waited + other.waited,
+        )
+
+    def since(self, other: Pace) -> Pace:
+        """Return what came after an earlier time."""
+        return Pace(
+            self.elements - other.elements,
+            self.batches - other.batches,
+            self.seconds - other.seconds,
+            self.waited - other.waited,
+        )
+
+
+def steps_of_a_period(loader: Loader) -> int:
+    """Return after how many steps reading is where it was: a run, or a window of the shuffle.
+
+    The chunks of a window are decoded at its beginning. Where there are none, runs are alike.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> from oocdata.testing import RecordingSource
+    >>> view = ooc.View.of(RecordingSource(np.zeros((100, 3)), chunk_rows=10))
+    >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(block=10, window=4)))
+    5
+    """
+    order = loader.order
+    chunked = loader.dataset.blocks.length > 1
+    window = order.block * order.window if isinstance(order, BlockShuffle) and chunked else 0
+    return max(loader.steps_together, -(-window // loader.batch_size))
+
+
+def pace(
+    epochs: Callable[[int], Iterator[Any]],
+    seconds: float,
+    *,
+    period: int = 1,
+    first: int = 0,
+    consume: Callable[[Any], object] | None = None,
+) -> Pace:
+    """Take batches for some time, epoch after epoch.
+
+    What is read together arrives together, so the clock starts and stops only where a new period
+    begins to arrive. What came with the first of an epoch counts, the wait for it doesn't: in a
+    steady flow there is as much on its way at the end as at the start. An epoch of less than two
+    periods is clocked from end to end.
+
+    Parameters
+    ----------
+    epochs : callable
+        Returns an iterator over the batches of an epoch; it is closed where it can be.
+    seconds : float
+        The stretch ends with the first period to arrive after so many.
+    period : int
+        Batches; see `steps_of_a_period`.
+    first : int
+        The epoch to begin with.
+    consume : callable, optional
+        Called with each batch.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> loader = ooc.open(np.zeros((100, 3))).batches(10)
+    >>> pace(loader.epoch, seconds=0.0).batches  # one, and the next ends it
+    1
+    """
+    began = perf_counter()
+    total = Pace(0, 0, 0.0, 0.0)
+    epoch = first
+    while True:
+        total += _epoch(epochs(epoch), seconds - total.seconds, seconds, period, consume)
+        if total.seconds >= seconds or perf_counter() - began > _SLOW * seconds:
+            return total
+        epoch += 1
+
+
+def _epoch(
+    iterator: Iterator[Any],
+    left: float,
+    seconds: float,
+    period: int,
+    consume: Callable[[Any], object] | None,
+) -> Pace:
+    """Take batches of one epoch, to its end or until the time that is left is over."""
+    asked = perf_counter()
+    begin = Pace(0, 0, asked, 0.0)
+    start = last = None
+    elements = batches = 0
+    waited = 0.0
+    try:
+        for batch in iterator:
+            now = perf_counter()
+            waited += now - asked
+            mark = Pace(elements, batches, now, waited)
+            if start is None:
+                start = mark
+            elif batches % period == 0 or _is_slow(consume, now - start.seconds, seconds):
+                last = mark
+                if now - start.seconds >= left:
+                    break
+            elements += len(next(leaves(batch)))
+            batches += 1
+            if consume is not None:
+                consume(batch)
+            del batch
+            asked = perf_counter()
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+    if start is not None and last is not None:
+        return last.since(start)
+    return Pace(elements, batches, asked, waited).since(begin)
+
+
+def _is_slow(consume: object, spent: float, seconds: float) -> bool:
+    """Return whether the end of a long period should not be waited for."""
+    return spent >= seconds * (_SLOW if consume is None else _SLOW_CONSUMER)

@@ -1,0 +1,306 @@
+"""`Loader.profile`: whose fault it is, and where the time of reading goes.
+
+Verdicts are tried with factors of ten and more between model and data, so that none depends on how
+busy the machine is.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.datasets.view import View
+from oocdata.errors import ArgumentError, DamagedChunkError
+from oocdata.loader import Loader
+from oocdata.order import Shuffle
+from oocdata.testing import RecordingSource
+from oocdata.tools import profile_pace
+from oocdata.tools.profile import _overlap, profile
+from oocdata.tools.profile_pace import pace
+from oocdata.tools.profile_sampling import Sampler, Spent
+from oocdata.tools.profile_verdict import remedy_of
+
+ROWS = np.random.default_rng(0).normal(0, 1, (4000, 256)).astype("f4")
+
+
+class Busy(RecordingSource):
+    """A source that works for a while in Python for each read."""
+
+    def read_into(self, rows: Any, out: Any) -> None:
+        spin()
+        out[...] = self.array[rows]
+
+
+def spin() -> None:
+    for _ in range(200_000):
+        pass
+
+
+def nothing(*batch: Any) -> None:
+    pass
+
+
+def slow_step(*batch: Any) -> None:
+    time.sleep(0.05)
+
+
+@pytest.fixture
+def loader() -> Loader:
+    return ooc.open(ROWS).batches(32, shuffle=True, seed=3)
+
+
+def test_a_slow_model(loader: Loader) -> None:
+    found = loader.profile(slow_step, seconds=1.0)
+    assert found.verdict == "model"
+    assert found.model_rate is not None
+    assert found.data_rate > 10 * found.model_rate
+    assert "The model is the bottleneck" in found.sentence
+    assert found.waited is not None
+    assert found.waited < 0.5
+
+
+def test_slow_data() -> None:
+    loader = View.of(Busy(ROWS)).batches(32)
+    found = loader.profile(nothing, seconds=1.0)
+    assert found.verdict == "data"
+    assert found.model_rate is not None
+    assert found.model_rate > 10 * found.data_rate
+    assert "The data are the bottleneck" in str(found)
+    assert found.waited is not None
+    assert found.waited > 0.5
+    assert next(iter(found.spent.shares)) == "source"
+    assert "read_into" in found.remedy
+
+
+def test_without_a_model(loader: Loader) -> None:
+    found = loader.profile(seconds=0.2)
+    assert found.verdict == "alone"
+    assert (found.model_rate, found.both_rate, found.waited, found.overlap) == (None,) * 4
+    assert "model" not in str(found)
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_slow_map_function(workers: int) -> None:
+    def double(x: Any) -> Any:
+        spin()
+        return x * 2
+
+    loader = ooc.open(ROWS).map(double).batches(32, workers=workers)
+    found = loader.profile(nothing, seconds=1.0)
+    assert found.verdict == "data"
+    assert next(iter(found.spent.shares)) == "map", found.spent
+    assert "workers" in found.remedy
+    assert ("without workers" in str(found)) == bool(workers)
+
+
+def test_decoding_and_copying_are_told_apart(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 9, (6000, 512)).astype("f4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=noise, chunks=(200, 512), compression="gzip")
+    before = ooc.chunk_budget()
+    ooc.set_chunk_budget(1 << 20)  # or all of it would be kept from the first epoch on
+    try:
+        spent = ooc.open(tmp_path / "a.h5").batches(32).profile(seconds=1.0).spent
+    finally:
+        ooc.set_chunk_budget(before)
+    assert spent.decode > 0
+    assert spent.map == spent.source == 0
+    np.save(tmp_path / "a.npy", noise)
+    spent = ooc.open(tmp_path / "a.npy").batches(32).profile(seconds=1.0).spent
+    assert spent.decode == 0
+    assert spent.copy > 0
+
+
+def test_shares_add_up(loader: Loader) -> None:
+    spent = loader.profile(seconds=0.5).spent
+    assert sum(spent.shares.values()) == pytest.approx(1)
+    assert all(share >= -1e-9 for share in spent.shares.values())
+    assert list(spent.shares.values()) == sorted(spent.shares.values(), reverse=True)
+
+
+def test_the_loader_is_as_it_was(loader: Loader) -> None:
+    before = pickle.dumps(loader)
+    interval = sys.getswitchinterval()
+    loader.profile(nothing, seconds=0.2)
+    assert pickle.dumps(loader) == before
+    assert sys.getswitchinterval() == interval
+    assert_array_equal(next(iter(loader)), loader.batch(0, epoch=0))
+    loader.profile(nothing, seconds=0.2)
+    assert_array_equal(next(iter(loader)), loader.batch(0, epoch=1))
+
+
+def test_batches_are_those_of_the_loader(loader: Loader) -> None:
+    seen: list[Any] = []
+    loader.profile(lambda batch: seen.append(batch.copy()), seconds=0.2)
+    rows = {row.tobytes() for row in ROWS}
+    assert {row.tobytes() for batch in seen for row in batch} <= rows
+    assert_array_equal(seen[0], loader.batch(0, epoch=0))
+
+
+class Model:
+    """What Keras's `train_on_batch` looks like."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None) -> float:
+        self.calls.append((type(x), type(y)))
+        return 0.0
+
+
+def test_a_tuple_is_given_as_arguments() -> None:
+    pairs = ooc.open(ROWS).next_frame().batches(32)
+    model = Model()
+    pairs.profile(model.train_on_batch, seconds=0.1)
+    assert set(model.calls) == {(np.ndarray, np.ndarray)}
+    whole: list[Any] = []
+    pairs.profile(lambda batch: whole.append(type(batch)), seconds=0.1)
+    assert set(whole) == {tuple}
+    three: list[int] = []
+    pairs.profile(lambda *arrays: three.append(len(arrays)), seconds=0.1)
+    assert set(three) == {2}
+
+
+def test_windows_and_dicts() -> None:
+    view = ooc.open(ROWS)
+    seen: list[Any] = []
+    loader = ooc.zip({"past": view[:-1].windows(4), "now": view[4:]}).batches(16)
+    loader.profile(lambda batch: seen.append(sorted(batch)), seconds=0.1)
+    assert seen[0] == ["now", "past"]
+
+
+def test_to_tf(loader: Loader) -> None:
+    import tensorflow as tf
+
+    traced = []
+
+    @tf.function
+    def step(x: Any) -> Any:
+        traced.append(x.shape)
+        return tf.reduce_sum(x)
+
+    found = loader.profile(step, seconds=0.5, to_tf=True)
+    assert found.reader == "to_tf"
+    assert found.model_rate is not None
+    assert found.model_rate > 0
+    assert traced  # before anything was timed: a graph is built once for a shape
+    assert len(traced) <= 2
+    assert_array_equal(next(iter(loader)), loader.batch(0, epoch=0))
+
+
+def test_wrong_arguments(loader: Loader) -> None:
+    with pytest.raises(ArgumentError, match="`model_step`"):
+        loader.profile(3)  # type: ignore[arg-type]
+    for wrong in (0, -1, float("nan"), True, "5"):
+        with pytest.raises(ArgumentError, match="`seconds`"):
+            loader.profile(seconds=wrong)  # type: ignore[arg-type]
+
+
+def test_what_the_model_raises_comes_out(loader: Loader) -> None:
+    def fail(batch: Any) -> None:
+        raise KeyError("my own")
+
+    with pytest.raises(KeyError, match="my own"):
+        loader.profile(fail, seconds=0.1)
+
+
+def test_an_interrupt_leaves_nothing_behind(loader: Loader) -> None:
+    calls = []
+
+    def step(batch: Any) -> None:
+        calls.append(1)
+        if len(calls) > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loader.profile(step, seconds=5.0)
+
+
+def test_a_damaged_chunk_is_an_error(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=ROWS, chunks=(500, 256), compression="gzip", shuffle=True)
+        place = file["u"].id.get_chunk_info(0)
+    with open(tmp_path / "a.h5", "r+b") as raw:
+        raw.seek(place.byte_offset + place.size // 2)
+        raw.write(b"\xff" * 40)
+    with pytest.raises(DamagedChunkError):
+        ooc.open(tmp_path / "a.h5").batches(32).profile(seconds=0.2)
+
+
+def test_one_batch_and_one_element() -> None:
+    assert ooc.open(ROWS[:1]).batches(32).profile(nothing, seconds=0.1).data_rate > 0
+
+
+def test_overlap() -> None:
+    assert _overlap(100.0, 50.0, 50.0) == pytest.approx(1.0)
+    assert _overlap(100.0, 100.0, 50.0) == 0.0
+    assert _overlap(100.0, 100.0, 1000.0) == 1.0  # faster together, by chance
+    assert _overlap(100.0, None, None) is None
+    assert _overlap(10_000.0, 100.0, 100.0) is None
+
+
+def test_a_pace_counts_what_came_between_two_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs: list[int] = []
+
+    def epoch(number: int) -> Any:
+        epochs.append(number)
+        return iter([np.zeros(size) for size in (3, 3, 3, 2)])
+
+    found = pace(epoch, seconds=1e-9, period=1, first=5)
+    assert (found.elements, found.batches) == (3, 1)
+    assert epochs == [5]
+    ticks = iter(range(1000))
+    monkeypatch.setattr(profile_pace, "perf_counter", lambda: next(ticks))
+    found = pace(epoch, seconds=3.0, period=2)  # by a clock that ticks when it is looked at
+    assert (found.elements, found.batches) == (6, 2)
+    found = pace(lambda number: iter([np.zeros(7)]), seconds=0.0)
+    assert (found.elements, found.batches) == (7, 1)  # from end to end
+
+
+def test_the_sampler_sees_who_holds_the_gil() -> None:
+    view = View.of(RecordingSource(ROWS))
+
+    def python(x: Any) -> Any:
+        spin()
+        return x
+
+    loader = view.map(python).batches(32)
+    with Sampler() as sampler:
+        for step in range(2):
+            list(loader.epoch(step))
+    spent = sampler.spent()
+    assert spent.samples > 0
+    assert spent.map > 0.5
+
+
+REMEDIES = [
+    ({"map": 0.9, "copy": 0.1}, 1.0, "workers=2"),
+    ({"decode": 0.9, "copy": 0.1}, 1.0, "another codec"),
+    ({"disk": 0.9, "copy": 0.1}, 1.0, "faster one helps"),
+    ({"copy": 0.9, "disk": 0.1}, 1.0, "as fast as memory"),
+    ({"python": 0.6, "copy": 0.4}, 1.0, "larger batches"),
+    ({"decode": 0.9, "copy": 0.1}, 30.0, "shuffle=True"),
+]
+
+
+@pytest.mark.parametrize(("shares", "again", "words"), REMEDIES)
+def test_remedies(shares: dict[str, float], again: float, words: str, loader: Loader) -> None:
+    assert isinstance(loader.order, Shuffle)
+    spent = Spent(**shares, threads=1.0, samples=100)
+    assert words in remedy_of("data", loader, spent, again)
+    assert remedy_of("model", loader, spent, again) == "Nothing is to be gained by reading faster."
+
+
+def test_the_function_is_the_method(loader: Loader) -> None:
+    assert profile(loader, seconds=0.1).batch_size == 32
