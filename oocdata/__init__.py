@@ -32,7 +32,7 @@ if typing.TYPE_CHECKING:
     from oocdata.tools.convert import Conversion, convert
     from oocdata.tools.preview import Preview, preview
     from oocdata.tools.stats import stats
-    from oocdata.tools.stats_result import Stats
+    from oocdata.tools.stats.result import Stats
     from oocdata.writers import Writer, create
 
 __all__ = [
@@ -77,7 +77,7 @@ _LATER = {
     "Health": "tools.check",
     "Preview": "tools.preview",
     "Resume": "frontends.resume",  # a callback is of one of Keras's classes
-    "Stats": "tools.stats_result",
+    "Stats": "tools.stats.result",
     "Writer": "writers",
     "bench": "tools.bench",
     "check": "tools.check",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from oocdata.tools.profile_result import Profile
+    from oocdata.tools.profile.result import Profile
     from oocdata.workers.pool import Call
 
 __all__ = ["Loader", "make_loader"]

@@ -22,15 +22,17 @@ import oocdata as ooc
 from oocdata.cli.bench import bench as command
 from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
 from oocdata.sources.slots import chunk_budget, set_chunk_budget
-from oocdata.tools import bench_disk, bench_files, bench_session
 from oocdata.tools.bench import bench
-from oocdata.tools.bench_disk import disk_at_random, disk_in_sequence, stored_unit
-from oocdata.tools.bench_files import files_of
-from oocdata.tools.bench_limits import decoding
-from oocdata.tools.bench_picture import draw
-from oocdata.tools.bench_result import Bench, Limit
-from oocdata.tools.bench_ways import Candidate, loader_of
-from oocdata.tools.profile_counts import counted
+from oocdata.tools.bench import disk as bench_disk
+from oocdata.tools.bench import files as bench_files
+from oocdata.tools.bench import session as bench_session
+from oocdata.tools.bench.disk import disk_at_random, disk_in_sequence, stored_unit
+from oocdata.tools.bench.files import files_of
+from oocdata.tools.bench.limits import decoding
+from oocdata.tools.bench.picture import draw
+from oocdata.tools.bench.result import Bench, Limit
+from oocdata.tools.bench.ways import Candidate, loader_of
+from oocdata.tools.profile.counts import counted
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
@@ -129,12 +131,12 @@ def test_errors_are_a_paragraph(folder: Path) -> None:
 def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
     code = (
         "import sys, typer\n"
-        "from oocdata.tools import bench_session\n"
-        "rounds = bench_session.Session.rounds\n"
+        "from oocdata.tools.bench import session\n"
+        "rounds = session.Session.rounds\n"
         "def tell(self):\n"
         "    print('rounds', flush=True)\n"
         "    rounds(self)\n"
-        "bench_session.Session.rounds = tell\n"
+        "session.Session.rounds = tell\n"
         "from oocdata.cli.bench import bench\n"
         "typer.run(bench)\n"
     )

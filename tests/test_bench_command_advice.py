@@ -24,12 +24,11 @@ from oocdata.cli.convert import convert
 from oocdata.datasets.view import View
 from oocdata.sources.slots import chunk_budget, set_chunk_budget
 from oocdata.testing import RecordingSource
-from oocdata.tools import bench_advice
-from oocdata.tools.bench import bench
-from oocdata.tools.bench_advice import advice
-from oocdata.tools.bench_codecs import Tried, faster_codec
-from oocdata.tools.bench_result import Advice, Bench, Limit, Way
-from oocdata.tools.bench_shuffling import again_with
+from oocdata.tools.bench import advising, bench
+from oocdata.tools.bench.advising import advice
+from oocdata.tools.bench.codecs import Tried, faster_codec
+from oocdata.tools.bench.result import Advice, Bench, Limit, Way
+from oocdata.tools.bench.shuffling import again_with
 
 ROWS = np.random.default_rng(0).normal(0, 1, (6000, 64)).round(1).astype("f4")
 
@@ -166,7 +165,7 @@ def test_a_decoder_that_is_the_limit(
         limits=(Limit("decoder", (100.0 * 256,), 256.0), Limit("memory", (1000.0 * 256,), 256.0)),
     )
     monkeypatch.setattr(
-        bench_advice, "faster_codec", lambda part, rate: Tried("zstd", 3.0, 1.25, 1 << 20)
+        advising, "faster_codec", lambda part, rate: Tried("zstd", 3.0, 1.25, 1 << 20)
     )
     made = with_rates(found, view, sequential=rate)
     assert ("codec" in made) is told
@@ -175,7 +174,7 @@ def test_a_decoder_that_is_the_limit(
             "90% of that is used. zstd decodes these data 3.0 times as fast" in made["codec"].text
         )
         assert (made["codec"].command or "").endswith("--codec zstd")
-    monkeypatch.setattr(bench_advice, "faster_codec", lambda part, rate: None)
+    monkeypatch.setattr(advising, "faster_codec", lambda part, rate: None)
     made = with_rates(found, view, sequential=rate)
     assert not told or made["codec"].command is None
 

@@ -31,8 +31,8 @@ from oocdata.errors import (
 )
 from oocdata.sources.source import Source
 from oocdata.tools.check import Health, check
-from oocdata.tools.check_rows import read_rows
-from oocdata.tools.check_threads import THREADS, in_order
+from oocdata.tools.check.rows import read_rows
+from oocdata.tools.check.threads import THREADS, in_order
 
 ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
 

@@ -20,7 +20,7 @@ import zarr
 from oocdata.cli.check import check
 from oocdata.tools.check import KINDS, Finding, Health
 from oocdata.tools.check import check as check_path
-from oocdata.tools.check_text import health_text
+from oocdata.tools.check.text import health_text
 
 ROWS = np.random.default_rng(0).random((40, 3, 16, 16), np.float32)
 
@@ -194,7 +194,7 @@ def test_many_findings_are_a_few_lines() -> None:
 
 _INTERRUPTED = """
 import os, signal, sys
-from oocdata.tools import check_rows
+from oocdata.tools.check import rows as check_rows
 from oocdata.cli.check import check
 import typer
 

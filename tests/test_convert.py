@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError, SourceError
-from oocdata.tools import convert_plan
 from oocdata.tools.convert import convert
-from oocdata.tools.convert_plan import plan_of
+from oocdata.tools.convert import plan as convert_plan
+from oocdata.tools.convert.plan import plan_of
 
 SUFFIXES = [".npy", ".h5", ".zarr"]
 
@@ -306,7 +306,7 @@ def test_a_missing_key(tmp_path: Path) -> None:
 def test_a_flipped_bit_is_found(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.tools.convert_reading import BoxSource
+    from oocdata.tools.convert.reading import BoxSource
 
     values = np.zeros((100, 8), "f4")
     np.save(tmp_path / "a.npy", values)

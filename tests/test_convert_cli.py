@@ -86,7 +86,7 @@ def test_wrong_options(array: Path, options: tuple[str, str]) -> None:
 
 
 def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oocdata.tools.convert_reading import BoxSource
+    from oocdata.tools.convert.reading import BoxSource
 
     read, count = BoxSource.read, 0
 
@@ -108,7 +108,7 @@ def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.Monke
 SCRIPT = """
 import typer
 from oocdata.cli.convert import convert
-from oocdata.tools import convert_journal
+from oocdata.tools.convert import journal as convert_journal
 note = convert_journal.Journal.note
 def told(self, *given):
     note(self, *given)

@@ -16,19 +16,19 @@ import pytest
 import tensorstore
 
 import oocdata as ooc
-from oocdata.tools import convert_run
 from oocdata.tools.convert import convert
+from oocdata.tools.convert import run as convert_run
 from oocdata.writers.placement import PARTIAL
 
 SCRIPT = """
 import sys
-from oocdata.tools import convert_run
+from oocdata.tools.convert import run as convert_run
 from oocdata.tools.convert import convert
 convert_run.SAVE_BYTES = 1
 each_box = convert_run.each_box
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
-from oocdata.tools import convert_journal
+from oocdata.tools.convert import journal as convert_journal
 note = convert_journal.Journal.note
 count = 0
 def told(self, *given):
@@ -100,7 +100,7 @@ def test_a_killed_conversion_goes_on(
 
     read: list[Any] = []
     each_box = convert_run.each_box
-    module = sys.modules["oocdata.tools.convert_work"]
+    module = sys.modules["oocdata.tools.convert.work"]
 
     def counted(source: Any, boxes: Any, *rest: Any) -> None:
         read.extend(boxes)
@@ -199,7 +199,7 @@ def test_hdf5_between_saves_is_what_was_saved(tmp_path: Path) -> None:
 def test_an_error_keeps_what_was_saved(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.tools.convert_reading import BoxSource
+    from oocdata.tools.convert.reading import BoxSource
 
     monkeypatch.setattr(convert_run, "SAVE_BYTES", 1)
     read, count = BoxSource.read, 0
@@ -225,7 +225,7 @@ def test_a_full_disk_does_not_throw_away_what_was_done(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from oocdata.errors import SourceError
-    from oocdata.tools import convert_plan
+    from oocdata.tools.convert import plan as convert_plan
 
     killed_after(1, tmp_path / "good.h5", tmp_path / "b.npy")
     with monkeypatch.context() as patched:

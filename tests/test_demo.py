@@ -21,9 +21,14 @@ import oocdata as ooc
 from oocdata.cli import app
 from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError, SourceError
 from oocdata.sources.slots import chunk_budget
-from oocdata.tools import demo, demo_checks, demo_data, demo_file, demo_memory, demo_model
-from oocdata.tools.demo_data import Clips, check_disk, checksums, write_formats
-from oocdata.tools.demo_workspace import Signals, cache_budget, workspace
+from oocdata.tools import demo
+from oocdata.tools.demo import checks as demo_checks
+from oocdata.tools.demo import data as demo_data
+from oocdata.tools.demo import file as demo_file
+from oocdata.tools.demo import memory as demo_memory
+from oocdata.tools.demo import model as demo_model
+from oocdata.tools.demo.data import Clips, check_disk, checksums, write_formats
+from oocdata.tools.demo.workspace import Signals, cache_budget, workspace
 
 SMALL = Clips(count=10, frames=6)
 
@@ -209,7 +214,7 @@ def test_convolutions_run_over_height_and_width(element: tuple[int, ...]) -> Non
 
 
 def test_the_model_that_is_set_up_on_zeros_has_not_moved(written: demo_data.Written) -> None:
-    from oocdata.tools.demo_steps import Subject, prepared_model
+    from oocdata.tools.demo.measuring import Subject, prepared_model
 
     part = _train(written.paths[".npy"])
     subject = Subject("npy", part, part, part, batch_size=7, seed=1, disk_bytes=0, memory_bytes=0)

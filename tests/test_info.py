@@ -13,9 +13,9 @@ import zarr
 import oocdata as ooc
 from oocdata.errors import ExternalDataError, MissingChunkError, MissingKeyError
 from oocdata.sources.slots import chunk_budget, set_chunk_budget
-from oocdata.tools import info_text
 from oocdata.tools.info import Contents, Description, Opening, Unopened, contents, describe
-from oocdata.tools.info_shuffling import shuffling_of
+from oocdata.tools.info import text as info_text
+from oocdata.tools.info.shuffling import shuffling_of
 
 FRAMES = np.arange(64 * 6 * 5, dtype="f4").reshape(64, 6, 5)
 

@@ -17,8 +17,8 @@ import xxhash
 import zarr
 
 from oocdata.errors import ArgumentError, ManifestError, SourceError
-from oocdata.tools import check_file
 from oocdata.tools.check import check
+from oocdata.tools.check import file as check_file
 
 ROWS = np.random.default_rng(0).random((40, 3, 50))
 LABELS = np.arange(1000, dtype=">i4")
@@ -210,7 +210,7 @@ def test_any_bit_of_the_manifest_is_noticed_or_does_not_matter(tmp_path: Path) -
 
 _KILLED = """
 import os, signal, sys
-from oocdata.tools import {module} as module
+import oocdata.tools.{module} as module
 
 def stop(*arguments, **options):
     os.kill(os.getpid(), signal.{signal})
@@ -224,10 +224,10 @@ check(sys.argv[1], write_manifest=True, force=True)
 @pytest.mark.parametrize(
     ("module", "name", "number"),
     [
-        ("manifest.os", "replace", "SIGKILL"),
-        ("manifest_stored", "checksums_of", "SIGKILL"),
-        ("check_rows", "checksums_of", "SIGKILL"),
-        ("manifest_stored", "checksums_of", "SIGINT"),
+        ("manifest", "os.replace", "SIGKILL"),
+        ("manifest.stored", "checksums_of", "SIGKILL"),
+        ("check.rows", "checksums_of", "SIGKILL"),
+        ("manifest.stored", "checksums_of", "SIGINT"),
     ],
 )
 def test_a_process_that_is_ended_leaves_the_old_one(
@@ -235,9 +235,7 @@ def test_a_process_that_is_ended_leaves_the_old_one(
 ) -> None:
     check(path, write_manifest=True)
     before = Path(f"{path}.manifest").read_bytes()
-    script = _KILLED.format(module=module.partition(".")[0], name=name, signal=number)
-    if module.endswith(".os"):
-        script = script.replace("module.replace = stop", "module.os.replace = stop")
+    script = _KILLED.format(module=module, name=name, signal=number)
     done = subprocess.run(
         [sys.executable, "-c", script, str(path)], capture_output=True, timeout=60, check=False
     )

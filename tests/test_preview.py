@@ -24,11 +24,11 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, MissingDependencyError, PositionError
 from oocdata.index import Cut, cut_shape
 from oocdata.testing import RecordingSource
-from oocdata.tools.picture_panel import averaged, painted
-from oocdata.tools.picture_scale import BAD, Scale, colours, scale_of
+from oocdata.tools.pictures.panel import averaged, painted
+from oocdata.tools.pictures.scale import BAD, Scale, colours, scale_of
+from oocdata.tools.pictures.values import values_of
 from oocdata.tools.preview import Preview, preview
-from oocdata.tools.preview_reading import DECODED_BYTES, READ_BYTES, VALUES
-from oocdata.tools.preview_values import values_of
+from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES
 
 RNG = np.random.default_rng(0)
 FRAMES = RNG.normal(size=(30, 20, 14)).astype("f4")

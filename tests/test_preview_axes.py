@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import oocdata as ooc
 from oocdata.errors import ArgumentError
 from oocdata.tools.preview import preview
-from oocdata.tools.preview_axes import axes_of
-from oocdata.tools.preview_names import names_in_file
-from oocdata.tools.preview_parts import Part, canonical, spread, thinned
+from oocdata.tools.preview.axes import axes_of
+from oocdata.tools.preview.names import names_in_file
+from oocdata.tools.preview.parts import Part, canonical, spread, thinned
 
 READINGS = [
     ((), "", True),

@@ -24,8 +24,8 @@ from PIL import Image
 from rich.console import Console
 
 from oocdata.cli.preview import preview as command
-from oocdata.tools.picture_panel import painted
-from oocdata.tools.picture_terminal import can_show, half_blocks
+from oocdata.tools.pictures.panel import painted
+from oocdata.tools.pictures.terminal import can_show, half_blocks
 from oocdata.tools.preview import preview
 
 FRAMES = np.random.default_rng(0).random((40, 3, 8, 10), np.float32) * 9

@@ -24,11 +24,10 @@ from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.loader import Loader
 from oocdata.order import Shuffle
 from oocdata.testing import RecordingSource
-from oocdata.tools import profile_pace
-from oocdata.tools.profile import _overlap, profile
-from oocdata.tools.profile_pace import pace
-from oocdata.tools.profile_sampling import Sampler, Spent
-from oocdata.tools.profile_verdict import remedy_of
+from oocdata.tools.profile import _overlap, pacing, profile, sampling
+from oocdata.tools.profile.pacing import pace
+from oocdata.tools.profile.sampling import Sampler, Spent
+from oocdata.tools.profile.verdict import remedy_of
 
 ROWS = np.random.default_rng(0).normal(0, 1, (4000, 256)).astype("f4")
 
@@ -261,7 +260,7 @@ def test_a_pace_counts_what_came_between_two_arrivals(monkeypatch: pytest.Monkey
     assert (found.elements, found.batches) == (3, 1)
     assert epochs == [5]
     ticks = iter(range(1000))
-    monkeypatch.setattr(profile_pace, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(pacing, "perf_counter", lambda: next(ticks))
     found = pace(epoch, seconds=3.0, period=2)  # by a clock that ticks when it is looked at
     assert (found.elements, found.batches) == (6, 2)
     found = pace(lambda number: iter([np.zeros(7)]), seconds=0.0)
@@ -304,3 +303,11 @@ def test_remedies(shares: dict[str, float], again: float, words: str, loader: Lo
 
 def test_the_function_is_the_method(loader: Loader) -> None:
     assert profile(loader, seconds=0.1).batch_size == 32
+
+
+def test_the_modules_that_are_told_apart_are_there() -> None:
+    """They are known by their paths; one that is moved would be taken for plain Python."""
+    package = Path(sampling._PACKAGE)
+    named = [*sampling._READING, *sampling._FETCHING, *sampling._DECODING, *sampling._LIBRARIES]
+    for path in [*named, *sampling._FOREIGN, "datasets/map.py", "testing.py"]:
+        assert (package / path).is_file(), path

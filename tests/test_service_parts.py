@@ -26,7 +26,7 @@ from oocdata.frontends import arrivals, cluster, pyfunctions
 from oocdata.frontends.arrivals import ATTEMPTS, Arrivals
 from oocdata.frontends.serving import Readers, nth_run, stretches
 from oocdata.runs import Pass
-from oocdata.tools import listening
+from oocdata.tools.cluster import listening
 
 
 class TestArrivals:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 import oocdata as ooc
 from oocdata.cli.stats import stats as command
 from oocdata.tools.stats import stats
-from oocdata.tools.stats_result import Stats
+from oocdata.tools.stats.result import Stats
 
 RNG = np.random.default_rng(2)
 FRAMES = RNG.normal(size=(50, 3, 8, 9)).astype("f4")

@@ -12,9 +12,11 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 import oocdata as ooc
-from oocdata.tools import passes, stats_fingerprints, stats_rows
+from oocdata.tools import passes
+from oocdata.tools.stats import fingerprints as stats_fingerprints
+from oocdata.tools.stats import rows as stats_rows
 from oocdata.tools.stats import stats
-from oocdata.tools.stats_fingerprints import find_repeats, fingerprints
+from oocdata.tools.stats.fingerprints import find_repeats, fingerprints
 
 RNG = np.random.default_rng(11)
 

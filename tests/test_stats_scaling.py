@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.description import describe, loader_from
 from oocdata.errors import ArgumentError
-from oocdata.tools import stats_scaling
+from oocdata.tools.stats import scaling as stats_scaling
 from oocdata.tools.stats import stats
-from oocdata.tools.stats_result import Stats
+from oocdata.tools.stats.result import Stats
 
 RNG = np.random.default_rng(3)
 NCHW = (
@@ -158,7 +158,7 @@ def test_it_may_be_kept_sent_and_described(tmp_path: Any) -> None:
     np.save(tmp_path / "a.npy", NCHW)
     loader = ooc.open(tmp_path / "a.npy").map(found.standardize).batches(5)
     told = describe(loader)
-    again = loader_from(told, allow=["oocdata.tools.stats_scaling"])
+    again = loader_from(told, allow=["oocdata.tools.stats.scaling"])
     assert_array_equal(again.batch(0), expected)
 
 

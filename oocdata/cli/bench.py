@@ -109,7 +109,7 @@ def bench(
             dataset, batch_sizes=sizes, seconds=seconds, to_tf=tf, cold=cold, progress=True
         )
         if plot is not None:
-            from oocdata.tools.bench_picture import draw
+            from oocdata.tools.bench.picture import draw
 
             draw(found, plot)
         if json:

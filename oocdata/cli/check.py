@@ -117,7 +117,7 @@ def check(
 
             typer.echo(format_json.dumps(health.as_json(), indent=2, allow_nan=False))
         else:
-            from oocdata.tools.check_text import health_text
+            from oocdata.tools.check.text import health_text
 
             typer.echo(health_text(health, show=show))
         if write_manifest and not health.written:

@@ -107,9 +107,9 @@ def convert(
     shuffled = _shuffled(shuffle)
     wanted = _dtype(to_dtype)
     with errors(debug):
-        from oocdata.tools.convert_plan import plan_of
-        from oocdata.tools.convert_text import outcome_text
-        from oocdata.tools.convert_work import carry_out
+        from oocdata.tools.convert.plan import plan_of
+        from oocdata.tools.convert.text import outcome_text
+        from oocdata.tools.convert.work import carry_out
 
         view = opening.view(path, key)
         view = view if part is None else view[part]

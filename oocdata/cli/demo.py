@@ -75,7 +75,7 @@ def demo(
     lengths = _episodes(episodes)
     with errors(debug):
         from oocdata.tools.demo import Plan, demo_on_digits
-        from oocdata.tools.demo_file import demo_on_file
+        from oocdata.tools.demo.file import demo_on_file
 
         plan = Plan.quick(seed) if quick else Plan.full(seed)
         if path is None:

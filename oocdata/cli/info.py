@@ -54,8 +54,7 @@ def info(
     """  # noqa: D301
     opening = opening_of(axis, dtype, shape, offset, missing, external)
     with errors(debug):
-        from oocdata.tools import info_text
-        from oocdata.tools.info import Contents, Description, contents, describe
+        from oocdata.tools.info import Contents, Description, contents, describe, text
 
         check_key(key)
         if key is None and dtype is None and (Path(path).expanduser().exists() or "://" in path):
@@ -63,8 +62,8 @@ def info(
         else:
             found = Contents(path, (describe(path, key, opening),))
         if json:
-            print_json(info_text.as_json(found))
+            print_json(text.as_json(found))
         else:
-            info_text.show(found)
+            text.show(found)
             if not any(isinstance(one, Description) for one in found.datasets):
                 raise typer.Exit(1)

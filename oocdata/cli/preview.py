@@ -134,8 +134,8 @@ def preview(
     if not fps > 0:
         raise typer.BadParameter("must be above 0.", param_hint="--fps")
     with errors(debug):
-        from oocdata.tools.picture_film import FILMS
-        from oocdata.tools.picture_panel import check_folder
+        from oocdata.tools.pictures.film import FILMS
+        from oocdata.tools.pictures.panel import check_folder
         from oocdata.tools.preview import SHEETS
         from oocdata.tools.preview import preview as make
 
@@ -176,7 +176,7 @@ def preview(
 def _show(made: Preview) -> None:
     from rich.console import Console
 
-    from oocdata.tools.picture_terminal import can_show, show
+    from oocdata.tools.pictures.terminal import can_show, show
 
     console = Console(highlight=False)
     if can_show(console):

@@ -1,0 +1,80 @@
+"""Whether chunks suit shuffling: what a full one decodes, and how well one by blocks mixes."""
+
+from __future__ import annotations
+
+from math import log2
+
+from oocdata.datasets.dataset import Dataset
+from oocdata.order.mixing import mixing
+from oocdata.sources.adapt import chunk_bytes
+from oocdata.sources.slots import chunk_budget
+from oocdata.tools.bench.files import sources_of
+from oocdata.tools.bench.result import Bench
+
+__all__ = ["again", "again_with", "mixes_poorly", "row_bytes", "shorter_chunks"]
+
+_AGAIN = 4.0
+"""Rows decoded for each row used, from which on chunks are too long for shuffling."""
+
+_POOR_MIXING = 0.9
+"""Below this share of a full shuffle's batch entropy, batches hold too many neighbours."""
+
+_CHUNK_BYTES = 128 << 10
+"""Chunks of about this size cost little to decode for one row, and little each."""
+
+
+def again(found: Bench, order: str) -> float:
+    """Return the rows decoded for each row used."""
+    found_again = (look.amplification for look in found.looks if look.order == order)
+    return next(found_again, None) or 1.0
+
+
+def row_bytes(dataset: Dataset) -> int:
+    """Return the bytes that a row takes in a decoded chunk; the most, where several are read.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> row_bytes(ooc.open(np.zeros((10, 3))))
+    24
+    """
+    return max(chunk_bytes(source) // source.chunk_rows for source in sources_of(dataset))
+
+
+def mixes_poorly(found: Bench, dataset: Dataset) -> bool:
+    """Return whether batches of a block shuffle hold too many neighbours, by their entropy."""
+    if found.best("block shuffle") is None:
+        return False
+    smallest = min(way.batch_size for way in found.ways)
+    loader, blocks = dataset.batches(smallest, shuffle="block"), dataset.blocks
+    mixed = mixing(loader.order, len(dataset), smallest, blocks.length, first=blocks.first, seed=0)
+    return mixed.entropy < _POOR_MIXING * mixed.full_shuffle_entropy
+
+
+def shorter_chunks(found: Bench, dataset: Dataset) -> int | None:
+    """Return the rows that chunks should have, if theirs are too many for shuffling."""
+    if found.chunk_rows <= 1 or found.kept is not None:
+        return None
+    row = max(1, row_bytes(dataset))
+    smallest = min(way.batch_size for way in found.ways)
+    rows = 1 << int(log2(max(1, min(_CHUNK_BYTES // row, smallest))))
+    if found.chunk_rows < 2 * rows:
+        return None
+    now = again(found, "full shuffle")
+    gains = now >= _AGAIN and now >= 2 * again_with(rows, dataset, smallest)
+    return rows if gains or mixes_poorly(found, dataset) else None
+
+
+def again_with(chunk_rows: int, dataset: Dataset, batch_size: int) -> float:
+    """Return the rows that a full shuffle would decode for each row used, with other chunks.
+
+    Rows drawn at random fall into ``k (1 - (1 - 1/k)^n)`` of k chunks, on average; of these, as
+    large a share is kept from before as the budget is of the whole.
+    """
+    loader = dataset.batches(batch_size, shuffle="global")
+    drawn = min(len(dataset), loader.steps_together * batch_size)
+    rows = sum(source.shape[0] for source in sources_of(dataset) if source.chunk_rows > 1)
+    chunks = max(1.0, rows / chunk_rows)
+    touched = chunks * (1 - (1 - 1 / chunks) ** drawn)
+    kept = min(1.0, chunk_budget() / max(1, rows * row_bytes(dataset)))
+    return max(1.0, touched * chunk_rows * (1 - kept) / drawn)

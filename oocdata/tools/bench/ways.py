@@ -1,0 +1,218 @@
+"""The ways that `bench` compares: orders and batch sizes, and how long a stretch of each takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.amplification import amplification
+from oocdata.choice import chunk_numbers
+from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.spec import leaves
+from oocdata.loader import Loader
+from oocdata.order import BlockShuffle, Order
+from oocdata.sources.adapt import chunk_bytes
+from oocdata.sources.slots import chunk_budget
+from oocdata.tools.bench.files import sources_of
+from oocdata.tools.bench.result import Limit, Look, Way
+from oocdata.tools.profile.counts import Counts, counted, disk_bytes, fresh
+from oocdata.tools.profile.pacing import Pace, pace, steps_of_a_period
+from oocdata.tools.profile.sampling import Sampler, Spent
+
+__all__ = ["ORDERS", "Candidate", "candidates", "element_bytes", "loader_of"]
+
+_SHUFFLES: dict[str, bool | str] = {
+    "sequential": False,
+    "full shuffle": "global",
+    "block shuffle": "block",
+}
+ORDERS = tuple(_SHUFFLES)
+"""In words, as the results name them."""
+
+_RUN_BYTES = 1 << 20
+"""Where each row is addressable, a block of a block shuffle is a run of about so many bytes."""
+
+_BLOCKS = 64
+"""Such runs that are mixed at a time."""
+
+_RUN_ROWS = 4096
+"""And of at most so many rows."""
+
+_MOST_TOGETHER = 1 << 22
+"""Elements of one read, or of a window of the shuffle: where there are more, working out their
+order alone takes longer than a measurement may."""
+
+
+def element_bytes(dataset: Dataset) -> int:
+    """Return the bytes of one element as delivered."""
+    return sum(leaf.nbytes for leaf in leaves(dataset.spec))
+
+
+def loader_of(dataset: Dataset, order: str, batch_size: int) -> Loader | None:
+    """Return the loader of an order; None where that order makes no sense.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> loader_of(ooc.open(np.zeros((10_000, 64))), "block shuffle", 32).order
+    BlockShuffle(block=156, window=64, first=None)
+    """
+    shuffle: bool | str | Order = _SHUFFLES[order]
+    if order == "block shuffle" and dataset.blocks.length == 1:
+        fitting = _RUN_BYTES // max(1, element_bytes(dataset))
+        run = min(fitting, len(dataset) // _BLOCKS, _RUN_ROWS)
+        if run < 2:  # as good as a full shuffle
+            return None
+        shuffle = BlockShuffle(run, _BLOCKS)
+    return dataset.batches(batch_size, shuffle=shuffle)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way that is to be measured.
+
+    Attributes
+    ----------
+    order, reader : str
+    loader : Loader
+    """
+
+    order: str
+    reader: str
+    loader: Loader
+
+    def measure(self, seconds: float, epoch: int, *, kept: bool = False) -> Pace:
+        """Read for some seconds, from the beginning of an epoch.
+
+        Parameters
+        ----------
+        seconds : float
+        epoch : int
+        kept : bool
+            Let it find what was decoded before; else each epoch reads everything anew.
+        """
+
+        def epochs(number: int) -> Iterator[Any]:
+            loader = self.loader
+            if not kept:
+                loader = replace(loader, dataset=fresh(loader.dataset))
+            return (
+                loader.epoch(number)
+                if self.reader == "NumPy"
+                else iter(loader.to_tf(start=(number, 0)))
+            )
+
+        period = self._period if not kept else steps_of_a_period(self.loader)
+        return pace(epochs, seconds, period=period, first=epoch)
+
+    @property
+    def _period(self) -> int:
+        """Steps after which reading anew is where it was.
+
+        Where all chunks are kept, the first steps of a full shuffle decode nearly all of them.
+        """
+        chunked = [one for one in sources_of(self.loader.dataset) if one.chunk_rows > 1]
+        nbytes = sum(one.shape[0] * chunk_bytes(one) // one.chunk_rows for one in chunked)
+        if self.order == "full shuffle" and chunked and nbytes <= chunk_budget():
+            return len(self.loader)
+        return steps_of_a_period(self.loader)
+
+    def way(self, rounds: Sequence[float], estimated: bool = False) -> Way:
+        """Return what was measured of it."""
+        return Way(self.order, self.loader.batch_size, self.reader, tuple(rounds), estimated)
+
+    def period_seconds(self, limits: Sequence[Limit], *, cold: bool) -> tuple[int, float]:
+        """Return the elements that are read together, and the least that can take, in seconds.
+
+        From what must be decoded and fetched for them, and the limits measured of that.
+        """
+        loader = self.loader
+        count = min(len(loader.dataset), self._period * loader.batch_size)
+        again = 1.0
+        if self.order == "full shuffle":
+            again = max(1.0, self._decoded(count) / max(1, self._once(count)))
+        fetched = "disk at random" if self.order == "full shuffle" else "disk in sequence"
+        names = {"decoder", fetched} if cold else {"decoder"}
+        needed = [one.element_bytes / one.rate for one in limits if one.name in names]
+        return count, count * again * max(needed, default=0.0)
+
+    def _once(self, count: int) -> float:
+        """Return the rows that so many elements need, if each is read once in an epoch."""
+        rows = sum(one.shape[0] for one in sources_of(self.loader.dataset) if one.chunk_rows > 1)
+        return rows * count / len(self.loader.dataset)
+
+    def _decoded(self, count: int) -> int:
+        """Return the rows that the first `count` elements of an epoch decode."""
+        loader = self.loader
+        positions = loader.order.positions(len(loader.dataset), 0, count, seed=loader.seed, epoch=0)
+        touched: dict[int, list[NDArray[np.int64]]] = {}
+        chunk_rows: dict[int, int] = {}
+        for request in loader.dataset.requests(positions):
+            if request.source.chunk_rows > 1:
+                numbers = np.unique(chunk_numbers(request.source, request.rows.ravel()))
+                touched.setdefault(id(request.source), []).append(numbers)
+                chunk_rows[id(request.source)] = request.source.chunk_rows
+        return sum(
+            len(np.unique(np.concatenate(numbers))) * chunk_rows[source]
+            for source, numbers in touched.items()
+        )
+
+    def look(self, seconds: float, epoch: int) -> Look:
+        """Read for some seconds, and see where the time goes and what is read."""
+        loader, counts = self.loader, Counts()
+        before = disk_bytes()
+        with Sampler() as sampler:
+            pace(
+                lambda number: counted(loader, counts)[0].epoch(number),
+                seconds,
+                period=self._period,
+                first=epoch,
+            )
+        after = disk_bytes()
+        fetched = None if before is None or after is None else after - before
+        return Look(
+            order=self.order,
+            batch_size=loader.batch_size,
+            spent=sampler.spent(counts.from_disk(fetched)),
+            amplification=self._again,
+            chunks=counts.chunks,
+            rows=counts.rows,
+            disk_bytes=fetched,
+        )
+
+    def guess(self) -> Look:
+        """Return what is decoded, of a way that takes too long to look at."""
+        return Look(self.order, self.loader.batch_size, Spent(), self._again, 0, 0, None)
+
+    @property
+    def _again(self) -> float | None:
+        """Rows decoded for each row used; None where nothing is decoded."""
+        if all(one.chunk_rows == 1 for one in sources_of(self.loader.dataset)):
+            return None
+        return amplification(self.loader)
+
+
+def candidates(
+    dataset: Dataset, batch_sizes: Sequence[int], readers: Sequence[str]
+) -> list[Candidate]:
+    """Return all ways, those of one order together; without those that take in too much at a time.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> [(one.order, one.loader.batch_size) for one in candidates(
+    ...     ooc.open(np.zeros((10, 3))), [2, 5], ["NumPy"])]
+    [('sequential', 2), ('sequential', 5), ('full shuffle', 2), ('full shuffle', 5)]
+    """
+    found = []
+    for order in ORDERS:
+        for batch_size in batch_sizes:
+            loader = loader_of(dataset, order, batch_size)
+            together = 0 if loader is None else steps_of_a_period(loader) * batch_size
+            if loader is not None and together <= _MOST_TOGETHER:
+                found += [Candidate(order, reader, loader) for reader in readers]
+    return found

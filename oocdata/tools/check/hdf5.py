@@ -1,0 +1,228 @@
+"""HDF5 for a check: a file that was cut short opens all the same, as far as it goes.
+
+HDF5 refuses a file that is shorter than its superblock says. Seen through an object that reads
+zeros beyond the end, its groups and tables of chunks are mostly still there (they are written early
+or in between), and say which chunks are not.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from oocdata.errors import MissingChunkError, MissingFileError, SourceError, TruncatedFileError
+from oocdata.sources.hdf5 import from_dataset, open_hdf5
+from oocdata.sources.hdf5.description import dimension_names, stored_dtype
+from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
+from oocdata.sources.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.sources.source import check_axis
+from oocdata.tools.check.opening import Fault, Opened
+from oocdata.tools.check.ranges import Ranges, ranges_of
+from oocdata.tools.info import Opening
+
+__all__ = ["names_in", "opened_hdf5"]
+
+
+def names_in(path: str) -> list[str]:
+    """Return the names of all datasets, even of a file that was cut short.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If the groups can't be read.
+    """
+    with ExitStack() as stack:
+        file, _ = _open(path, stack)
+        with readable(path):
+            return list_names(file)
+
+
+@contextmanager
+def opened_hdf5(path: str, key: str | None, opening: Opening) -> Iterator[Opened]:
+    """Open a dataset whatever is the matter with its chunks.
+
+    Raises
+    ------
+    oocdata.errors.SourceError, oocdata.errors.ArgumentError
+        If its metadata can't be read, or it is no array of numbers.
+    """
+    external = opening.external
+    with ExitStack() as stack:
+        file, end = _open(path, stack)
+        with readable(path, key):
+            name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+            dataset, name = find_dataset(file, name, external, stack)
+            stored_dtype(dataset, path, name)
+            names = dimension_names(dataset)
+        axis = check_axis(opening.axis, len(dataset.shape or ()), path, name, names)
+        faults = _unwritten(dataset, path, name, axis, external)
+        if end is None:
+            stack.close()  # so that the source's own handle is the only one
+            source = open_hdf5(path, name, axis=axis, missing="fill", external=external)
+            yield Opened(source, axis, (), faults)
+            return
+        source = from_dataset(dataset, axis=axis, missing="fill", external=external)
+        lost = _beyond(dataset, axis, end)
+        if lost.count:
+            reason = f"the file must hold the bytes of every chunk; it was cut short at {end}."
+            faults = (*faults, Fault("truncated", lost, reason))
+        yield Opened(source, axis, tuple(lost.kept), faults)
+
+
+def _open(path: str, stack: ExitStack) -> tuple[Any, int | None]:
+    """Open a file; return where it was cut short, if it was."""
+    try:
+        return stack.enter_context(open_file(path)), None
+    except TruncatedFileError as error:
+        raw = stack.enter_context(open(path, "rb"))  # noqa: SIM115  # the stack closes it
+        promised = _promised_bytes(raw)
+        if promised is None:
+            raise
+        padded = _Padded(raw, promised)
+        try:
+            file = hdf5_library().File(padded, "r")
+        except (OSError, ValueError, RuntimeError, KeyError):
+            raise error from None
+        return stack.enter_context(file), os.path.getsize(path)
+
+
+def _promised_bytes(file: io.BufferedReader) -> int | None:
+    """Return how long a file must be by its superblock; None where that is not found.
+
+    HDF5 File Format Specification, II.A: the end-of-file address is the third address in versions
+    0 and 1 and in versions 2 and 3.
+    """
+    place = 0
+    size = os.fstat(file.fileno()).st_size
+    while place < size:
+        file.seek(place)
+        head = file.read(64)
+        if head.startswith(b"\x89HDF\r\n\x1a\n") and len(head) == 64:
+            version = head[8]
+            if version > 3:
+                return None
+            width = head[13] if version < 2 else head[9]
+            first = (24, 28, 12, 12)[version]
+            start = first + 2 * width
+            return int.from_bytes(head[start : start + width], "little")
+        place = max(512, place * 2)
+    return None
+
+
+class _Padded(io.RawIOBase):
+    """A file that reads zeros beyond its end, up to a length."""
+
+    def __init__(self, file: io.BufferedReader, length: int) -> None:
+        self._file, self._length, self._at = file, length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        memory = memoryview(buffer).cast("B")
+        memory = memory[: max(0, self._length - self._at)]
+        data = os.pread(self._file.fileno(), len(memory), self._at)
+        memory[: len(data)] = data
+        memory[len(data) :] = bytes(len(memory) - len(data))
+        self._at += len(memory)
+        return len(memory)
+
+
+def _chunks(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
+    """Return the rows of chunks never written, and of those that reach beyond the end."""
+    steps = dataset.chunks
+    grid = tuple(-(-n // step) for n, step in zip(dataset.shape, steps, strict=True))
+    written, beyond = np.zeros(grid, np.bool_), np.zeros(grid, np.bool_)
+
+    def note(info: Any) -> None:
+        place = tuple(at // step for at, step in zip(info.chunk_offset, steps, strict=True))
+        # Chunks may be left beyond the end of a dataset that shrank.
+        if all(at < count for at, count in zip(place, grid, strict=True)):
+            written[place] = True
+            beyond[place] = end is not None and info.byte_offset + info.size > end
+
+    dataset.id.chunk_iter(note)
+    others = tuple(place for place in range(len(grid)) if place != axis)
+    total = dataset.shape[axis]
+
+    def rows(chosen: Any) -> Ranges:
+        found = ranges_of(chosen.any(axis=others), 0, steps[axis])
+        return Ranges(range(part.start, min(part.stop, total)) for part in found)
+
+    return rows(~written), rows(beyond)
+
+
+def _unwritten(dataset: Any, path: str, name: str, axis: int, external: bool) -> tuple[Fault, ...]:
+    """Return what HDF5 would fill in without a word."""
+    h5d = hdf5_library().h5d
+    if not dataset.shape or not dataset.size:
+        return ()
+    plist = dataset.id.get_create_plist()
+    kind = plist.get_layout()
+    with readable(path, name):
+        if kind == h5d.CHUNKED:
+            rows, _ = _chunks(dataset, axis, None)
+        elif kind == h5d.CONTIGUOUS and not plist.get_external_count():
+            nothing = dataset.id.get_offset() is None
+            rows = Ranges([range(dataset.shape[axis])] if nothing else [])
+        else:
+            return _missing_elsewhere(path, name, axis, external)
+        if not rows.count:
+            return ()
+        reason = (
+            f"every chunk must have been written; {rows.count:,} rows lie in chunks that never "
+            f"were. They read as the fill value {dataset.fillvalue}."
+        )
+    return (Fault("unwritten", rows, reason),)
+
+
+def _missing_elsewhere(path: str, name: str, axis: int, external: bool) -> tuple[Fault, ...]:
+    """Return what is missing of a virtual dataset's sources."""
+    try:
+        open_hdf5(path, name, axis=axis, external=external)
+    except (MissingChunkError, MissingFileError) as error:
+        rows = np.unique(np.array(error.rows or (), np.int64))
+        found = Ranges(range(row, row + 1) for row in rows.tolist())
+        return (Fault("missing", found, error.message),)
+    except SourceError:
+        return ()  # opening it says why
+    return ()
+
+
+def _beyond(dataset: Any, axis: int, end: int) -> Ranges:
+    """Return the rows whose bytes reach beyond the end of the file."""
+    h5d = hdf5_library().h5d
+    kind = dataset.id.get_create_plist().get_layout()
+    if kind == h5d.CHUNKED:
+        return _chunks(dataset, axis, end)[1]
+    offset = dataset.id.get_offset() if kind == h5d.CONTIGUOUS else None
+    if offset is None or not dataset.size:
+        return Ranges()
+    itemsize = dataset.id.get_type().get_size()
+    stride = prod(dataset.shape[axis + 1 :]) * itemsize
+    # A row ends where its last element does; those that are slower than the rows come on top.
+    reach = sum(
+        (dataset.shape[other] - 1) * prod(dataset.shape[other + 1 :]) * itemsize
+        for other in range(len(dataset.shape))
+        if other != axis
+    )
+    room = end - offset - reach - itemsize
+    whole = room // stride + 1 if room >= 0 else 0
+    return Ranges([range(min(whole, dataset.shape[axis]), dataset.shape[axis])])

@@ -1,0 +1,1 @@
+"""What runs on the machines of a cluster of readers."""

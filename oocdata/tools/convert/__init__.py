@@ -1,0 +1,118 @@
+"""`convert`: an array from one format, or one way of chunking, to another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from oocdata.datasets.open import open as open_view
+from oocdata.datasets.view import View
+from oocdata.errors import DamagedChunkError
+from oocdata.tools.convert.plan import plan_of
+from oocdata.tools.convert.work import Conversion, carry_out
+from oocdata.writers.codec import Shuffled
+
+__all__ = ["MEMORY", "Conversion", "convert"]
+
+MEMORY = 512 << 20
+"""Bytes of memory for what is under way, by default."""
+
+
+def convert(
+    source: View | str | os.PathLike[str] | Any,
+    destination: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    to_key: str | None = None,
+    chunks: int | Sequence[int] | None = None,
+    shards: int | Sequence[int] | None = None,
+    codec: str | None = None,
+    shuffle: Shuffled | None = None,
+    memory: int = MEMORY,
+    verify: bool = False,
+    overwrite: bool = False,
+    resume: bool = True,
+    progress: bool = False,
+) -> Conversion:
+    """Write an array of any size to another file, format or chunking.
+
+    What is read is left alone. The result is made in a folder beside its name,
+    ``<destination>.oocdata-partial``, and gets its name when it is complete (and verified, if
+    that was asked for). If this process is killed, the same call goes on where it was.
+
+    Parameters
+    ----------
+    source : View, or what `oocdata.open` opens
+        With a View, chosen rows (``view[10:20]``), cuts of every row and another dtype
+        (``view.astype("f4")``) are possible.
+    destination : path
+        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3).
+    key : str, optional
+        The dataset inside the source.
+    to_key : str, optional
+        The array's name in an HDF5 file or Zarr group. By default that of the source in HDF5, else
+        ``"/data"``; a Zarr array of its own. What else the file holds stays.
+    chunks, shards, codec, shuffle
+        As for `oocdata.create`. By default whole rows of about 256 KiB; a codec where a sample
+        says that it saves a tenth, else none.
+    memory : int
+        Bytes for what is under way; more only where a single chunk asks for it. The plan says what
+        is taken at most.
+    verify : bool
+        Read the result back, and the source again, and compare every bit.
+    overwrite : bool
+        An array of that name may be replaced, when the new one is complete.
+    resume : bool
+        Go on with what an earlier call, that was stopped, has done.
+    progress : bool
+        Show a bar on standard error, where that is a terminal.
+
+    Returns
+    -------
+    Conversion
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the arguments don't fit together, or the destination may not be replaced, or is the
+        source.
+    oocdata.errors.SourceError
+        If the source can't be read, the disk is too full, or another process is at it.
+    oocdata.errors.DamagedChunkError
+        If the result is not what the source is (`verify`); then there is none.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, oocdata as ooc
+    >>> from oocdata.tools.convert import convert
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/a.npy", np.arange(60.0).reshape(20, 3))
+    ...     done = convert(f"{folder}/a.npy", f"{folder}/a.zarr", chunks=5, verify=True)
+    ...     done.verified, ooc.open(f"{folder}/a.zarr")[7]
+    (True, array([21., 22., 23.]))
+    """
+    view = source if isinstance(source, View) and key is None else open_view(source, key)
+    plan = plan_of(
+        view,
+        os.path.expanduser(os.fspath(destination)),
+        to_key=to_key,
+        chunks=chunks,
+        shards=shards,
+        codec=codec,
+        shuffle=shuffle,
+        memory=memory,
+        verify=verify,
+        overwrite=overwrite,
+    )
+    done = carry_out(plan, resume=resume, progress=progress)
+    if done.verified is False:
+        raise DamagedChunkError(
+            "the result must hold every bit of the source; some rows differ, in the file that was "
+            "written or in what the source gave twice. The result was thrown away. Is the disk or "
+            "the memory sound?",
+            path=plan.placement.path,
+            key=plan.target.key,
+            rows=done.differing_rows,
+        )
+    return done

@@ -1,0 +1,258 @@
+"""What a conversion will do: chunks and codec chosen, memory and disk counted, and why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from oocdata.datasets.view import View
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.explain import size
+from oocdata.index import as_count
+from oocdata.sources.adapt import layout_of
+from oocdata.sources.source import Layout
+from oocdata.tools.convert.carry import Carried, carried
+from oocdata.tools.convert.journal import identity
+from oocdata.tools.convert.reading import BoxSource
+from oocdata.tools.convert.sample import chosen_codec
+from oocdata.tools.convert.steps import Steps, steps_of
+from oocdata.writers.chunking import SHARD_BYTES
+from oocdata.writers.codec import NONE, Shuffled
+from oocdata.writers.create import chunked
+from oocdata.writers.placement import Placement
+from oocdata.writers.target import Target, format_by_suffix, target_key
+from oocdata.writers.threads import cores
+
+__all__ = ["Plan", "plan_of"]
+
+_LIBRARIES = 96 << 20
+"""What h5py, TensorStore and the codecs take, and allocators keep."""
+
+_UNSURE = 1.15
+"""An estimate from a sample may be wrong by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a conversion will do, and why so.
+
+    Attributes
+    ----------
+    view : View
+        What is read.
+    layout : Layout
+        How that is stored.
+    target : Target
+        What is written.
+    placement : Placement
+    steps : Steps
+        In which boxes.
+    carried : Carried
+        Attributes and the like.
+    sampled : float or None
+        Encoded bytes of a sample for each byte of it; None where none was taken.
+    chosen_codec : bool
+        The codec was not asked for.
+    chosen_chunks : bool
+        Nor were the chunks.
+    memory_bytes : int
+        What is taken at most, beside what the process has taken before.
+    verify : bool
+    about : mapping of str
+        What must be the same for a rerun to go on; empty where that can't be told.
+    """
+
+    view: View
+    layout: Layout
+    target: Target
+    placement: Placement
+    steps: Steps
+    carried: Carried
+    sampled: float | None
+    chosen_codec: bool
+    chosen_chunks: bool
+    memory_bytes: int
+    verify: bool
+    about: Mapping[str, str]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array in memory."""
+        return prod(self.target.shape) * self.target.dtype.itemsize
+
+    @property
+    def result_bytes(self) -> int:
+        """About as many as the result will take on disk; an estimate where it is compressed."""
+        if self.target.codec == NONE or self.sampled is None:
+            return self.nbytes
+        return int(self.nbytes * min(1.0, self.sampled))
+
+    @property
+    def disk_bytes(self) -> int:
+        """What must be free on the disk, the file to go through and a copy included."""
+        needed = min(int(self.result_bytes * _UNSURE), self.nbytes) + (1 << 20)
+        if self.steps.tiles is not None:
+            needed += self.nbytes
+        if self.placement.keeps_others():
+            needed += os.path.getsize(self.placement.path)
+        return needed
+
+    def check_disk(self, there: int) -> None:
+        """Raise if the disk has too little room, beside `there` bytes that were written before.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+        """
+        free = shutil.disk_usage(os.path.dirname(self.placement.path)).free
+        needed = self.disk_bytes - there
+        if needed <= free:
+            return
+        how = "" if self.sampled is None else ", estimated from a sample"
+        parts = f"{size(self.result_bytes)} for the result{how}"
+        if self.steps.tiles is not None:
+            parts += f", {size(self.nbytes)} for a file that it goes through"
+        raise SourceError(
+            f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free some, or "
+            "write to another disk.",
+            path=self.placement.path,
+        )
+
+    def __str__(self) -> str:
+        from oocdata.tools.convert.text import plan_text
+
+        return plan_text(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, for ``json.dumps``."""
+        from oocdata.tools.convert.text import plan_json
+
+        return plan_json(self)
+
+
+def plan_of(
+    view: View,
+    destination: str,
+    *,
+    to_key: str | None = None,
+    chunks: int | Sequence[int] | None = None,
+    shards: int | Sequence[int] | None = None,
+    codec: str | None = None,
+    shuffle: Shuffled | None = None,
+    memory: int = 512 << 20,
+    verify: bool = False,
+    overwrite: bool = False,
+) -> Plan:
+    """Return what `oocdata.convert` would do with these arguments; nothing is written.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError, oocdata.errors.SourceError
+        As `oocdata.convert`.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, oocdata as ooc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     view = ooc.open(np.zeros((1000, 64), "f4"))
+    ...     plan_of(view, f"{folder}/a.h5", chunks=100).target.chunks
+    (100, 64)
+    """
+    bound = as_count("memory", memory, at_least=1 << 20)
+    kind = format_by_suffix(destination)
+    layout = layout_of(view.source)
+    _refuse_source(view, layout, destination)
+    key = target_key(kind, to_key, layout.key if layout.key != "/" else None)
+    placement = Placement.of(destination, key, kind, overwrite)
+    along = carried(view, kind)
+    with ThreadPoolExecutor(cores(), "oocdata-sample") as threads:
+        source = BoxSource(view, threads)
+        way, sampled = chosen_codec(source, kind, codec, shuffle)
+    # Two blocks are under way, one that is read and one that is written, and what is made of them.
+    block_bytes = bound // 4
+    chunk, shard = chunked(
+        kind,
+        view.shape,
+        view.dtype,
+        way,
+        chunks,
+        shards,
+        shard_bytes=min(SHARD_BYTES, block_bytes),
+    )
+    target = Target(
+        format=kind,
+        key=key,
+        shape=view.shape,
+        dtype=view.dtype,
+        chunks=chunk,
+        shards=shard,
+        codec=way,
+        fill_value=along.fill_value,
+        attributes=along.attributes,
+        dimension_names=along.dimension_names,
+    )
+    steps = steps_of(
+        view.shape,
+        view.dtype.itemsize,
+        source.chunk,
+        target.unit,
+        block_bytes,
+        lead=source.lead,
+        strides=source.strides,
+    )
+    about = identity(view)
+    if about:
+        about["the result"] = f"{kind} {key} {target.storage}, {way}, {view.dtype} {view.shape}"
+        about["the steps"] = f"{steps.blocks} {steps.tiles}"
+    return Plan(
+        view=view,
+        layout=layout,
+        target=target,
+        placement=placement,
+        steps=steps,
+        carried=along,
+        sampled=sampled,
+        chosen_codec=codec is None and shuffle is None,
+        chosen_chunks=chunks is None,
+        memory_bytes=_memory(source, target, steps, verify),
+        verify=verify,
+        about=about,
+    )
+
+
+def _refuse_source(view: View, layout: Layout, destination: str) -> None:
+    """Refuse to write into what is read."""
+    end = os.path.realpath(destination)
+    parts = getattr(view.source, "parts", (view.source,))
+    for part in parts:
+        path = layout_of(part).path
+        if path is None or "://" in path:
+            continue
+        begin = os.path.realpath(path)
+        inside = os.path.commonpath([begin, end]) in (begin, end)
+        if inside or (os.path.exists(end) and os.path.samefile(begin, end)):
+            raise ArgumentError(
+                f"what is written must lie apart from what is read; got '{path}' and "
+                f"'{destination}'. Choose another name, and rename it afterwards."
+            )
+
+
+def _memory(source: BoxSource, target: Target, steps: Steps, verify: bool) -> int:
+    """Return the bytes that a conversion takes at most, libraries included."""
+    itemsize = target.dtype.itemsize
+    block = steps.blocks.most * itemsize
+    tile = 0 if steps.tiles is None else steps.tiles.most * itemsize
+    chunk = prod(source.chunk) * max(itemsize, source.dtype.itemsize)
+    # A block while the next is read; a chunk as stored, with its shuffled bytes, in each thread.
+    writing = 2 * block
+    reading = 2 * max(block, tile) + (max(block, tile) if source.strides is not None else 0)
+    verifying = 3 * block + (block if source.strides is not None else 0) if verify else 0
+    pieces = (max(block, tile) if steps.tiles is not None else 0) // 2
+    encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * itemsize
+    threads = cores() * (3 * chunk + encoding)
+    return max(writing, reading, verifying) + pieces + threads + _LIBRARIES

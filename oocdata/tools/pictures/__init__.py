@@ -1,0 +1,1 @@
+"""Contact sheets, films and terminal pictures of what a preview shows."""

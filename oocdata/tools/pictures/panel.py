@@ -1,0 +1,171 @@
+"""Panels: the single pictures that sheets, films and terminals are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.tools.pictures.scale import BAD, Scale, colours
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Panel", "averaged", "check_folder", "enlarged", "painted", "pillow"]
+
+_LINE = (31, 119, 180)
+_LINES = (_LINE, (214, 106, 16), (44, 140, 44), (190, 40, 50), (120, 80, 160), (120, 90, 60))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panel:
+    """One picture: an image, a colour image, or curves.
+
+    Attributes
+    ----------
+    place : str
+        What it shows of the element: ``"x, channel 0"``; empty where it is all of it.
+    values : ndarray of float64
+        ``(height, width)``; ``(height, width, 3)`` for colour images; ``(curves, length)``.
+    scale : Scale
+    kind : {"image", "colour", "curve"}
+    x, y : (str, float, float)
+        Name of the axis, and the places of the first and last value on it.
+    names : tuple of str
+        Of the curves, where there are several.
+    """
+
+    place: str
+    values: NDArray[np.float64]
+    scale: Scale
+    kind: str
+    x: tuple[str, float, float]
+    y: tuple[str, float, float]
+    names: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """What is to be known of the values: constant ones, and those that are not finite."""
+        finite = self.values[np.isfinite(self.values)]
+        wrong = self.values.size - finite.size
+        if finite.size == 0:
+            return "nothing finite"
+        if wrong:
+            return f"{100 * wrong / self.values.size:.2g}% not finite"
+        return f"constant {finite[0]:.4g}" if finite.min() == finite.max() else ""
+
+
+def averaged(values: NDArray[np.float64], height: int, width: int) -> NDArray[np.float64]:
+    """Return an image of at most `height` lines and `width` columns, by the mean over areas.
+
+    A mean over what is not finite is not finite either, so that no such value is lost.
+
+    Examples
+    --------
+    >>> averaged(np.array([[0.0, 2.0, 4.0], [2.0, 4.0, 6.0]]), 1, 2)
+    array([[2., 5.]])
+    """
+    for axis, most in ((0, height), (1, width)):
+        length = values.shape[axis]
+        step = -(-length // max(1, most))
+        if step > 1:
+            starts = np.arange(0, length, step)
+            counts = np.diff(np.append(starts, length))
+            shape = [1] * values.ndim
+            shape[axis] = len(starts)
+            with np.errstate(invalid="ignore", over="ignore"):
+                # Divided first, because the sum of large values may overflow.
+                share = values / np.repeat(counts, counts).reshape(
+                    [-1 if place == axis else 1 for place in range(values.ndim)]
+                )
+                values = np.add.reduceat(share, starts, axis=axis)
+    return values
+
+
+def enlarged(image: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+    """Return an image at a size of its own, each value repeated or left out.
+
+    Examples
+    --------
+    >>> enlarged(np.array([[1, 2]]), 2, 4)
+    array([[1, 1, 2, 2],
+           [1, 1, 2, 2]])
+    """
+    lines = np.arange(height) * image.shape[0] // height
+    columns = np.arange(width) * image.shape[1] // width
+    larger: NDArray[Any] = image[lines][:, columns]
+    return larger
+
+
+def painted(panel: Panel, height: int, width: int) -> NDArray[np.uint8]:
+    """Return a panel as pixels.
+
+    Returns
+    -------
+    ndarray of uint8, shape (height, width, 3)
+    """
+    if panel.kind == "curve":
+        return _painted_curves(panel, height, width)
+    return enlarged(colours(panel.scale, averaged(panel.values, height, width)), height, width)
+
+
+def _painted_curves(panel: Panel, height: int, width: int) -> NDArray[np.uint8]:
+    draw = pillow("ImageDraw")
+    image = pillow("Image").new("RGB", (width, height), "white")
+    pen = draw.Draw(image)
+    low, high = panel.scale.low, panel.scale.high
+    length = panel.values.shape[1]
+    across = np.linspace(0, width - 1, length)
+    for number, curve in enumerate(panel.values):
+        down = (1 - np.clip((curve - low) / (high - low), 0, 1)) * (height - 1)
+        for start, stop in _runs(np.isfinite(curve)):
+            points = np.stack([across[start:stop], down[start:stop]], axis=1)
+            points = np.repeat(points, 2, axis=0) if len(points) == 1 else points
+            pen.line([tuple(point) for point in points.tolist()], _LINES[number % len(_LINES)])
+        for place in across[~np.isfinite(curve)]:
+            pen.point((float(place), height - 1), BAD)
+    return np.asarray(image, np.uint8)
+
+
+def _runs(good: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the runs of True as (start, stop)."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], good, [False]))))
+    return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
+
+
+def pillow(module: str) -> Any:
+    """Return a module of Pillow.
+
+    Raises
+    ------
+    oocdata.errors.MissingDependencyError
+        If it isn't installed.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module(f"PIL.{module}")
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"pictures are written with Pillow; {error}. Install it: "
+            "pip install 'oocdata[pictures]'."
+        ) from error
+
+
+def check_folder(path: Path, suffixes: tuple[str, ...]) -> None:
+    """Refuse a picture's name before it is drawn.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If its folder doesn't exist, or it has another suffix.
+    """
+    if path.suffix.lower() not in suffixes:
+        raise ArgumentError(
+            f"the picture's name must end in {', '.join(suffixes)}; got {path.name!r}."
+        )
+    if not path.parent.is_dir():
+        raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")

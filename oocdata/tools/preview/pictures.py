@@ -1,0 +1,234 @@
+"""From the values of one array to panels: which values share a scale, and what is a colour.
+
+All frames share the scale of a channel, so that they can be compared; the two frames of a pair do
+too, and their difference has one of its own around 0. Channels have a scale each, because their
+units may differ. Three channels are red, green and blue where they are uint8, or floats that all
+lie from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import ArgumentError
+from oocdata.tools.pictures.panel import Panel, averaged
+from oocdata.tools.pictures.scale import COLOUR, Scale, scale_of
+from oocdata.tools.preview.parts import Part
+
+__all__ = ["Drawing", "Pictures", "as_range", "smaller"]
+
+Frames = NDArray[np.float64]
+"""Shape (n, slices, channels, height, width)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How values become colours, where the user says so; see `preview`."""
+
+    limits: tuple[float, float] | None = None
+    percentile: tuple[float, float] = (1.0, 99.0)
+    colormap: str | None = None
+
+
+@dataclass(slots=True)
+class Pictures:
+    """Makes panels, and collects their scales and what is to be said of them."""
+
+    drawing: Drawing
+    scales: list[Scale] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def of(self, part: Part, array: Frames, shared: Frames | None = None) -> list[Panel]:
+        """Return the panels of an array, those of all elements for each place in turn.
+
+        Parameters
+        ----------
+        part : Part
+        array : ndarray of float64, shape (n, slices, channels, height, width)
+        shared : ndarray, optional
+            What the scale is for, if more than this array.
+        """
+        values = array if shared is None else shared
+        group = part.name if shared is None else ""
+        if part.dtype.kind == "c":
+            self.notes.append("complex numbers are shown as their magnitude")
+        if part.axes.kind == "curve":
+            scale = self._scale(part, group, values)
+            places = part.of_letter("C")
+            names = tuple(f"{part.axes.name('C')} {one}" for one in places)
+            names = names if len(places) > 1 else ()
+            return [
+                replace(_panel(part, frame[:, 0], scale, "curve", index), names=names)
+                for index in range(array.shape[1])
+                for frame in array[:, index]
+            ]
+        if part.is_colour and self._is_colour(part, values):
+            scale = self._colour_scale(part, group, values)
+            self.notes.append(f"{part.axes.name('C')} 0, 1, 2 are shown as {COLOUR}")
+            return [
+                _panel(part, np.moveaxis(frame, 0, -1), scale, "colour", index)
+                for index in range(array.shape[1])
+                for frame in array[:, index]
+            ]
+        panels = []
+        scales = [
+            self._scale(part, _words(group, part, number), values[:, :, number])
+            for number in range(array.shape[2])
+        ]
+        for index in range(array.shape[1]):
+            for number, scale in enumerate(scales):
+                panels += [
+                    _panel(part, frame, scale, "image", index, number)
+                    for frame in array[:, index, number]
+                ]
+        return panels
+
+    def difference(self, part: Part, later: Frames, earlier: Frames) -> list[Panel]:
+        """Return the panels of a difference, with a scale of their own around 0."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            change = later - earlier
+        colour = part.is_colour and self._is_colour(part, np.concatenate([later, earlier]))
+        name = "|y| - |x|" if part.dtype.kind == "c" else "y - x"
+        if colour:
+            name += ", mean of channels"
+            change = change.mean(axis=2, keepdims=True)
+        own = Pictures(replace(self.drawing, limits=None, colormap=None))
+        channels = part.of_letter("C")
+        made = replace(part, name=name, dtype=np.dtype("f8" if colour else part.dtype.str))
+        panels = []
+        for number in range(change.shape[2]):
+            label = name if colour or len(channels) == 1 else _words(name, part, number)
+            kind = "curve" if part.axes.kind == "curve" else "image"
+            scale = own._scale(made, label, change[:, :, number], signed=True)
+            panels += [
+                replace(
+                    _panel(
+                        made,
+                        frame[None, 0] if kind == "curve" else frame,
+                        scale,
+                        kind,
+                        index,
+                        None if colour else number,
+                    )
+                )
+                for index in range(change.shape[1])
+                for frame in change[:, index, number]
+            ]
+        self.scales += own.scales
+        return panels
+
+    def _is_colour(self, part: Part, values: Frames) -> bool:
+        if self.drawing.colormap is not None:
+            return False
+        if part.dtype == np.uint8:
+            return True
+        finite = values[np.isfinite(values)]
+        if part.dtype.kind != "f" or finite.size == 0:
+            return False
+        return bool(0 <= finite.min() < finite.max() <= 1)
+
+    def _colour_scale(self, part: Part, label: str, values: Frames) -> Scale:
+        whole = part.dtype.kind != "f"
+        limits = self.drawing.limits or (0.0, 255.0 if whole else 1.0)
+        scale = scale_of(label, values.ravel(), whole=whole, limits=limits)
+        scale = replace(scale, colormap=None, how=COLOUR)
+        self.scales.append(scale)
+        return scale
+
+    def _scale(self, part: Part, label: str, values: Frames, *, signed: bool = False) -> Scale:
+        curve, limits = part.axes.kind == "curve", self.drawing.limits
+        scale = scale_of(
+            label,
+            values.ravel(),
+            whole=part.dtype.kind in "iub",
+            limits=limits,
+            percentile=(0.0, 100.0) if curve else self.drawing.percentile,
+            colormap=self.drawing.colormap,
+            signed=signed and not curve,
+            sequential="gray" if part.dtype.itemsize == 1 else "viridis",
+        )
+        if curve:
+            scale = _of_heights(scale, limits)
+        self.scales.append(scale)
+        return scale
+
+
+def _of_heights(scale: Scale, limits: tuple[float, float] | None) -> Scale:
+    """Return the scale of curves: they show all values, a little apart from the borders."""
+    low, high = scale.values.minimum, scale.values.maximum
+    if limits is not None or low is None or high is None or low == high:
+        return replace(scale, colormap=None)
+    room = 0.03 * (high / 2 - low / 2)
+    return replace(scale, low=low - room, high=high + room, colormap=None, how="minimum to maximum")
+
+
+def _words(group: str, part: Part, number: int) -> str:
+    channels = part.of_letter("C")
+    if part.axes.size("C") == 1:
+        return group
+    return f"{group}, {part.axes.name('C')} {channels[number]}".strip(", ")
+
+
+def _panel(
+    part: Part, values: Any, scale: Scale, kind: str, index: int, number: int | None = None
+) -> Panel:
+    """Return a panel of one slice, and of one channel if there is a number of it."""
+    words = [part.name]
+    if number is not None and part.axes.size("C") > 1:
+        words.append(f"{part.axes.name('C')} {part.of_letter('C')[number]}")
+    depths = part.of_letter("D")
+    for letter, place in (("T", index // len(depths)), ("D", index % len(depths))):
+        if letter in part.axes.letters:
+            words.append(f"{part.axes.name(letter)} {part.of_letter(letter)[place]}")
+    return Panel(
+        ", ".join(word for word in words if word),
+        values,
+        scale,
+        kind,
+        _ends(part, "W"),
+        _ends(part, "H"),
+    )
+
+
+def _ends(part: Part, letter: str) -> tuple[str, float, float]:
+    places = part.of_letter(letter)
+    return part.axes.name(letter), float(places[0]), float(places[-1])
+
+
+def smaller(panel: Panel, side: int) -> Panel:
+    """Return a panel of at most `side` lines and columns, by the mean over areas."""
+    if panel.kind == "curve":
+        return panel
+    return replace(panel, values=averaged(panel.values, side, side))
+
+
+def as_range(name: str, given: tuple[float, float] | None) -> Any:
+    """Return a range of values, or of percentiles, checked.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If it isn't two finite numbers, the lower one first.
+
+    Examples
+    --------
+    >>> as_range("limits", (0, 5))
+    (0.0, 5.0)
+    """
+    if given is None:
+        return None
+    try:
+        low, high = (float(one) for one in given)
+    except (TypeError, ValueError):
+        low, high = np.nan, np.nan
+    most = (0.0, 100.0) if name == "percentile" else (-np.inf, np.inf)
+    if not (np.isfinite([low, high]).all() and most[0] <= low < high <= most[1]):
+        within = ", from 0 to 100" if name == "percentile" else ""
+        raise ArgumentError(
+            f"`{name}` must be two numbers{within}, the lower one first; got {given}."
+        )
+    return low, high

@@ -1,0 +1,251 @@
+"""What `oocdata stats` found: to print, to keep as JSON, to scale with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import ArgumentError
+from oocdata.tools.stats.rows import RowsFound
+from oocdata.tools.stats.scaling import Scaling
+from oocdata.tools.stats.summary import Summary
+
+__all__ = ["Stats"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stats:
+    """Statistics of an array; what `oocdata.stats` returns.
+
+    Attributes
+    ----------
+    read : str
+        Which rows, in words.
+    shape : tuple of int
+        ``(rows, *element)``.
+    dtype : str
+    axis : int or None
+        The axis of the channels in `shape`; of complex numbers one behind the last: their real and
+        imaginary parts.
+    axis_reason : str
+        Why this one.
+    channels : Summary
+        Of each channel, shape ``(channels,)``; a single one if there is no axis of channels.
+    overall : Summary
+        Of all values, shape ``()``.
+    rows : RowsFound
+        Rows that are constant, or like another one; by their position in what was read.
+    packed : str
+        How the file says that its numbers are packed; the statistics are of the numbers as stored.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> from oocdata.tools.stats import stats
+    >>> found = stats(ooc.open(np.arange(24.0).reshape(4, 2, 3)), axis=1)
+    >>> found.mean.tolist(), float(found.overall.mean)
+    ([10.0, 13.0], 11.5)
+    >>> found.normalization()["axis"]
+    -2
+    """
+
+    read: str
+    shape: tuple[int, ...]
+    dtype: str
+    axis: int | None
+    axis_reason: str
+    channels: Summary
+    overall: Summary
+    rows: RowsFound
+    packed: str = ""
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the channels are the real and the imaginary parts."""
+        return self.axis == len(self.shape)
+
+    @property
+    def _each(self) -> Summary:
+        return self.overall if self.axis is None else self.channels
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Of each channel, shape ``(channels,)``; ``()`` if there is no axis of channels."""
+        return self._each.mean
+
+    @property
+    def variance(self) -> NDArray[np.float64]:
+        """Of the population, shaped as `mean`."""
+        return self._each.variance
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """The root of the variance, shaped as `mean`."""
+        return self._each.std
+
+    @property
+    def min(self) -> NDArray[Any]:
+        """The least finite value, shaped as `mean`."""
+        return self._each.min
+
+    @property
+    def max(self) -> NDArray[Any]:
+        """The greatest finite value, shaped as `mean`."""
+        return self._each.max
+
+    @property
+    def standardize(self) -> Scaling:
+        """The function ``(x - mean) / std``, for ``map``: float32 of mean 0 and deviation 1.
+
+        A channel whose values are all equal is only moved to 0, not divided.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If a channel has no finite value, or the variance is too large for a float64.
+        """
+        self._check()
+        return self._scaling(self.mean, self.std)
+
+    @property
+    def min_max(self) -> Scaling:
+        """The function ``(x - min) / (max - min)``, for ``map``: float32 from 0 to 1.
+
+        A channel whose values are all equal becomes 0.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If a channel has no finite value.
+        """
+        self._check()
+        least = self.min.astype(np.float64)
+        return self._scaling(least, self.max.astype(np.float64) - least)
+
+    def normalization(self) -> dict[str, Any]:
+        """Return ``axis``, ``mean`` and ``variance`` for ``keras.layers.Normalization(**…)``.
+
+        The axis counts from the end, so that the layer takes batches of rows and of windows. The
+        variance of a channel whose values are all equal is given as 1: the layer would divide what
+        differs from them later by 10⁻⁷.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If a channel has no finite value, or the variance is too large for a float64.
+        """
+        self._check()
+        axis = self._axis_from_end
+        mean, variance = self.mean, np.where(self.variance > 0, self.variance, 1.0)
+        if axis is not None and not _keras_takes_one_number_a_channel():
+            mean, variance = (one.reshape((-1,) + (1,) * (-axis - 1)) for one in (mean, variance))
+        return {"axis": axis, "mean": mean, "variance": variance}
+
+    @property
+    def _element(self) -> tuple[int, ...]:
+        """The shape of a row, of complex numbers taken apart."""
+        return (*self.shape[1:], 2) if self.is_complex else self.shape[1:]
+
+    @property
+    def _axis_from_end(self) -> int | None:
+        return None if self.axis is None else self.axis - 1 - len(self._element)
+
+    def _scaling(self, before: NDArray[np.float64], width: NDArray[np.float64]) -> Scaling:
+        axis, element = self._axis_from_end, self._element
+        shape = () if axis is None else (-1,) + (1,) * (-axis - 1)
+        scale = 1.0 / np.where(width > np.finfo(np.float64).tiny, width, 1.0)
+        before = before.reshape(shape)
+        return Scaling(before, scale.reshape(shape), np.zeros_like(before), element, axis)
+
+    def _check(self) -> None:
+        wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(self.variance)))
+        if len(wrong):
+            which = "the array" if self.axis is None else f"channel {wrong[0]}"
+            number = int(np.atleast_1d(self._each.finite)[wrong[0]])
+            raise ArgumentError(
+                "what is scaled must have finite values with a finite variance; got "
+                f"{number:,} finite values in {which}"
+                + (", whose variance no float64 can hold." if number else ".")
+                + " Leave it out, or fill or scale it in `.map` first."
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as dicts, lists and numbers, for ``json.dumps``."""
+        return {
+            "read": self.read,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "axis": self.axis,
+            "axis_reason": self.axis_reason,
+            "overall": self.overall.as_json(),
+            "channels": self.channels.as_json(),
+            "constant": self.rows.constant,
+            "constant_rows": list(self.rows.constant_shown),
+            "repeats": self.rows.repeats,
+            "repeats_rows": [list(pair) for pair in self.rows.repeats_shown],
+            "compared": self.rows.compared,
+            "packed": self.packed,
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Stats:
+        """Return what `as_json` made; also of what ``oocdata stats --json`` printed.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If it is something else.
+
+        Examples
+        --------
+        >>> import json, oocdata as ooc
+        >>> from oocdata.tools.stats import stats
+        >>> text = json.dumps(stats(ooc.open(np.arange(10.0))).as_json())
+        >>> float(Stats.from_json(json.loads(text)).mean)
+        4.5
+        """
+        try:
+            dtype = np.dtype(told["dtype"])
+            values = np.dtype(np.float64) if dtype.kind == "c" else dtype
+            return cls(
+                read=told["read"],
+                shape=tuple(told["shape"]),
+                dtype=told["dtype"],
+                axis=told["axis"],
+                axis_reason=told["axis_reason"],
+                channels=Summary.from_json(told["channels"], values),
+                overall=Summary.from_json(told["overall"], values),
+                rows=RowsFound(
+                    told["constant"],
+                    tuple(told["constant_rows"]),
+                    told["repeats"],
+                    tuple((row, earlier) for row, earlier in told["repeats_rows"]),
+                    told["compared"],
+                ),
+                packed=told["packed"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArgumentError(
+                "`told` must be what `Stats.as_json` or `oocdata stats --json` made; got "
+                f"something else: {type(error).__name__} of {error}."
+            ) from error
+
+    def __str__(self) -> str:
+        from oocdata.tools.stats.text import text
+
+        return text(self)
+
+
+def _keras_takes_one_number_a_channel() -> bool:
+    """Return False before Keras 3.14, which broadcasts the mean from the last axis."""
+    from importlib.metadata import PackageNotFoundError, version  # not for `import oocdata`
+
+    try:
+        major, minor = version("keras").split(".")[:2]
+    except PackageNotFoundError:
+        return True
+    return (int(major), int(minor)) >= (3, 14)
