@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,11 @@ from oocdata.sources.slots import chunk_budget, set_chunk_budget
 
 settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
 settings.load_profile("oocdata")
+
+
+# A shell without a terminal has what it starts in the background ignore Ctrl-C, and whatever that
+# starts in turn: then tests that send it would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def open_files(folder: Path) -> list[str]:
