@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.choice import chunk_numbers
+from oocdata.choice import chunk_bytes_together, chunk_numbers
 from oocdata.datasets.dataset import Dataset, Request
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.sources.slots import chunk_budget
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["amplification", "row_bytes"]
 
 _MOST_POSITIONS = 1 << 16
-"""Positions followed, at most."""
+"""Positions followed, at most, unless a few reads take more."""
+
+_FEWEST_READS = 8
+_FEWEST_WINDOWS = 3
 
 
 def row_bytes(source: Source) -> int:
@@ -42,17 +45,11 @@ def amplification(loader: Loader) -> float:
     1.0
     """
     count, order = len(loader.dataset), loader.order
-    if isinstance(order, Sequential | BlockShuffle):
-        stop = min(count, _MOST_POSITIONS)
-        if isinstance(order, BlockShuffle):  # whole windows: the rest of one is used later
-            stop = max(
-                order.window_bounds(count, window, seed=loader.seed, epoch=0)[1]
-                for window in range(max(1, stop // (order.window * order.block)))
-            )
-        positions = order.positions(count, 0, stop, seed=loader.seed, epoch=0)
-        # Rows at the ends of blocks belong to elements of others too: in order, each counts once.
-        in_order = _rows_of(loader.dataset, np.arange(stop))
-        return _decoded_rows(loader, positions) / max(1, sum(len(rows) for _, rows in in_order))
+    if isinstance(order, Sequential):
+        positions = np.arange(min(count, _MOST_POSITIONS))
+        return _decoded_rows(loader, positions, 1) / max(1, _rows(loader.dataset, len(positions)))
+    if isinstance(order, BlockShuffle):
+        return _of_windows(loader, order)
     stop = min(count, loader.batch_size * loader.steps_together)
     positions = order.positions(count, 0, stop, seed=loader.seed, epoch=0)
     kept = min(1.0, chunk_budget() / max(1, _chunked_bytes(loader)))  # there already
@@ -64,13 +61,81 @@ def amplification(loader: Loader) -> float:
     return decoded / max(used, 1)
 
 
-def _decoded_rows(loader: Loader, positions: NDArray[np.int64]) -> float:
+def _of_windows(loader: Loader, order: BlockShuffle) -> float:
+    """Return the same for a block shuffle, over whole windows: the rest of one is used later."""
+    chunk = loader.dataset.blocks.length
+    window = -(-order.block // chunk) * order.window * chunk_bytes_together(loader.dataset)
+    step = _step(order, chunk)
+    if step > 1 and window > chunk_budget():
+        return _of_a_beginning(loader, order)
+    return _of_neighbours(loader, order, step)
+
+
+def _step(order: BlockShuffle, chunk: int) -> int:
+    """Return for how many neighbours one position may stand: a divisor of a block's."""
+    most = min(order.window * order.block // _MOST_POSITIONS, chunk // 4)
+    return max((n for n in range(1, most + 1) if order.block % n == 0), default=1)
+
+
+def _of_neighbours(loader: Loader, order: BlockShuffle, step: int) -> float:
+    """Follow whole windows, where one position stands for some neighbours.
+
+    That finds every chunk of a window, but not how often it is asked for: enough where it is kept.
+    """
+    count = len(loader.dataset)
+    first = order.block if order.first is None else order.first
+    coarse = BlockShuffle(order.block // step, order.window, max(1, first // step))
+    number = -(-count // step)
+    windows = max(_FEWEST_WINDOWS, _MOST_POSITIONS // (order.window * coarse.block))
+    stop = max(
+        coarse.window_bounds(number, place, seed=loader.seed, epoch=0)[1]
+        for place in range(min(windows, -(-coarse.block_count(number) // order.window)))
+    )
+    positions = coarse.positions(number, 0, stop, seed=loader.seed, epoch=0)
+    if step > 1:  # the first and the last of the neighbours
+        starts = first - max(1, first // step) * step + positions * step
+        positions = np.stack([starts, starts + step - 1], axis=1).clip(0, count - 1).ravel()
+    # Rows at the ends of blocks belong to elements of others too: in order, each counts once.
+    used = _rows(loader.dataset, min(stop * step, count))
+    return _decoded_rows(loader, positions, step) / max(1, used)
+
+
+def _of_a_beginning(loader: Loader, order: BlockShuffle) -> float:
+    """Follow a window for a while: the rest of it costs what the second half of that did."""
+    count = len(loader.dataset)
+    stop = order.window_bounds(count, 0, seed=loader.seed, epoch=0)[1]
+    reads = _FEWEST_READS * loader.batch_size * loader.steps_together
+    some = min(stop, max(_MOST_POSITIONS, reads))
+    positions = order.positions(count, 0, some, seed=loader.seed, epoch=0)
+    half, whole = (_decoded_rows(loader, positions[:n], 1) for n in (some // 2, some))
+    rest = (whole - half) * (stop - some) / max(1, some - some // 2)
+    return (whole + rest) / max(1, _rows(loader.dataset, stop))
+
+
+def _rows(dataset: Dataset, stop: int, chunked: bool | None = None) -> float:
+    """Return how many rows the first elements are made of; of sources in chunks or not, if said.
+
+    Of many elements, from what the first ones take and what more of them add.
+    """
+
+    def counted(elements: int) -> int:
+        found = _rows_of(dataset, np.arange(elements))
+        return sum(len(rows) for source, rows in found if chunked in (None, source.chunk_rows > 1))
+
+    if stop <= _MOST_POSITIONS:
+        return counted(stop)
+    half = _MOST_POSITIONS // 2
+    some, whole = counted(half), counted(2 * half)
+    return whole + (whole - some) / half * (stop - 2 * half)
+
+
+def _decoded_rows(loader: Loader, positions: NDArray[np.int64], step: int) -> float:
     """Return the rows read for positions in order, when the chunks used last are kept."""
-    rows_of = _rows_of(loader.dataset, positions)
-    decoded = float(sum(len(rows) for source, rows in rows_of if source.chunk_rows == 1))
+    each = 1 if step == 1 else 2
+    decoded = _rows(loader.dataset, min(len(positions) // each * step, len(loader.dataset)), False)
     kept_bytes, budget = 0, chunk_budget()
     kept: OrderedDict[tuple[int, int], int] = OrderedDict()
-    length = loader.batch_size * loader.steps_together
+    length = max(1, loader.batch_size * loader.steps_together // step) * each
     for start in range(0, len(positions), length):
         for source, rows in _rows_of(loader.dataset, positions[start : start + length]):
             if source.chunk_rows == 1:

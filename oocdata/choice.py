@@ -12,7 +12,7 @@ from oocdata.sources.adapt import chunk_bytes, part_starts
 from oocdata.sources.slots import chunk_budget
 from oocdata.sources.source import Source
 
-__all__ = ["choose_order", "chunk_numbers"]
+__all__ = ["choose_order", "chunk_bytes_together", "chunk_numbers"]
 
 _LONGEST_RUN = 16
 """Chunks that make a block of windows, at most."""
@@ -51,7 +51,7 @@ def choose_order(dataset: Dataset, shuffle: bool | str | Order) -> tuple[Order, 
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
     # Half of what is kept: one window is read while the last batches of another one still are.
     budget = chunk_budget() // 2
-    chunks = max(1, budget // max(1, _decoded_together(dataset)))
+    chunks = max(1, budget // max(1, chunk_bytes_together(dataset)))
     if shuffle is True and chunks * blocks.length >= len(dataset):
         return Shuffle(), "all chunks fit into the budget, so each is decoded once anyway"
     shared = _shared_chunks(dataset)
@@ -120,7 +120,7 @@ def chunk_numbers(source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return numbers
 
 
-def _decoded_together(dataset: Dataset) -> int:
+def chunk_bytes_together(dataset: Dataset) -> int:
     """Return the bytes of decoded chunks at one place along the rows, over all sources."""
     requests = dataset.requests(np.zeros(1, np.int64))
     sources = {id(request.source): request.source for request in requests}

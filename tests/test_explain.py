@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 import oocdata as ooc
+from oocdata.amplification import amplification
+from oocdata.datasets.view import View
+from oocdata.datasets.windows import Windows
 from oocdata.sources.hdf5.chunked import ChunkedReader
 from oocdata.sources.slots import DEFAULT_BUDGET, set_chunk_budget
 from oocdata.sources.zarr.readers import TensorStoreReader
+from oocdata.testing import RecordingSource
 
 ROWS, ELEMENT, CHUNK = 4000, (25, 10), 16
 
@@ -110,6 +114,45 @@ def test_where_blocks_share_chunks(
     assert said == pytest.approx(counted, rel=0.1)
     inherent = 3 if len(dataset) == -(-ROWS // 3) else 1  # every chunk, for a third of its rows
     assert counted < 2.1 * inherent
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda view: view,
+        lambda view: view[1234:-777],
+        lambda view: view.windows(12, 3, horizon=150),
+        lambda view: ooc.zip(view.next_frame(), ooc.open(np.zeros(len(view) - 1))),
+    ],
+    ids=["rows", "a part", "windows", "with labels in memory"],
+)
+@pytest.mark.usefixtures("decoded")  # which puts the budget back
+@pytest.mark.parametrize("kept", [1, 3, 90], ids="{} chunks kept".format)
+def test_windows_of_many_rows_are_not_followed_row_by_row(
+    choose: Any, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = ooc.open(RecordingSource(np.zeros(60_000, "f4"), chunk_rows=300))
+    dataset = choose(view)
+    order = ooc.BlockShuffle(1200, 8, dataset.blocks.first)
+    set_chunk_budget(kept * 1200)
+    looked_at = 0
+    real = Windows.requests, View.requests
+
+    def counting(self: Any, positions: np.ndarray) -> Any:
+        nonlocal looked_at
+        looked_at += len(positions)
+        return real[isinstance(self, View)](self, positions)
+
+    monkeypatch.setattr(Windows, "requests", counting)
+    monkeypatch.setattr(View, "requests", counting)
+    loader = dataset.batches(16, shuffle=order)
+    said = []
+    for most in (1 << 10, 1 << 20):
+        monkeypatch.setattr("oocdata.amplification._MOST_POSITIONS", most)
+        looked_at = 0
+        said.append(amplification(loader))
+        assert (looked_at < 60_000) == (most == 1 << 10)
+    assert said[0] == pytest.approx(said[1], rel=0.1)
 
 
 def test_two_sizes_of_chunks_are_kept_side_by_side(tmp_path: Path) -> None:
