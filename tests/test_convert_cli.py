@@ -39,7 +39,7 @@ def test_it_says_what_it_does(array: Path) -> None:
     result = run(array, array.with_name("b.h5"), "--verify", "--chunks", 10)
     assert result.exit_code == 0
     assert "every bit is the same" in result.stdout
-    assert "chunks   chunks of (10, 20)" in result.stdout
+    assert "chunks     chunks of (10, 20)" in result.stdout
     assert result.stderr == ""
     with h5py.File(array.with_name("b.h5")) as file:
         assert file["data"].chunks == (10, 20)
@@ -55,7 +55,7 @@ def test_json_is_one_object(array: Path) -> None:
 def test_a_dry_run_writes_nothing(array: Path) -> None:
     result = run(array, array.with_name("b.zarr"), "--dry-run")
     assert result.exit_code == 0
-    assert "chunks   shards of" in result.stdout
+    assert "chunks     shards of" in result.stdout
     assert json.loads(run(array, array.with_name("b.zarr"), "--dry-run", "--json").stdout)
     assert os.listdir(array.parent) == ["a.npy"]
 

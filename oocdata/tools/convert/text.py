@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from oocdata.explain import size
+from oocdata.tools.lines import labelled
 from oocdata.writers.codec import NONE
 
 if TYPE_CHECKING:
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from oocdata.tools.convert.work import Conversion
 
 __all__ = ["outcome_text", "plan_json", "plan_text"]
-
-_LABEL = 9
-_WIDTH = 80
 
 
 def plan_text(plan: Plan) -> str:
@@ -39,7 +36,7 @@ def plan_text(plan: Plan) -> str:
         ("disk", _disk(plan)),
         ("carried", _carried(plan)),
     ]
-    return "\n".join(_labelled(label, text) for label, text in fields if text)
+    return "\n".join(labelled(label, text) for label, text in fields if text)
 
 
 def outcome_text(done: Conversion) -> str:
@@ -63,7 +60,7 @@ def outcome_text(done: Conversion) -> str:
         lines.append(("done", f"{size(done.stored_bytes)}{share}; {done.seconds:.1f} s{rate}"))
     if done.verified:
         lines.append(("verified", "read back, and the source again: every bit is the same"))
-    return "\n".join(_labelled(label, text) for label, text in lines)
+    return "\n".join(labelled(label, text) for label, text in lines)
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -168,14 +165,3 @@ def _carried(plan: Plan) -> str:
         if {"scale_factor", "add_offset"} & set(plan.carried.lost):
             text += " (the numbers stay packed)"
     return text
-
-
-def _labelled(label: str, text: str) -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=f"{label:<{_LABEL - 1}} ",
-        subsequent_indent=" " * _LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

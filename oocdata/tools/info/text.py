@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from oocdata.explain import size
 from oocdata.tools.info import Contents, Description, Unopened
 from oocdata.tools.info.shuffling import Shuffling
+from oocdata.tools.lines import labelled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +29,6 @@ _REASONS = {
     "TruncatedFileError": "cut short",
     "TrailingBytesError": "longer than its header says",
 }
-_LABEL = 11
 
 
 def as_json(found: Contents) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def description_text(one: Description, width: int = 80) -> str:
         ("reading", one.reading),
         ("shuffling", _advice(one.shuffling)),
     ]
-    return "\n".join(_labelled(label, text, width) for label, text in fields if text)
+    return "\n".join(labelled(label, text, width) for label, text in fields if text)
 
 
 def _advice(shuffling: Shuffling | None) -> str:
@@ -90,17 +90,6 @@ def _advice(shuffling: Shuffling | None) -> str:
     return (
         f"{words} Batches mix {shuffling.entropy:.2f} bits of chunks, {shuffling.full_entropy:.2f} "
         "in a full shuffle."
-    )
-
-
-def _labelled(label: str, text: str, width: int, indent: int = _LABEL) -> str:
-    return textwrap.fill(
-        text,
-        max(width, 40),
-        initial_indent=f"{label:<{indent - 1}} ",
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
     )
 
 
@@ -165,13 +154,12 @@ def show(found: Contents) -> None:
         if described[0].shuffling is not None:
             say(f"\n{code_text(described[0])}")
     elif described:
-        example = shlex.join(["oocdata", "info", found.path, described[0].key or ""])
+        largest = max(described, key=lambda one: one.memory_bytes)
+        example = shlex.join(["oocdata", "info", found.path, largest.key or ""])
         say(f"Name one to see how it will be read: {example}")
     if unopened:
         say(("\n" if described else "") + "Can't be opened:")
         for one in unopened:
-            say(_labelled(f"  {one.key or '(the array)'}:", reason(one), width, indent=6))
+            say(labelled(f"  {one.key or '(the array)'}:", reason(one), width, indent=6))
     if found.others:
         say(f"\n{len(found.others):,} more are not described; name one to see it.")
-    if not found.datasets:
-        say("There is no dataset in the file.")

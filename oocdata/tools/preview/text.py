@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import TYPE_CHECKING, Any
 
+from oocdata.tools.lines import labelled
 from oocdata.tools.pictures.scale import COLOUR, Scale
 from oocdata.tools.preview.parts import listed
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["as_json", "as_text"]
 
 _BARS = " ▁▂▃▄▅▆▇█"
-_LABEL = 11
 _MOST_HISTOGRAMS = 3
-_WIDTH = 80
 
 
 def as_text(preview: Preview) -> str:
@@ -30,7 +28,7 @@ def as_text(preview: Preview) -> str:
         ("shown", _shown(preview)),
         *(("note", note) for note in preview.notes),
     ]
-    lines = [_labelled(label, text) for label, text in fields if text]
+    lines = [labelled(label, text) for label, text in fields if text]
     for scale in preview.scales:
         lines += _scale_lines(scale, len(preview.scales) <= _MOST_HISTOGRAMS)
     return "\n".join(lines)
@@ -52,23 +50,12 @@ def _axes(preview: Preview) -> list[str]:
     return [f"{name}: {words}" for name, words in said.items()]
 
 
-def _labelled(label: str, text: str) -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=f"{label:<{_LABEL - 1}} ",
-        subsequent_indent=" " * _LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
 def _scale_lines(scale: Scale, histogram: bool) -> list[str]:
     values = scale.values
     name = f"{scale.label}: " if scale.label else ""
     wrong = f"{values.nan:,} NaN, {values.infinite:,} infinite"
     if values.minimum is None:
-        return [_labelled("values", f"{name}{values.count:,} shown, {wrong}, none finite")]
+        return [labelled("values", f"{name}{values.count:,} shown, {wrong}, none finite")]
     said = (
         f"{name}{values.count:,} shown, {wrong}; min {values.minimum:.6g}, max "
         f"{values.maximum:.6g}, mean {values.mean:.6g}, std {values.std:.6g}"
@@ -78,9 +65,9 @@ def _scale_lines(scale: Scale, histogram: bool) -> list[str]:
     if scale.colormap is not None:
         drawn += f", {scale.colormap}"
     return [
-        _labelled("values", said),
-        _labelled(label, drawn),
-        *([_labelled("log counts", _bars(values.counts))] if histogram else []),
+        labelled("values", said),
+        labelled(label, drawn),
+        *([labelled("log counts", _bars(values.counts))] if histogram else []),
     ]
 
 

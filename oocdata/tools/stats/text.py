@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from oocdata.tools.lines import labelled
 
 if TYPE_CHECKING:
     from oocdata.tools.stats.result import Stats
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["text"]
 
-_LABEL = 11
-_WIDTH = 80
 _MOST_CHANNELS = 16
 _MOST_ROWS = 6
 
@@ -37,18 +37,7 @@ def text(found: Stats) -> str:
         ("constant", _constant(found)),
         ("repeated", _repeated(found)),
     ]
-    lines = [
-        textwrap.fill(
-            words,
-            _WIDTH,
-            initial_indent=f"{label:<{_LABEL}}",
-            subsequent_indent=" " * _LABEL,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for label, words in fields
-        if words
-    ]
+    lines = [labelled(label, words) for label, words in fields if words]
     return "\n".join([*lines, "", *_table(found), "", "std: of the population, divided by n."])
 
 
@@ -73,15 +62,18 @@ def _values(overall: Summary) -> str:
 
 def _constant(found: Stats) -> str:
     if found.rows.constant is None:
-        return "not looked for: a row is one number"
+        return f"not looked for: {_too_small(found)}"
     shown = [f"{row:,}" for row in found.rows.constant_shown]
     return _listed(found.rows.constant, "of one value only", shown)
 
 
+def _too_small(found: Stats) -> str:
+    return "a row is one number" if prod(found.shape[1:]) else "a row holds no number"
+
+
 def _repeated(found: Stats) -> str:
     if found.rows.repeats is None:
-        one = found.rows.constant is None
-        return "not looked for" + (": a row is one number" if one else "")
+        return "not looked for" + (f": {_too_small(found)}" if found.rows.constant is None else "")
     shown = [f"{row:,} (as {earlier:,})" for row, earlier in found.rows.repeats_shown]
     if found.rows.compared == "neighbours":
         return (
