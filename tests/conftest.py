@@ -26,6 +26,11 @@ settings.load_profile("oocdata")
 # starts in turn: then tests that send it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What other tests left to the garbage collector stays out of its reach in a fork: TensorFlow's
+# objects end a process that has its memory but not its threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+
 
 def open_files(folder: Path) -> list[str]:
     """Return the files under a folder that this process has open; empty where /proc is not."""
