@@ -20,6 +20,7 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError, SourceError
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import plan as convert_plan
+from oocdata.tools.convert.carry import carried
 from oocdata.tools.convert.plan import plan_of
 
 SUFFIXES = [".npy", ".h5", ".zarr"]
@@ -344,3 +345,75 @@ def test_the_plan_is_told_without_writing(tmp_path: Path) -> None:
     assert max(map(len, str(plan).splitlines())) <= 80 + len(str(tmp_path))
     assert plan.as_json()["chunks"] == [16, 64, 64]
     assert plan.target.chunks == (16, 64, 64)
+
+
+@pytest.mark.parametrize("key", [np.s_[:, 5:], np.s_[:, :, 3:], np.s_[:, ::2], np.s_[:, 3]])
+def test_cuts_of_rows_whose_bytes_lie_far_apart(tmp_path: Path, key: Any) -> None:
+    values = np.arange(120 * 40 * 60, dtype="i8").reshape(120, 40, 60)
+    np.save(tmp_path / "a.npy", values)
+    np.save(tmp_path / "f.npy", np.asfortranarray(values))
+    for number, (name, axis) in enumerate([("a", 1), ("a", 2), ("f", 0), ("f", 1)]):
+        view = ooc.open(tmp_path / f"{name}.npy", axis=axis)[key]
+        convert(view, tmp_path / f"{number}.npy", memory=1 << 20)
+        expected = np.moveaxis(values, axis, 0)[key]
+        assert np.array_equal(np.load(tmp_path / f"{number}.npy"), expected)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 4)])
+def test_arrays_without_elements(tmp_path: Path, suffix: str, shape: tuple[int, ...]) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(shape, "f4"))
+    convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True)
+    assert load(tmp_path / f"b{suffix}").shape == shape
+
+
+def test_attributes_that_hdf5_can_not_hold_are_named(tmp_path: Path) -> None:
+    attributes = {
+        "ragged": [[1], [2, 3]], "zero": "a\0b", "long": list(range(20_000)),
+        "mixed": [1, "a"], "good": [1, 2], "text": "x" * 100_000, "words": ["a", "b"],
+    }  # fmt: skip
+    zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype="i4", attributes=attributes)[:] = 1
+    done = convert(tmp_path / "a.zarr", tmp_path / "b.h5")
+    assert sorted(done.plan.carried.lost) == ["long", "mixed", "ragged", "zero"]
+    with h5py.File(tmp_path / "b.h5") as file:
+        assert sorted(file["data"].attrs) == ["good", "text", "words"]
+
+
+def test_names_of_axes_of_one(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = np.zeros((5, 4, 1))
+        for axis, name in enumerate("abc"):
+            file["u"].dims[axis].label = name
+    convert(ooc.open(tmp_path / "a.h5", axis=2), tmp_path / "b.zarr")
+    array = zarr.open_array(tmp_path / "b.zarr", mode="r")
+    assert array.metadata.dimension_names == ("c", "a", "b")
+
+
+@pytest.mark.parametrize("chunks", [None, (1, 6, 8), (5, 6, 8)])
+def test_names_of_axes_of_which_some_places_are_left_out(
+    tmp_path: Path, chunks: tuple[int, ...] | None
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        dataset = file.create_dataset("u", data=np.zeros((5, 6, 8)), chunks=chunks)
+        for axis, name in enumerate("abc"):
+            dataset.dims[axis].label = name
+    view = ooc.open(tmp_path / "a.h5")[:, :, ::7]
+    assert carried(view, "zarr").dimension_names == ("a", "b", "c")
+    view = ooc.open(tmp_path / "a.h5", axis=1)[:, ::-1, ::7]
+    assert carried(view, "zarr").dimension_names == ("b", "a", "c")
+
+
+def test_files_that_are_read_converted_are_not_written(tmp_path: Path) -> None:
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.zeros(3))
+    view = ooc.open([tmp_path / "a.npy", tmp_path / "b.npy"]).astype("f4")
+    with pytest.raises(ArgumentError, match="lie apart"):
+        convert(view, tmp_path / "a.npy", overwrite=True)
+
+
+def test_shards_of_long_chunks_are_no_larger_than_the_memory(tmp_path: Path) -> None:
+    """A shard is one block of memory; the whole array would be one otherwise."""
+    np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", (200_000, 4096))  # sparse
+    plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.zarr"),
+                   chunks=(200_000, 8), memory=64 << 20)  # fmt: skip
+    assert plan.memory_bytes < 512 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,3 +235,152 @@ def test_a_full_disk_does_not_throw_away_what_was_done(
         with pytest.raises(SourceError, match="must have"):
             convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
     assert convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20).resumed
+
+
+@pytest.mark.parametrize("damaged", [b'{"sta', b"\0\0\0", b"7", b'{"stage": "writing"}'])
+def test_a_damaged_line_of_the_journal(tmp_path: Path, values: Any, damaged: bytes) -> None:
+    """What it told of, and all that follows, is done again."""
+    killed_after(3, tmp_path / "good.h5", tmp_path / "b.npy")
+    journal = tmp_path / f"b.npy{PARTIAL}" / "journal"
+    lines = journal.read_bytes().split(b"\n")
+    journal.write_bytes(b"\n".join([*lines[:2], damaged, *lines[3:]]))
+    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
+    assert done.resumed
+    assert (np.load(tmp_path / "b.npy") == values).all()
+
+
+def test_a_note_is_written_whole_or_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oocdata.tools.convert.journal import Journal
+
+    journal = Journal(str(tmp_path / "journal"), {"a": "b"})
+    journal.begin()
+    write = os.write
+    with monkeypatch.context() as patched:  # a disk with room for three bytes a call
+        patched.setattr(os, "write", lambda number, data: write(number, bytes(data)[:3]))
+        journal.note("writing", [1, 2])
+    journal.note("writing", [3])
+    journal.close()
+    assert Journal(str(tmp_path / "journal"), {"a": "b"}).done("writing") == {1, 2, 3}
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_killed_once_the_result_has_its_name(
+    tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What changed places with it is not gone on with: those are the old numbers."""
+    from oocdata.writers.placement import Placement
+
+    target = tmp_path / f"b{suffix}"
+    convert(tmp_path / "good.h5", target)
+    for run in range(2):
+        with monkeypatch.context() as patched:
+            if run == 0:
+                patched.setattr(Placement, "remove", lambda self: None)
+            done = convert(ooc.open(tmp_path / "good.h5")[::-1], target, overwrite=True)
+        assert not done.resumed
+        assert (load(target) == values[::-1]).all()
+    assert not os.path.exists(f"{target}{PARTIAL}")
+
+
+def test_a_file_that_changed_since_it_was_copied(tmp_path: Path, values: Any) -> None:
+    """What came to the file meanwhile stays in it."""
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["other"] = [1, 2]
+    source = tmp_path / "good.h5"
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(source), str(tmp_path / "b.h5"), "2", "{}"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "there\n"
+        child.send_signal(signal.SIGKILL)
+    with h5py.File(tmp_path / "b.h5", "r+") as file:
+        file["new"] = [3, 4]
+    done = convert(source, tmp_path / "b.h5", memory=4 << 20)
+    assert not done.resumed
+    assert (load(tmp_path / "b.h5") == values).all()
+    with h5py.File(tmp_path / "b.h5") as file:
+        assert file["other"][()].tolist() == [1, 2]
+        assert file["new"][()].tolist() == [3, 4]
+
+
+def test_a_result_that_can_not_be_read_back_is_thrown_away(
+    tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oocdata.errors import DamagedChunkError
+    from oocdata.writers.hdf5 import Hdf5Storage
+
+    close = Hdf5Storage.close
+
+    def damaging(self: Any, rows: int) -> None:
+        close(self, rows)
+        with h5py.File(self._path) as file:
+            place = file["u"].id.get_chunk_info(3)
+        with open(self._path, "r+b") as file:
+            file.seek(place.byte_offset)
+            file.write(b"\xff" * place.size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Hdf5Storage, "close", damaging)
+        with pytest.raises(DamagedChunkError, match="result"):
+            convert(tmp_path / "good.h5", tmp_path / "b.h5", verify=True)
+    done = convert(tmp_path / "good.h5", tmp_path / "b.h5", verify=True)
+    assert done.verified
+
+
+FULL = """
+import resource, signal, sys
+from oocdata.tools.convert import convert
+from oocdata.tools.convert import run as convert_run
+convert_run.SAVE_BYTES = 1
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), resource.RLIM_INFINITY))
+try:
+    convert(sys.argv[1], sys.argv[2], memory=4 << 20, codec=sys.argv[3])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip:1"])
+def test_an_hdf5_file_that_could_not_grow_begins_anew(
+    tmp_path: Path, values: Any, codec: str
+) -> None:
+    """Not even its end may be there; then it can't be gone on with, and is not for ever."""
+    source, target = str(tmp_path / "good.h5"), tmp_path / "b.h5"
+    command = [sys.executable, "-c", FULL, source, str(target), codec]
+    for nbytes in (2000, 300_000, 600_000):
+        done = subprocess.run([*command, str(nbytes)], capture_output=True, text=True, check=True)
+        assert "SourceError" in done.stdout
+        assert "Is the disk full?" in done.stdout
+    convert(source, target, memory=4 << 20, codec=codec, verify=True)
+    assert (load(target) == values).all()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_a_folder_deleted_in_the_middle_is_an_error(
+    tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never what was written later alone."""
+    from oocdata.tools.convert.reading import BoxSource
+
+    read, count = BoxSource.read, 0
+    left = tmp_path / f"b{suffix}{PARTIAL}"
+
+    def deletes(self: Any, box: Any, out: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            shutil.rmtree(left)
+        read(self, box, out)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BoxSource, "read", deletes)
+        with pytest.raises(OSError):  # noqa: PT011
+            convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
+    assert not (tmp_path / f"b{suffix}").exists()
+    convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
+    assert (load(tmp_path / f"b{suffix}") == values).all()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +275,232 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
         with pytest.raises(OSError, match="No space"):
             writer.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_append_closes_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever catches the error and goes on would have other rows in the file than were given."""
+    writer = create(tmp_path / "a.npy", element_shape=(1 << 20,), dtype="u1")
+
+    def full(number: int, data: Any, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space"):
+            writer.append(np.ones((40, 1 << 20), "u1"))
+    with pytest.raises(ArgumentError, match="closed"):
+        writer.append(np.ones((40, 1 << 20), "u1"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_a_forked_process_leaves_the_writer_alone(tmp_path: Path, suffix: str) -> None:
+    code = (
+        "import os, sys, numpy as np\n"
+        "from oocdata.writers import create\n"
+        "writer = create(sys.argv[1], element_shape=(), dtype='f4')\n"
+        "writer.append(np.zeros(2, 'f4'))\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        with writer:\n"
+        "            writer.append(np.ones(2, 'f4'))\n"
+        "    except Exception as error:\n"
+        "        print(error, flush=True)\n"
+        "    del writer\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "writer.append(np.ones(1, 'f4'))\n"
+        "writer.close()\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / f"a{suffix}")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "the process that made it" in done.stdout
+    assert read(tmp_path / f"a{suffix}").tolist() == [0, 0, 1]
+
+
+def test_masked_rows_are_refused(tmp_path: Path) -> None:
+    writer = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
+    with pytest.raises(ArgumentError, match="masked"), writer:
+        writer.append(np.ma.masked_array(np.zeros(2, "f4"), [True, False]))
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+@pytest.mark.parametrize(("dtype", "fill"), [("u1", 300), ("i4", 1.5), ("i4", np.nan), ("f4", "x")])
+def test_fill_values_are_not_cast(tmp_path: Path, suffix: str, dtype: str, fill: Any) -> None:
+    with pytest.raises(ArgumentError, match="fill_value"):
+        create(tmp_path / f"a{suffix}", element_shape=(), dtype=dtype, fill_value=fill)
+
+
+def test_fill_values_are_as_near_as_floats_are(tmp_path: Path) -> None:
+    with create(tmp_path / "a.zarr", element_shape=(), dtype="f4", fill_value=0.1):
+        pass
+    assert zarr.open_array(tmp_path / "a.zarr", mode="r").fill_value == np.float32(0.1)
+    with pytest.raises(ArgumentError, match="fill_value"):
+        create(tmp_path / "b.zarr", element_shape=(), dtype="f4", fill_value=1e300)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "value"),
+    [(".h5", None), (".h5", np.zeros(20_000)), (".zarr", np.nan), (".zarr", {1, 2})],
+)
+def test_attributes_that_a_format_can_not_hold(tmp_path: Path, suffix: str, value: Any) -> None:
+    with pytest.raises(ArgumentError, match="'odd'"):
+        create(tmp_path / f"a{suffix}", element_shape=(), dtype="f4", attributes={"odd": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shapes_that_are_no_sequences(tmp_path: Path) -> None:
+    wrong: list[dict[str, Any]] = [{"shape": 5}, {"element_shape": 5}, {"shape": 2.5}]
+    for arguments in wrong:
+        with pytest.raises(ArgumentError, match="sequence of lengths"):
+            create(tmp_path / "a.npy", dtype="f4", **arguments)
+    with create(tmp_path / "a.npy", dtype="f4", shape=np.array([2, 3])) as writer:
+        writer.append(np.zeros((2, 3), "f4"))
+
+
+def test_attributes_of_numpy(tmp_path: Path) -> None:
+    given = {"mean": np.float32(0.5), "range": np.arange(3)}
+    with create(tmp_path / "a.zarr", element_shape=(), dtype="f4", attributes=given):
+        pass
+    found = zarr.open_array(tmp_path / "a.zarr", mode="r").attrs
+    assert dict(found) == {"mean": 0.5, "range": [0, 1, 2]}
+
+
+def test_shards_of_a_short_array(tmp_path: Path) -> None:
+    """What fits a long array fits a short one: chunks are no longer than that."""
+    for chunks, shards in [(32, 1024), ((32, 64), (1024, 64)), ((32, 2), (64, 4))]:
+        with create(tmp_path / "a.zarr", shape=(20, 3), dtype="f4", chunks=chunks, shards=shards,
+                    overwrite=True) as writer:  # fmt: skip
+            writer.append(np.ones((20, 3), "f4"))
+        assert (zarr.open_array(tmp_path / "a.zarr", mode="r")[...] == 1).all()
+    with pytest.raises(ArgumentError, match="whole chunks"):
+        create(tmp_path / "b.zarr", shape=(20,), dtype="f4", chunks=32, shards=33)
+
+
+# What else lies in the file
+
+
+def add(path: Path, key: str, **options: Any) -> None:
+    with create(path, key=key, element_shape=(), dtype="f8", **options) as writer:
+        writer.append(np.ones(3))
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_everything_else_in_an_hdf5_file_stays(tmp_path: Path, overwrite: bool) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["run"] = 7
+        file.create_group("empty").attrs["k"] = 1
+        if overwrite:
+            file["u"] = [1, 2]
+    add(path, "u", overwrite=overwrite)
+    with h5py.File(path) as file:
+        assert (file.attrs["run"], file["empty"].attrs["k"]) == (7, 1)
+        assert file["u"][()].tolist() == [1, 1, 1]
+
+
+def test_a_sole_dataset_is_replaced_without_its_space(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/u"] = np.zeros(1 << 20)
+    add(tmp_path / "a.h5", "g/u", overwrite=True)
+    assert (tmp_path / "a.h5").stat().st_size < 1 << 20
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_hdf5_file_that_changes_meanwhile_stays(tmp_path: Path, there: bool) -> None:
+    path = tmp_path / "a.h5"
+    if there:
+        with h5py.File(path, "w") as file:
+            file["y"] = [1, 2]
+    writer = create(path, key="u", element_shape=(), dtype="f4")
+    with h5py.File(path, "a") as file:
+        file["z"] = [3, 4]
+    with pytest.raises(SourceError, match="must not change"):
+        writer.close()
+    with h5py.File(path) as file:
+        assert file["z"][()].tolist() == [3, 4]
+    assert os.listdir(tmp_path) == ["a.h5"]
+
+
+def test_an_hdf5_file_that_can_not_be_read_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["y"] = np.zeros(1000)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1000])
+    with pytest.raises(SourceError, match="must be readable"):
+        create(path, key="u", element_shape=(), dtype="f4", overwrite=True)
+    assert path.read_bytes() == whole[:-1000]
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_group_is_not_replaced_by_an_array(tmp_path: Path, suffix: str, overwrite: bool) -> None:
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file.create_group("g").attrs["k"] = 1
+    else:
+        zarr.create_group(path).create_group("g", attributes={"k": 1})
+        with pytest.raises(ArgumentError, match="as a whole"):
+            create(path, element_shape=(), dtype="f4", overwrite=overwrite)
+    with pytest.raises(ArgumentError, match="name of a group"):
+        create(path, key="g", element_shape=(), dtype="f4", overwrite=overwrite)
+
+
+def test_an_empty_zarr_group_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    zarr.create_group(path, attributes={"run": 7}).create_group("sub", attributes={"k": 1})
+    add(path, "u")
+    add(path, "sub/deep/u")
+    group = zarr.open_group(path, mode="r")
+    assert (group.attrs["run"], group["sub"].attrs["k"]) == (7, 1)
+    assert group["u"][:].tolist() == group["sub/deep/u"][:].tolist() == [1, 1, 1]
+
+
+def test_no_array_in_a_zarr_group_that_can_not_hold_it(tmp_path: Path) -> None:
+    zarr.create_group(tmp_path / "two.zarr", zarr_format=2).create_array(
+        "y", shape=(3,), dtype="i4"
+    )
+    zarr.create_array(tmp_path / "array.zarr", shape=(3,), dtype="i4")
+    zarr.create_group(tmp_path / "junk.zarr")
+    (tmp_path / "junk.zarr" / "u").mkdir()
+    for name, message in [("two", "version 3"), ("array", "inside another"), ("junk", "no Zarr")]:
+        with pytest.raises(ArgumentError, match=message):
+            add(tmp_path / f"{name}.zarr", "u", overwrite=True)
+
+
+def test_consolidated_metadata_tell_of_the_new_array(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    zarr.create_group(path).create_array("u", shape=(3,), dtype="i4")[:] = 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that other libraries may not know them
+        zarr.consolidate_metadata(path)
+    add(path, "u", overwrite=True)
+    add(path, "g/v")
+    group = zarr.open_group(path, mode="r", use_consolidated=True)
+    assert group["u"][:].tolist() == group["g/v"][:].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_a_folder_deleted_meanwhile_is_an_error(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    writer = create(path, element_shape=(1024, 1024), dtype="u1", codec="none")
+    rows = np.ones((40, 1024, 1024), "u1")
+    writer.append(rows)
+    shutil.rmtree(f"{path}{PARTIAL}")
+    with pytest.raises(OSError), writer:  # noqa: PT011
+        writer.append(rows)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_is_another_one_s_by_now_stays(tmp_path: Path) -> None:
+    first = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
+    shutil.rmtree(tmp_path / f"a.npy{PARTIAL}")
+    second = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
+    second.append(np.ones(2, "f4"))
+    with pytest.raises(SourceError, match="was deleted"):
+        first.close()
+    second.close()
+    assert read(tmp_path / "a.npy").tolist() == [1, 1]

@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.writers import placement as placement_module
+from oocdata.writers import disk as disk_module
+from oocdata.writers import lock as lock_module
 from oocdata.writers.codec import Codec, as_codec
 from oocdata.writers.encoding import encode_chunk, filters_of
-from oocdata.writers.placement import PARTIAL, Lock, Placement
+from oocdata.writers.lock import Lock
+from oocdata.writers.placement import PARTIAL, Placement
 from oocdata.writers.storage import open_storage
 from oocdata.writers.target import Target, format_by_suffix, target_key
 
@@ -296,7 +298,8 @@ def test_no_folder_no_file(tmp_path: Path) -> None:
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     code = (
-        "import sys; from oocdata.writers.placement import *\n"
+        "import sys; from oocdata.writers.lock import Lock\n"
+        "from oocdata.writers.placement import Placement\n"
         f"lock = Lock(Placement.of({str(tmp_path / 'a.npy')!r}, None, 'npy', False))\n"
         "print('held', flush=True); sys.stdin.read()"
     )
@@ -314,12 +317,43 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_on_what_was_deleted_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waited for the one before must not share the folder with who comes next."""
+    one = placed(tmp_path / "a.npy")
+    flock = lock_module.fcntl.flock
+    locks: list[Lock] = []
+
+    def late(number: int, how: int) -> None:  # once it is opened, the one before finishes
+        monkeypatch.setattr(lock_module.fcntl, "flock", flock)
+        one.remove()
+        locks.append(Lock(one))
+        flock(number, how)
+
+    monkeypatch.setattr(lock_module.fcntl, "flock", late)
+    with pytest.raises(SourceError, match="another one"):
+        Lock(one)
+    locks[0].release()
+
+
+def test_a_folder_that_can_not_be_replaced_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_module.sys, "platform", "other")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "data").touch()
+    with pytest.raises(FileNotFoundError):
+        disk_module.move(str(tmp_path / "new"), str(tmp_path / "old"))
+    assert (tmp_path / "old" / "data").exists()
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_zarr_folder_is_replaced(
     tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(placement_module.sys, "platform", "other")
+        monkeypatch.setattr(disk_module.sys, "platform", "other")
     zarr.create_array(tmp_path / "a.zarr", shape=(2,), dtype="i4")[:] = 1
     one = placed(tmp_path / "a.zarr", "zarr", over=True)
     with Lock(one):

@@ -20,7 +20,7 @@ from oocdata.sources.extents import Extents
 from oocdata.sources.kept import SMALL, Kept
 from oocdata.sources.source import Layout, Source
 
-__all__ = ["StridedReader", "row_source"]
+__all__ = ["StridedReader", "neighbours", "row_source"]
 
 _SHORT = 4096
 """Bytes: pieces of a row shorter than this are better read for many rows at a time."""
@@ -56,7 +56,7 @@ def row_source(extents: Extents, axis: int) -> Source:
     changing = rows.file.modified is None
     small = rows.shape[0] * rows.nbytes_of_row < _SMALL
     pieces, nbytes = rows.pieces_of_row()
-    if changing or small or count < 2 or pieces == 1 or nbytes >= _SHORT or not _neighbours(rows):
+    if changing or small or count < 2 or pieces == 1 or nbytes >= _SHORT or not neighbours(rows):
         return rows
     return Chunks.of(StridedReader(rows, count), 0)
 
@@ -72,7 +72,7 @@ def _with_kept(rows: Extents) -> Extents:
     return replace(rows, kept=Kept(rows.file, first, end - first))
 
 
-def _neighbours(rows: Extents) -> bool:
+def neighbours(rows: Extents) -> bool:
     """Return whether neighbouring rows lie side by side, with nothing between them."""
     stride = rows.strides[0]
     faster = [n for n, step in zip(rows.shape, rows.strides, strict=True) if 0 < step < stride]

@@ -2,7 +2,8 @@
 
 ``create`` is what people call, and gives a ``writer``; ``target`` describes what is to be written,
 with ``codec`` and ``chunking``; ``storage`` is what each format gives (``flat``, ``hdf5`` with
-``encoding``, ``zarr``); ``placement`` brings the result to its name.
+``encoding``, ``zarr``); ``placement`` brings the result to its name
+(``lock``, ``disk``), beside what is ``present`` there.
 """
 
 from oocdata.writers.create import create

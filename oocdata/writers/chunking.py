@@ -61,19 +61,23 @@ def default_chunks(
 def default_shards(
     chunks: Sequence[int], shape: Sequence[int], itemsize: int, nbytes: int = SHARD_BYTES
 ) -> tuple[int, ...]:
-    """Return shards of whole chunks that follow one another along the rows.
+    """Return shards of whole chunks: of whole rows where these fit, and of as many as do.
 
     Examples
     --------
+    >>> default_shards((20_000, 16), (20_000, 4096), 4)
+    (20000, 416)
     >>> default_shards((4, 3, 50, 50), (20_000, 3, 50, 50), 8)
     (556, 3, 50, 50)
     """
-    element = [
-        -(-max(1, length) // step) * step
-        for length, step in zip(shape[1:], chunks[1:], strict=True)
-    ]
-    together = prod(element) * chunks[0] * itemsize
-    return (chunks[0] * min(_MOST_CHUNKS, max(1, nbytes // together)), *element)
+    shard, count = list(chunks), 1
+    for axis in (*range(len(shard) - 1, 0, -1), 0):
+        most = min(_MOST_CHUNKS // count, nbytes // (prod(shard) * itemsize))
+        if axis:  # the rows may be as many as they like
+            most = min(most, -(-max(1, shape[axis]) // chunks[axis]))
+        shard[axis] *= max(1, most)
+        count *= max(1, most)
+    return tuple(shard)
 
 
 def full_shape(name: str, given: int | Sequence[int], element: Sequence[int]) -> tuple[int, ...]:

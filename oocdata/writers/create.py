@@ -15,7 +15,7 @@ from oocdata.index import as_count
 from oocdata.sources.adapt import as_dtype
 from oocdata.writers.chunking import SHARD_BYTES, default_chunks, default_shards, full_shape
 from oocdata.writers.codec import DEFAULT, NONE, Codec, Format, Shuffled, as_codec
-from oocdata.writers.target import Target, fitted, format_by_suffix, target_key
+from oocdata.writers.target import Target, fitted, format_by_suffix, holds, target_key
 from oocdata.writers.writer import Writer
 
 __all__ = ["chunked", "create"]
@@ -110,7 +110,11 @@ def create(
     if (shape is None) == (element_shape is None):
         raise ArgumentError("one of `shape` and `element_shape` must be given; got both or none.")
     given = "shape" if shape is not None else "element_shape"
-    lengths = tuple(as_count(given, n, at_least=0) for n in (shape or element_shape or ()))
+    asked = shape if shape is not None else element_shape
+    try:
+        lengths = tuple(as_count(given, n, at_least=0) for n in (() if asked is None else asked))
+    except TypeError:
+        raise ArgumentError(f"`{given}` must be a sequence of lengths; got {asked!r}.") from None
     if shape is not None and not lengths:
         raise ArgumentError("`shape` must begin with the number of rows; got ().")
     growing = shape is None
@@ -125,6 +129,10 @@ def create(
             "no place for them. Write .h5 or .zarr."
         )
     stored = as_dtype(dtype).newbyteorder("=")
+    if fill_value is not None and not holds(stored, fill_value, rounded=True):
+        raise ArgumentError(
+            f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."
+        )
     way = DEFAULT[kind] if codec is None and shuffle is None else None
     if way is None:
         way = as_codec(codec or DEFAULT[kind].name, shuffle, kind)
@@ -179,7 +187,8 @@ def chunked(
     if chunks is None:
         chunk = fitted(default_chunks(shape, dtype.itemsize), shape, growing)
     else:
-        chunk = fitted(full_shape("chunks", chunks, element), shape, growing)
+        whole = full_shape("chunks", chunks, element)
+        chunk = fitted(whole, shape, growing)
     if prod(chunk) * dtype.itemsize >= 1 << 31:
         raise ArgumentError(
             f"a chunk must be smaller than 2 GiB; got {chunk} of {dtype}. Give fewer rows, or a "
@@ -193,10 +202,14 @@ def chunked(
             rows = -(-max(1, shape[0]) // chunk[0]) * chunk[0]
             shard = (min(shard[0], rows), *shard[1:])
     else:
-        whole = full_shape(
+        shard = full_shape(
             "shards", shards, [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
         )
-        shard = whole
+        if chunks is not None:  # where chunks are longer than the array, one is a shard
+            shard = tuple(
+                step if step < asked and not long % asked else long
+                for long, step, asked in zip(shard, chunk, whole, strict=True)
+            )
     if any(length % step for length, step in zip(shard, chunk, strict=True)):
         raise ArgumentError(
             f"`shards` must hold whole chunks of {chunk} along each axis; got {shard}."

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.sources.hdf5.file import hdf5_library, said
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
@@ -34,10 +34,10 @@ def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Sto
         if os.path.exists(_mark(path)):
             raise SourceError("the file was stopped while it was being saved.", path=path)
     else:
-        with hdf5_library().File(path, "a") as file:
+        with _writable(path, target.key), hdf5_library().File(path, "a") as file:
             _create(file, target)
     if target.chunks is not None:
-        return Hdf5Storage(target, path)
+        return Hdf5Storage(target, path, resume=resume)
     with hdf5_library().File(path, "r") as file:
         offset = file[target.key].id.get_offset()
     # An array without elements has no place.
@@ -69,7 +69,12 @@ def _create(file: Any, target: Target) -> None:
     created = library.h5d.create(parent.id, name.encode(), kind, space, made)
     dataset = library.Dataset(created)
     for attribute, value in target.attributes:
-        dataset.attrs[attribute] = value
+        try:
+            dataset.attrs[attribute] = value
+        except (TypeError, ValueError, OSError) as error:
+            raise ArgumentError(
+                f"`attributes` must be what HDF5 can hold; {attribute!r} is not: {said(error)}."
+            ) from error
     for axis, dimension in enumerate(target.dimension_names or ()):
         if dimension:
             dataset.dims[axis].label = dimension
@@ -86,12 +91,16 @@ class Hdf5Storage:
     ----------
     target : Target
     path : str
+    resume : bool
+        It is there: look whether it can be gone on with.
     """
 
-    def __init__(self, target: Target, path: str) -> None:
+    def __init__(self, target: Target, path: str, *, resume: bool = False) -> None:
         self._target, self._path = target, path
         self._file: Any = None
         self._dataset: Any = None
+        if resume:
+            self._open()
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
@@ -107,7 +116,7 @@ class Hdf5Storage:
 
         with closing(in_order(self._threads, encode, self._chunks(box))) as encoded:
             for place, data, skipped in encoded:
-                with self._writable():
+                with _writable(self._path, self._target.key):
                     dataset.id.write_direct_chunk(place, data, skipped)
 
     def _chunks(self, box: Box) -> Iterator[tuple[tuple[int, ...], Box]]:
@@ -117,7 +126,8 @@ class Hdf5Storage:
 
     def _open(self) -> Any:
         if self._dataset is None:
-            self._file = hdf5_library().File(self._path, "r+")
+            with _writable(self._path, self._target.key):
+                self._file = hdf5_library().File(self._path, "r+")
             kept = self._file.id.get_mdc_config()
             # Evictions can be disabled only where nothing resizes the cache.
             kept.evictions_enabled = kept.incr_mode = kept.decr_mode = kept.flash_incr_mode = 0
@@ -133,7 +143,7 @@ class Hdf5Storage:
             os.fsync(file.fileno())  # the chunks, before anything refers to them
             with open(_mark(self._path), "wb") as mark:
                 os.fsync(mark.fileno())
-            with self._writable():
+            with _writable(self._path, self._target.key):
                 self._close_file()
             os.fsync(file.fileno())
         os.unlink(_mark(self._path))
@@ -150,22 +160,28 @@ class Hdf5Storage:
     def abandon(self) -> None:
         """Close the file, and end the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._file is None:
+            return
+        with suppress(OSError):  # its folder may be gone
+            open(_mark(self._path), "wb").close()
         with suppress(OSError, RuntimeError):  # on a full disk HDF5 can't close it either
             self._close_file()
-
-    @contextmanager
-    def _writable(self) -> Iterator[None]:
-        """Turn what h5py raises where the disk is full into a clear error."""
-        try:
-            yield
-        except (OSError, RuntimeError) as error:
-            raise SourceError(
-                f"the file must be writable; HDF5 says: {said(error)}. Is the disk full?",
-                path=self._path,
-                key=self._target.key,
-            ) from error
+            os.unlink(_mark(self._path))
 
     def _close_file(self) -> None:
         file, self._file, self._dataset = self._file, None, None
         if file is not None:
             file.close()
+
+
+@contextmanager
+def _writable(path: str, key: str | None) -> Iterator[None]:
+    """Turn what h5py raises where the disk is full into a clear error."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise SourceError(
+            f"the file must be writable; HDF5 says: {said(error)}. Is the disk full?",
+            path=path,
+            key=key,
+        ) from error

@@ -7,25 +7,30 @@ process that is killed leaves that folder and nothing else.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import sys
+from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.sources.opening import format_of, list_datasets
 from oocdata.writers.codec import Format
+from oocdata.writers.disk import move, sync_file, sync_folders
+from oocdata.writers.present import (
+    Consolidated,
+    arrays_in,
+    check_file,
+    check_group,
+    holds_more,
+    stamp_of,
+)
 
-__all__ = ["PARTIAL", "Lock", "Placement", "sync_file", "sync_folders"]
+__all__ = ["LOCKED", "PARTIAL", "Placement"]
 
 PARTIAL = ".oocdata-partial"
 """What follows the name of the result in the name of the folder where it is made."""
 
-_NOTE = """What oocdata had written of {name} when it was stopped; {name} itself is not touched.
-{hint}Nothing else needs this folder: it may be deleted.
-"""
+LOCKED = "README.txt"
+"""The file in it that is locked, and tells what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,15 @@ class Placement:
     format : {"npy", "hdf5", "zarr"}
     overwrite : bool
         An array of that name may be replaced.
+    before : str
+        What tells the HDF5 file that was there from any later one; empty where there was none.
     """
 
     path: str
     key: str | None
     format: Format
     overwrite: bool
+    before: str = ""
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Placement:
@@ -58,8 +66,12 @@ class Placement:
             If there is something that may not be replaced.
         oocdata.errors.MissingFileError
             If there is no such folder.
+        oocdata.errors.SourceError
+            If what is there can't be read.
         """
-        placed = cls(os.path.abspath(path.rstrip("/")), key, target, overwrite)
+        full = os.path.abspath(path.rstrip("/"))
+        before = stamp_of(full) if target == "hdf5" else ""
+        placed = cls(full, key, target, overwrite, before)
         parent = os.path.dirname(placed.path)
         if not os.path.isdir(parent):
             raise MissingFileError(
@@ -78,11 +90,20 @@ class Placement:
         """Its path while it is made."""
         return os.path.join(self.folder, f"result{os.path.splitext(self.path)[1]}")
 
+    @property
+    def made(self) -> str:
+        """What is made of it: the array in a Zarr group, or the file."""
+        return os.path.join(self.result, self.key or "") if self._in_group else self.result
+
+    @property
+    def _in_group(self) -> bool:
+        return self.format == "zarr" and self.key is not None
+
     def check(self) -> None:
         """Raise if something lies there that may not be replaced; see `of`."""
         if not os.path.lexists(self.path):
             return
-        found = self._arrays()
+        found = arrays_in(self.path, self.format)
         if (
             found is None
             or self.format == "npy"
@@ -98,19 +119,22 @@ class Placement:
             return
         mine = (self.key or "").strip("/")
         others = [key for key in found if key != mine]
-        if self.format == "zarr" and (not mine or "" in found):
-            if others and not mine:
+        if self.format == "zarr" and not mine:
+            if found != [""]:
+                holding = f" with the arrays {_named(others)}" if others else ""
                 raise ArgumentError(
-                    f"'{self.path}' is a group with the arrays {_named(others)}, which is never "
-                    "replaced as a whole. Give a key, or delete it yourself."
+                    f"'{self.path}' is a group{holding}, which is never replaced as a whole. Give "
+                    "a key, or delete it yourself."
                 )
             self._refuse(f"'{self.path}'")
+            return
         for other in others:
-            if mine and (other.startswith(f"{mine}/") or mine.startswith(f"{other}/")):
+            if other.startswith(f"{mine}/") or mine.startswith(f"{other}/") or not other:
                 raise ArgumentError(
                     f"an array must not lie inside another one, or have the name of a group; "
                     f"'{self.path}' holds {other!r}, and the key is {self.key!r}."
                 )
+        (check_group if self.format == "zarr" else check_file)(self.path, mine)
         if mine in found:
             self._refuse(f"{self.key!r} in '{self.path}'")
 
@@ -121,19 +145,25 @@ class Placement:
                 "that it may be replaced: overwrite=True, or --force on the command line."
             )
 
-    def _arrays(self) -> list[str] | None:
-        """Return the keys of the arrays that lie there; None where that is no known format."""
-        try:
-            if format_of(self.path) != self.format:
-                return None
-            return [(key or "").strip("/") for key in list_datasets(self.path)]
-        except (SourceError, ValueError):
-            return None
-
     def keeps_others(self) -> bool:
-        """Return whether the file holds other arrays, which stay: it is then copied first."""
-        found = self._arrays() if self.format == "hdf5" else None
-        return bool(set(found or ()) - {(self.key or "").strip("/")})
+        """Return whether the file holds something else, which stays: it is then copied first."""
+        if self.format != "hdf5" or arrays_in(self.path, "hdf5") is None:
+            return False
+        return holds_more(self.path, self.key or "")
+
+    def check_unchanged(self) -> None:
+        """Raise if an HDF5 file has changed since it was looked at: what was added would be lost.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+        """
+        if self.format == "hdf5" and stamp_of(self.path) != self.before:
+            raise SourceError(
+                "the file must not change while an array is added to it or it is replaced; it "
+                "has. It was left as it is: do it again.",
+                path=self.path,
+            )
 
     def place(self) -> None:
         """Give the result its name, in one step, once it is safe on the disk.
@@ -142,122 +172,50 @@ class Placement:
         ------
         oocdata.errors.ArgumentError
             If something has appeared there meanwhile that may not be replaced.
+        oocdata.errors.SourceError
+            If the file to which an array is added has changed meanwhile.
         """
         self.check()
+        self.check_unchanged()
         source, target = self.result, self.path
-        if self.format == "zarr":
-            sync_folders(source)
-            parts = (self.key or "").split("/") if self.key else []
-            # Into a group that is there, down to what it lacks.
-            while parts and os.path.isdir(target) and self._arrays():
-                target, source = os.path.join(target, parts[0]), os.path.join(source, parts[0])
-                parts = parts[1:]
-                if not os.path.isdir(target):
-                    break
-        else:
-            sync_file(source)
-        _move(source, target)
+        if not self._in_group:
+            if self.format == "zarr":
+                sync_folders(source)
+            else:
+                sync_file(source)
+            move(source, target)
+            sync_file(os.path.dirname(target))
+            return
+        sync_folders(source)
+        # Into a group that is there, down to what it lacks.
+        for part in (self.key or "").split("/"):
+            if not os.path.isdir(target):
+                break
+            target, source = os.path.join(target, part), os.path.join(source, part)
+        copies = Consolidated(self.path, self.key or "")
+        copies.drop()
+        move(source, target)
         sync_file(os.path.dirname(target))
+        copies.restore()
+
+    def clear(self) -> None:
+        """Delete what an earlier process left; the lock must be held, and stays."""
+        for entry in list(os.scandir(self.folder)):
+            if entry.name == LOCKED:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
 
     def remove(self) -> None:
-        """Delete the folder where it was made."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class Lock:
-    """One process at a time makes a result; the lock goes with the process, however it ends.
-
-    Parameters
-    ----------
-    placement : Placement
-    hint : str
-        For the note: how to go on.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If another process has it.
-    """
-
-    def __init__(self, placement: Placement, hint: str = "") -> None:
-        self._placement = placement
-        try:
-            os.makedirs(placement.folder, exist_ok=True)
-            self._number = os.open(
-                os.path.join(placement.folder, "README.txt"), os.O_RDWR | os.O_CREAT, 0o666
-            )
-        except OSError as error:
-            raise SourceError(
-                f"the folder must be writable; {error}.", path=placement.path
-            ) from error
-        try:
-            fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.release()
-            raise SourceError(
-                "only one process may write a file; another one is at it. Wait, or choose "
-                "another name.",
-                path=placement.path,
-            ) from error
-        note = _NOTE.format(name=os.path.basename(placement.path), hint=hint)
-        os.ftruncate(self._number, 0)
-        os.pwrite(self._number, note.encode(), 0)
-
-    def release(self) -> None:
-        """Let others write."""
-        number, self._number = self._number, -1
-        if number >= 0:
-            os.close(number)
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
+        """Delete the folder where it was made; what is locked last, for it keeps others out."""
+        with suppress(OSError):
+            self.clear()
+        with suppress(OSError):
+            os.unlink(os.path.join(self.folder, LOCKED))
+            os.rmdir(self.folder)
 
 
 def _named(keys: list[str]) -> str:
     return ", ".join(map(repr, keys[:5])) + (", …" if len(keys) > 5 else "")
-
-
-def sync_file(path: str) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def sync_folders(path: str) -> None:
-    """Make the names of all files below a folder safe on the disk, and small files' content."""
-    for folder, _, names in os.walk(path):
-        for name in names:
-            if name.startswith(("zarr.json", ".z")):
-                sync_file(os.path.join(folder, name))
-        sync_file(folder)
-
-
-_RENAME_EXCHANGE, _HERE = 2, -100
-"""Linux's ``renameat2``: both names at once; relative to the current folder."""
-
-
-def _move(source: str, target: str) -> None:
-    if not os.path.isdir(target) or os.path.islink(target):
-        os.replace(source, target)
-        return
-    # A folder can't be replaced by a rename; where the system can, the two change places.
-    if sys.platform == "linux":
-        import ctypes
-
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        names = os.fsencode(source), os.fsencode(target)
-        if rename and rename(_HERE, names[0], _HERE, names[1], _RENAME_EXCHANGE) == 0:
-            return
-    os.rename(target, f"{source}.replaced")
-    os.rename(source, target)

@@ -13,7 +13,7 @@ import numpy as np
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Target", "format_by_suffix", "target_key"]
+__all__ = ["Target", "fitted", "format_by_suffix", "holds", "target_key"]
 
 _SUFFIXES: dict[str, Format] = {
     ".npy": "npy",
@@ -160,3 +160,26 @@ def fitted(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple
         max(1, step if growing and axis == 0 else min(step, length))
         for axis, (step, length) in enumerate(zip(lengths, shape, strict=True))
     )
+
+
+def holds(dtype: np.dtype[Any], fill: Any, *, rounded: bool = False) -> bool:
+    """Return whether a dtype has a fill value as it is; or as near as floats are.
+
+    Examples
+    --------
+    >>> holds(np.dtype("u1"), 300), holds(np.dtype("f4"), 0.1)
+    (False, False)
+    >>> holds(np.dtype("f4"), 0.1, rounded=True)
+    True
+    """
+    try:
+        number = np.asarray(fill)
+        if number.dtype.kind not in "biufc" or number.size != 1:
+            return False
+        with np.errstate(all="ignore"):
+            made = number.astype(dtype)
+        if rounded and dtype.kind in "fc" and np.can_cast(number.dtype, dtype, "same_kind"):
+            return bool(np.isfinite(made) == np.isfinite(number))
+        return bool(np.array_equal(made, number, equal_nan=True))
+    except (TypeError, ValueError, OverflowError):
+        return False

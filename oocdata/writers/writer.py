@@ -14,10 +14,11 @@ from oocdata.errors import ArgumentError, PositionError
 from oocdata.writers.target import Target
 
 if TYPE_CHECKING:
-    from oocdata.writers.placement import Lock, Placement
+    from oocdata.writers.lock import Lock
+    from oocdata.writers.placement import Placement
     from oocdata.writers.storage import Storage
 
-__all__ = ["Writer", "clear", "prepare"]
+__all__ = ["Writer", "prepare"]
 
 _BLOCK_BYTES = 16 << 20
 """Rows are collected up to about as much before they are encoded, by several threads."""
@@ -37,17 +38,19 @@ class Writer:
     """
 
     def __init__(self, target: Target, path: str, *, overwrite: bool = False) -> None:
-        from oocdata.writers.placement import Lock, Placement
+        from oocdata.writers.lock import Lock
+        from oocdata.writers.placement import Placement
         from oocdata.writers.storage import open_storage
 
         self.path = path
         self._target = target
         self._rows = 0
         self._open = True
+        self._process = os.getpid()
         self._placement: Placement = Placement.of(path, target.key, target.format, overwrite)
         self._lock: Lock = Lock(self._placement)
         try:
-            clear(self._placement)
+            self._placement.clear()
             prepare(self._placement)
             self._storage: Storage = open_storage(target, self._placement.result)
         except BaseException:
@@ -87,6 +90,8 @@ class Writer:
             If the shape or the dtype is another: nothing is cast without a word.
         oocdata.errors.PositionError
             If there are more rows than `shape` said.
+        OSError
+            If the disk is full, or fails; the writer is closed then, and what it wrote is gone.
 
         Examples
         --------
@@ -107,6 +112,13 @@ class Writer:
                 f"an array of {self._target.shape[0]} rows must not get more; {self._rows} are "
                 f"there, and {len(batch)} came."
             )
+        try:
+            self._take(batch)
+        except BaseException:
+            self.abandon()  # a part of it is there: whoever goes on would get other rows
+            raise
+
+    def _take(self, batch: NDArray[Any]) -> None:
         done = 0
         while done < len(batch):
             held = self._rows % len(self._block)
@@ -118,6 +130,11 @@ class Writer:
                 self._write(len(self._block))
 
     def _checked(self, rows: ArrayLike) -> NDArray[Any]:
+        if isinstance(rows, np.ma.MaskedArray):
+            raise ArgumentError(
+                "rows must not be masked, for a file has no place for the mask; got a masked "
+                "array. Fill it: rows.filled(value)."
+            )
         array = np.asarray(rows)
         element, dtype = self._target.element, self._target.dtype
         if array.shape == element:
@@ -143,6 +160,10 @@ class Writer:
     def _check_open(self) -> None:
         if not self._open:
             raise ArgumentError(f"a writer must be open to be written to; '{self.path}' is closed.")
+        if self._process != os.getpid():
+            raise ArgumentError(
+                f"a writer must be used in the process that made it; '{self.path}' was forked."
+            )
 
     def close(self) -> None:
         """Finish the array and give it its name. It stays unnamed if that fails.
@@ -154,6 +175,7 @@ class Writer:
         """
         if not self._open:
             return
+        self._check_open()
         known = not self._target.growing
         if known and self._rows != self._target.shape[0]:
             self.abandon()
@@ -167,16 +189,18 @@ class Writer:
             if left:
                 self._write(left)
             self._storage.close(self._rows)
+            self._lock.check()
             self._placement.place()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Throw away what was written: there will be nothing under the path."""
-        if self._open:
+        if self._open and self._process == os.getpid():  # what is forked belongs to another
             self._open = False
             self._storage.abandon()
-            self._placement.remove()
+            if self._lock.held():  # or the folder is another's by now
+                self._placement.remove()
             self._lock.release()
 
     def __enter__(self) -> Writer:
@@ -199,22 +223,10 @@ class Writer:
             self.abandon()
 
 
-def clear(placement: Placement) -> None:
-    """Delete what an earlier process left; the lock must be held."""
-    import shutil
-
-    for entry in os.scandir(placement.folder):
-        if entry.name == "README.txt":
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            os.unlink(entry.path)
-
-
 def prepare(placement: Placement) -> None:
     """Copy an HDF5 file whose other arrays stay."""
     if placement.keeps_others():
         import shutil
 
         shutil.copyfile(placement.path, placement.result)
+    placement.check_unchanged()

@@ -11,22 +11,22 @@ import json
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.sources.codecs import codecs
 from oocdata.writers.codec import NONE, Codec
+from oocdata.writers.disk import sync_file, sync_folders
 from oocdata.writers.encoding import compress
-from oocdata.writers.placement import sync_file, sync_folders
 from oocdata.writers.storage import Box, cells, padded, relative
 from oocdata.writers.target import Target
 from oocdata.writers.threads import cores, in_order, in_threads
 
-__all__ = ["ZarrStorage", "fill_value_json"]
+__all__ = ["ZarrStorage", "fill_value_json", "write_json"]
 
 _GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 _ABSENT = 2**64 - 1
@@ -62,9 +62,10 @@ class ZarrStorage:
         self._folder = os.path.join(self._path, target.key or "")
         name = os.path.join(self._folder, "zarr.json")
         if not resume:
+            _check_attributes(target)
             self._make_groups()
             os.makedirs(self._folder, exist_ok=True)
-            _write_json(name, _metadata(target, target.shape[0]))
+            write_json(name, _metadata(target, target.shape[0]))
         elif not os.path.exists(name):
             raise SourceError("the array must have metadata; it has none.", path=path)
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
@@ -121,9 +122,13 @@ class ZarrStorage:
         places = [
             str(part.start // step) for part, step in zip(box, self._target.unit, strict=True)
         ]
-        name = os.path.join(self._folder, "c", *places)
-        os.makedirs(os.path.dirname(name), exist_ok=True)
-        return name
+        # Not with makedirs: where the array's own folder is gone, so are the chunks in it.
+        folder = self._folder
+        for part in ("c", *places[:-1]):
+            folder = os.path.join(folder, part)
+            with suppress(FileExistsError):
+                os.mkdir(folder)
+        return os.path.join(folder, places[-1])
 
     def save(self) -> None:
         """Wait until the disk has every file."""
@@ -134,7 +139,7 @@ class ZarrStorage:
         """Note the number of rows."""
         try:
             self.save()
-            _write_json(os.path.join(self._folder, "zarr.json"), _metadata(self._target, rows))
+            write_json(os.path.join(self._folder, "zarr.json"), _metadata(self._target, rows))
             sync_folders(self._path)
         finally:
             self.abandon()
@@ -148,7 +153,7 @@ class ZarrStorage:
         for count in range(len(parts)):
             folder = os.path.join(self._path, *parts[:count])
             os.makedirs(folder, exist_ok=True)
-            _write_json(os.path.join(folder, "zarr.json"), _GROUP)
+            write_json(os.path.join(folder, "zarr.json"), _GROUP)
 
 
 def _write_all(file: Any, data: Any) -> int:
@@ -160,12 +165,30 @@ def _write_all(file: Any, data: Any) -> int:
     return nbytes
 
 
-def _write_json(name: str, node: dict[str, Any]) -> None:
+def write_json(name: str, node: dict[str, Any]) -> None:
+    """Write a node's metadata, at once."""
     with open(f"{name}.new", "w") as file:
-        json.dump(node, file, allow_nan=False)
+        json.dump(node, file, allow_nan=False, default=_plain)
         file.flush()
         os.fsync(file.fileno())
     os.replace(f"{name}.new", name)
+
+
+def _check_attributes(target: Target) -> None:
+    for attribute, value in target.attributes:
+        try:
+            json.dumps(value, allow_nan=False, default=_plain)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"`attributes` must be what JSON can hold; {attribute!r} is not: {error}."
+            ) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or an array of NumPy as JSON has it."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
 def _metadata(target: Target, rows: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import math
 import os
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from oocdata.datasets.view import View
 from oocdata.sources.adapt import Converted, layout_of
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.concat import Concat
-from oocdata.sources.extents import Extents
+from oocdata.sources.extents import Extents, contiguous_strides
 from oocdata.sources.hdf5.file import open_file
 from oocdata.sources.source import Layout, Source
 from oocdata.sources.zarr.chunk_files import ChunkFiles
 from oocdata.writers.codec import Format
+from oocdata.writers.target import holds
 
 __all__ = ["Carried", "carried"]
 
@@ -34,6 +35,9 @@ _NETCDF_OWN = {
     "_ARRAY_DIMENSIONS",
 }
 """Attributes by which HDF5, netCDF4 and Zarr v2 keep what is carried as names of dimensions."""
+
+_MOST_HDF5 = 60_000
+"""Bytes of an attribute that lies in an object header, which holds 64 KiB; texts lie elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,8 @@ def carried(view: View, target: Format) -> Carried:
     while isinstance(source, Converted | Concat):
         source = source.source if isinstance(source, Converted) else source.parts[0]
     layout = layout_of(source)
-    attributes, fill = _stored(layout)
-    names = _names(view, source, layout)
+    attributes, fill, stored = _stored(layout)
+    names = _names(view, source, layout, stored)
     if target == "npy":
         lost = [*attributes, *(["the names of its dimensions"] if names else [])]
         return Carried(lost=tuple(lost))
@@ -89,15 +93,19 @@ def carried(view: View, target: Format) -> Carried:
             lost.append(name)
         else:
             kept.append((name, made))
-    if fill is not None and not _holds(view.dtype, fill):
+    if fill is not None and not holds(view.dtype, fill):
         fill = None
     return Carried(tuple(kept), names, fill, tuple(lost))
 
 
-def _stored(layout: Layout) -> tuple[dict[str, Any], Any]:
-    """Return attributes and fill value of an array in a file."""
+_Lengths: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]] | None
+"""The shape of an array in HDF5, and of what lies in one piece: a chunk, or all."""
+
+
+def _stored(layout: Layout) -> tuple[dict[str, Any], Any, _Lengths]:
+    """Return attributes, fill value and lengths of an array in a file."""
     if layout.path is None or "://" in layout.path:
-        return {}, None
+        return {}, None, None
     if layout.format == "HDF5" and layout.key and os.path.isfile(layout.path):
         with open_file(layout.path) as file:
             dataset = file[layout.key]
@@ -108,10 +116,11 @@ def _stored(layout: Layout) -> tuple[dict[str, Any], Any]:
                         found[name] = dataset.attrs[name]
                     except (OSError, TypeError, ValueError, RuntimeError):
                         found[name] = None  # of a kind that h5py can't read
-            return found, dataset.fillvalue
+            lengths = (dataset.shape, dataset.chunks or dataset.shape)
+            return found, dataset.fillvalue, lengths
     if layout.format.startswith("Zarr") and os.path.isdir(layout.path):
-        return _stored_zarr(os.path.join(layout.path, layout.key or ""))
-    return {}, None
+        return *_stored_zarr(os.path.join(layout.path, layout.key or "")), None
+    return {}, None, None
 
 
 def _stored_zarr(folder: str) -> tuple[dict[str, Any], Any]:
@@ -179,29 +188,29 @@ def _as_hdf5(value: Any) -> Any:
     """Return an attribute as HDF5 has it; None for what it can't hold."""
     if value is None or isinstance(value, dict):
         return json.dumps(value) if isinstance(value, dict) else None
-    array = np.asarray(value)
-    if array.dtype.kind == "O":
-        texts = array.size and all(isinstance(one, str | bytes) for one in array.ravel())
-        return value if texts else None
-    if array.dtype.kind == "U" and array.ndim:
-        return array.astype(object)
-    return None if array.dtype.kind not in "biufcSU" else value
-
-
-def _holds(dtype: np.dtype[Any], fill: Any) -> bool:
-    """Return whether a dtype has a fill value as it is."""
     try:
-        number = np.asarray(fill)
-        if number.dtype.kind not in "biufc" or number.size != 1:
-            return False
-        with np.errstate(all="ignore"):
-            made = number.astype(dtype)
-        return bool(np.array_equal(made, number, equal_nan=True))
-    except (TypeError, ValueError, OverflowError):
-        return False
+        array = np.asarray(value)
+    except ValueError:  # lists of unequal length
+        return None
+    if array.dtype.kind not in "biufcOSU":
+        return None
+    if array.dtype.kind not in "OU" and array.nbytes > _MOST_HDF5:
+        return None
+    if array.dtype.kind in "OSU":
+        texts = np.ravel(np.array(value, object)).tolist()
+        if not texts or not all(map(_is_text, texts)):
+            return None
+    return array.astype(object) if array.dtype.kind == "U" and array.ndim else value
 
 
-def _names(view: View, source: Source, layout: Layout) -> tuple[str | None, ...] | None:
+def _is_text(value: Any) -> bool:
+    """Return whether HDF5 has a text: it ends one at a zero."""
+    return "\0" not in value if isinstance(value, str) else isinstance(value, bytes)
+
+
+def _names(
+    view: View, source: Source, layout: Layout, stored: _Lengths
+) -> tuple[str | None, ...] | None:
     """Return the names of a view's axes, rows first."""
     names = tuple(getattr(layout, "dimensions", ()))
     if isinstance(source, ChunkFiles):
@@ -210,9 +219,15 @@ def _names(view: View, source: Source, layout: Layout) -> tuple[str | None, ...]
         return None
     if isinstance(source, Chunks):
         axis = source.axis
-    elif isinstance(source, Extents):
-        # As stored, an axis comes before those of smaller strides.
-        axis = sum(step > source.strides[0] for step in source.strides[1:])
+    elif isinstance(source, Extents) and stored is not None:
+        # The one whose places lie as far apart as the rows; cuts change the other strides.
+        strides = contiguous_strides(stored[1], source.stored.itemsize)
+        lying = zip(stored[0], strides, strict=True)
+        rows = (source.shape[0], source.strides[0])
+        axes = [number for number, one in enumerate(lying) if one == rows]
+        if len(axes) != 1:
+            return None
+        axis = axes[0]
     else:
         return None
     ordered = [names[axis], *names[:axis], *names[axis + 1 :]]

@@ -47,6 +47,7 @@ class Journal:
         self._path = path
         self._about = dict(about)
         self._done: dict[str, set[int]] = {}
+        self._sound = 0  # bytes of whole lines
         self.resumed = False
         self.reason = self._read() if os.path.exists(path) else ""
         self._number = -1
@@ -72,9 +73,15 @@ class Journal:
         ]
         if changed:
             return "; ".join(changed)
+        self._sound = len(lines[0]) + 1
         for line in lines[1:-1]:  # what follows the last end of a line was cut off
-            entry = json.loads(line)
-            self._done.setdefault(entry["stage"], set()).update(entry["done"])
+            try:
+                entry = json.loads(line)
+                stage, numbers = entry["stage"], set(entry["done"])
+            except (ValueError, KeyError, TypeError):
+                break  # a disk that lost power; what follows is done again
+            self._done.setdefault(stage, set()).update(numbers)
+            self._sound += len(line) + 1
         self.resumed = bool(self._done)
         return "" if self.resumed else "nothing of it was saved yet"
 
@@ -86,8 +93,7 @@ class Journal:
         """Open it for writing; anew, unless it is gone on with."""
         flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         if self.resumed:
-            with open(self._path, "rb+") as file:  # without the line that was cut off
-                file.truncate(file.read().rfind(b"\n") + 1)
+            os.truncate(self._path, self._sound)  # without the line that was cut off
             self._number = os.open(self._path, flags | os.O_APPEND)
             return
         self._done = {}
@@ -99,7 +105,9 @@ class Journal:
         self._write({"stage": stage, "done": list(numbers)})
 
     def _write(self, entry: dict[str, Any]) -> None:
-        os.write(self._number, json.dumps(entry).encode() + b"\n")
+        line = json.dumps(entry).encode() + b"\n"
+        while line:  # a disk that is nearly full takes a part of it
+            line = line[os.write(self._number, line) :]
         os.fsync(self._number)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.explain import size
 from oocdata.index import as_count
-from oocdata.sources.adapt import layout_of
+from oocdata.sources.adapt import Converted, layout_of
 from oocdata.sources.source import Layout
 from oocdata.tools.convert.carry import Carried, carried
 from oocdata.tools.convert.journal import identity
@@ -209,6 +209,7 @@ def plan_of(
     if about:
         about["the result"] = f"{kind} {key} {target.storage}, {way}, {view.dtype} {view.shape}"
         about["the steps"] = f"{steps.blocks} {steps.tiles}"
+        about["the file that it is added to"] = placement.before or "none"
     return Plan(
         view=view,
         layout=layout,
@@ -228,8 +229,10 @@ def plan_of(
 def _refuse_source(view: View, layout: Layout, destination: str) -> None:
     """Refuse to write into what is read."""
     end = os.path.realpath(destination)
-    parts = getattr(view.source, "parts", (view.source,))
-    for part in parts:
+    source = view.source
+    while isinstance(source, Converted):
+        source = source.source
+    for part in getattr(source, "parts", (source,)):
         path = layout_of(part).path
         if path is None or "://" in path:
             continue

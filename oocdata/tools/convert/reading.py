@@ -25,7 +25,7 @@ from oocdata.sources.concat import Concat
 from oocdata.sources.extents import Extents
 from oocdata.sources.readers import BoxReader, ChunkReader
 from oocdata.sources.source import Source
-from oocdata.sources.strided import StridedReader
+from oocdata.sources.strided import StridedReader, neighbours
 from oocdata.sources.zarr.chunk_files import ChunkFiles
 from oocdata.writers.threads import cores, in_threads
 
@@ -97,8 +97,8 @@ class BoxSource:
                 begin, end = max(first, start), min(last, start + part.shape[0])
                 if begin < end:
                     self._read(part, begin - start, cuts, out[begin - first : end - first])
-        elif isinstance(source, Chunks) and isinstance(source.reader, StridedReader):
-            self._read_strided(source.reader, first, cuts, out)
+        elif (strided := _strided(source)) is not None:
+            self._read_strided(strided, first, cuts, out)
         elif isinstance(source, Chunks) and _is_whole(source):
             self._read_chunks(source, first, cuts, out)
         else:
@@ -126,17 +126,12 @@ class BoxSource:
         in_threads(self._threads, some, _parts(out))
 
     def _read_strided(
-        self, reader: StridedReader, first: int, cuts: tuple[range, ...], out: NDArray[Any]
+        self, source: Extents, first: int, cuts: tuple[range, ...], out: NDArray[Any]
     ) -> None:
         """Read many rows whose bytes lie far apart: one long run at each place of an element."""
-        rows = reader.rows
-        slower = all(
-            len(cut) == length or step > rows.strides[0]
-            for cut, length, step in zip(cuts, rows.shape[1:], rows.strides[1:], strict=True)
-        )
-        cut = rows.cut(cuts)
-        if not slower or not isinstance(cut, Extents):
-            self._read_rows(rows, np.arange(first, first + len(out), dtype=np.int64), cuts, out)
+        cut = source.cut(cuts)
+        if not isinstance(cut, Extents) or not neighbours(cut):
+            self._read_rows(source, np.arange(first, first + len(out), dtype=np.int64), cuts, out)
             return
         whole = tuple(slice(0, length) for length in cut.shape[1:])
         read = StridedReader(cut, len(out)).read_box((slice(first, first + len(out)), *whole))
@@ -249,12 +244,19 @@ def _chunk_of(source: Source) -> tuple[int, ...]:
     return (max(1, source.chunk_rows), *source.shape[1:])
 
 
+def _strided(source: Source) -> Extents | None:
+    """Return rows whose bytes lie far apart, as cut; None where they don't."""
+    if not isinstance(source, Chunks) or not isinstance(source.reader, StridedReader):
+        return None
+    cut = source.reader.rows.cut(source.cuts)
+    return cut if isinstance(cut, Extents) else None
+
+
 def _strides_of(source: Source) -> tuple[int, ...] | None:
     """Return the strides of rows whose bytes lie far apart."""
     if isinstance(source, Converted):
         return _strides_of(source.source)
     if isinstance(source, Concat):
         return _strides_of(source.parts[0])
-    if isinstance(source, Chunks) and isinstance(source.reader, StridedReader):
-        return source.reader.rows.strides
-    return None
+    strided = _strided(source)
+    return None if strided is None else strided.strides

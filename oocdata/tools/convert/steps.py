@@ -139,6 +139,8 @@ def steps_of(
     ((1000, 8), (100, 64), 1.0)
     """
     full = tuple(shape)
+    if not prod(full):
+        return Steps(Grid(full, tuple(unit)), None, 1.0)
     axes = range(len(full) - 1, -1, -1)
     block = _grown(unit, full, nbytes // itemsize, axes)
     together = lcm(chunk[0], unit[0])

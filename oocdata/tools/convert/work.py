@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -22,14 +23,16 @@ from oocdata.tools.convert.run import each_box
 from oocdata.tools.convert.scratch import Scratch
 from oocdata.tools.convert.steps import Grid
 from oocdata.tools.progress import progress as bar
-from oocdata.writers.placement import Lock
+from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.threads import cores
-from oocdata.writers.writer import clear, prepare
+from oocdata.writers.writer import prepare
 
 __all__ = ["Conversion", "carry_out"]
 
 _MOST_ROWS = 20
+_PLACING = "placing"
+"""The stage of the journal in which the result gets its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +79,14 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
     """Do what a plan says; rows that differ are told, not raised."""
     began = perf_counter()
     hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
-    with Lock(plan.placement, hint):
-        run = _Run(plan, progress)
+    with Lock(plan.placement, hint) as lock:
+        run = _Run(plan, progress, lock)
         try:
             return run.whole(resume, began)
         except BaseException as error:
             if not run.worth_keeping:
-                plan.placement.remove()
+                if lock.held():  # or the folder is another's by now
+                    plan.placement.remove()
             elif isinstance(error, OSError | ArgumentError) and not isinstance(error, SourceError):
                 error.add_note(f"What was done is kept in '{plan.placement.folder}'.")
             raise
@@ -91,8 +95,8 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
 class _Run:
     """One conversion under way."""
 
-    def __init__(self, plan: Plan, progress: bool) -> None:
-        self._plan, self._progress = plan, progress
+    def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
+        self._plan, self._progress, self._lock = plan, progress, lock
         self._placement = plan.placement
         self._journal: Journal | None = None
         self._storage: Storage | None = None
@@ -106,9 +110,14 @@ class _Run:
     def whole(self, resume: bool, began: float) -> Conversion:
         """Do everything, and give the result its name."""
         plan, placement = self._plan, self._placement
-        journal = Journal(os.path.join(placement.folder, "journal"), plan.about)
+        path = os.path.join(placement.folder, "journal")
+        self._noted = os.path.exists(path)
+        journal = Journal(path, plan.about)
         anew = "" if resume or not journal.resumed else "it was told to"
-        self._noted = journal.resumed
+        # Once it has its name, what it has changed places with may lie here: the old array.
+        placing = journal.done(_PLACING)
+        if placing and self._inode() not in placing:
+            anew = anew or "its result has its name already"
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
         try:
             anew = anew or journal.reason
@@ -119,7 +128,7 @@ class _Run:
                     anew = f"what was there is not sound ({error})"
             if self._storage is None:
                 journal.resumed = self._noted = False
-                clear(placement)
+                placement.clear()
                 plan.check_disk(0)
                 prepare(placement)
                 self._storage = open_storage(plan.target, placement.result)
@@ -130,8 +139,12 @@ class _Run:
             journal.begin()
             source = BoxSource(plan.view, threads)
             self._write(source, threads)
+            self._lock.check()
             self._storage.close(plan.target.shape[0])
             differing = self._compare(source, threads) if plan.verify else ()
+            self._lock.check()
+            if not differing:
+                journal.note(_PLACING, [self._inode()])
         finally:
             journal.close()
             if self._storage is not None:
@@ -150,6 +163,13 @@ class _Run:
             verified=not differing if plan.verify else None,
             differing_rows=differing,
         )
+
+    def _inode(self) -> int:
+        """Return the number by which the disk knows the result; 0 if there is none."""
+        try:
+            return os.stat(self._placement.made).st_ino
+        except OSError:
+            return 0
 
     def _write(self, source: BoxSource, threads: ThreadPoolExecutor) -> None:
         plan, storage = self._plan, self._storage
@@ -199,13 +219,15 @@ class _Run:
         """Compare the result with what the source gives when it is read again, bit by bit."""
         plan = self._plan
         key = plan.target.key
-        result = BoxSource(open_view(self._placement.result, key), threads)
+        with self._reading_back():
+            result = BoxSource(open_view(self._placement.result, key), threads)
         held = np.empty(plan.steps.blocks.most, plan.target.dtype)
         differing: list[int] = []
 
         def compare(box: Box, values: NDArray[Any]) -> None:
             there = held[: values.size].reshape(values.shape)
-            result.read(box, there)
+            with self._reading_back():
+                result.read(box, there)
             # As bytes: NaN is not equal to itself, and -0.0 is to 0.0.
             wrong = there.reshape(-1).view(np.uint8) != values.reshape(-1).view(np.uint8)
             if wrong.any():
@@ -230,6 +252,14 @@ class _Run:
             finally:
                 scratch.close()
         return tuple(sorted(set(differing))[:_MOST_ROWS])
+
+    @contextmanager
+    def _reading_back(self) -> Iterator[None]:
+        try:
+            yield
+        except (SourceError, OSError):
+            self._noted = False  # it is not sound: a rerun must not go on with it
+            raise
 
 
 def _nbytes(box: Box, dtype: np.dtype[Any]) -> int:

@@ -1,0 +1,51 @@
+"""What is asked of the disk: to have something for good, and to give something its name."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["move", "sync_file", "sync_folders"]
+
+
+def sync_file(path: str) -> None:
+    """Wait until the disk has a file, or the names in a folder."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def sync_folders(path: str) -> None:
+    """Make the names of all files below a folder safe on the disk, and small files' content."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            if name.startswith(("zarr.json", ".z")):
+                sync_file(os.path.join(folder, name))
+        sync_file(folder)
+
+
+_RENAME_EXCHANGE, _HERE = 2, -100
+"""Linux's ``renameat2``: both names at once; relative to the current folder."""
+
+
+def move(source: str, target: str) -> None:
+    """Give a file or a folder the name of another, which goes or changes places with it."""
+    if not os.path.isdir(target) or os.path.islink(target):
+        os.replace(source, target)
+        return
+    # A folder can't be replaced by a rename; where the system can, the two change places.
+    if sys.platform == "linux":
+        import ctypes
+
+        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+        names = os.fsencode(source), os.fsencode(target)
+        if rename and rename(_HERE, names[0], _HERE, names[1], _RENAME_EXCHANGE) == 0:
+            return
+    os.rename(target, f"{source}.replaced")
+    try:
+        os.rename(source, target)
+    except OSError:
+        os.rename(f"{source}.replaced", target)
+        raise

@@ -1,0 +1,153 @@
+"""What lies already where a result belongs: what it holds, and what may become of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from typing import Any
+
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.sources.hdf5.file import hdf5_library, open_file
+from oocdata.sources.opening import format_of, list_datasets
+from oocdata.writers.codec import Format
+
+__all__ = ["Consolidated", "arrays_in", "check_file", "check_group", "holds_more", "stamp_of"]
+
+
+def arrays_in(path: str, kind: Format) -> list[str] | None:
+    """Return the keys of the arrays of a file; None where it is not of this format.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If it is an HDF5 file of which nobody can tell what it holds.
+    """
+    try:
+        if format_of(path) != kind:
+            return None
+    except (SourceError, ValueError):
+        return None
+    try:
+        return [(key or "").strip("/") for key in list_datasets(path)]
+    except (SourceError, ValueError) as error:
+        if kind != "hdf5":
+            return None
+        raise SourceError(
+            "the file that is there must be readable, because what else it holds would stay; it "
+            "is damaged, or somebody writes to it. Choose another name, or delete it yourself.",
+            path=path,
+        ) from error
+
+
+def stamp_of(path: str) -> str:
+    """Return what changes when a file does; empty where there is none."""
+    if not os.path.isfile(path):
+        return ""
+    found = os.stat(path)
+    return f"{found.st_ino}, {found.st_size} bytes, changed {found.st_mtime_ns}"
+
+
+def check_file(path: str, key: str) -> None:
+    """Raise if a key is the name of a group in an HDF5 file.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+    """
+    with open_file(path) as file:
+        if file.get(key, getclass=True) is hdf5_library().Group:
+            _refuse_group(path, key)
+
+
+def holds_more(path: str, key: str) -> bool:
+    """Return whether an HDF5 file holds anything beside one dataset and the groups it lies in."""
+    with open_file(path) as file:
+        group: Any = file
+        for part in key.strip("/").split("/"):
+            if len(group.attrs) or set(group) - {part}:
+                return True
+            if part not in group:
+                return False
+            if not isinstance(group.get(part, getlink=True), hdf5_library().HardLink):
+                return True
+            group = group[part]
+            if not isinstance(group, hdf5_library().Group):
+                return False
+    return True
+
+
+def check_group(path: str, key: str) -> None:
+    """Raise if an array can't be put into a Zarr group under a key.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+    """
+    parts = key.split("/")
+    for count in range(len(parts)):
+        folder = os.path.join(path, *parts[:count])
+        if not os.path.isdir(folder):
+            return
+        if _node(folder).get("node_type") != "group":
+            raise ArgumentError(
+                f"an array is put into a group of Zarr version 3; '{folder}' is none. Choose "
+                "another name."
+            )
+    folder = os.path.join(path, *parts)
+    if _node(folder).get("node_type") == "group":
+        _refuse_group(path, key)
+    if os.path.lexists(folder) and _node(folder).get("node_type") != "array":
+        raise ArgumentError(f"'{folder}' is no Zarr array, and is never replaced.")
+
+
+def _refuse_group(path: str, key: str) -> None:
+    raise ArgumentError(
+        f"a key must not be the name of a group, which is never replaced; '{path}' has a group "
+        f"{key!r}."
+    )
+
+
+def _node(folder: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class Consolidated:
+    """Copies of metadata in the groups above an array, which must not tell of an older one.
+
+    Parameters
+    ----------
+    path : str
+        Of the root.
+    key : str
+    """
+
+    def __init__(self, path: str, key: str) -> None:
+        parts = key.split("/")
+        folders = [os.path.join(path, *parts[:count]) for count in range(len(parts))]
+        self._folders = [one for one in folders if "consolidated_metadata" in _node(one)]
+
+    def drop(self) -> None:
+        """Take them away, before the array is put there."""
+        from oocdata.writers.zarr import write_json
+
+        for folder in self._folders:
+            node = _node(folder)
+            node.pop("consolidated_metadata", None)
+            write_json(os.path.join(folder, "zarr.json"), node)
+
+    def restore(self) -> None:
+        """Make them again, when it is there."""
+        if not self._folders:
+            return
+        import zarr
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that they are no part of the specification yet
+            for folder in reversed(self._folders):
+                zarr.consolidate_metadata(folder)
