@@ -111,6 +111,7 @@ def test_text_and_json(folder: Path, arguments: list[str], limits: set[str]) -> 
         ["--seconds", "0"],
         ["--seconds", "nan"],
         ["--plot", "a.txt"],
+        ["--plot", "nowhere/a.png"],
         ["--dtype", "f4"],
     ],
     ids=" ".join,
@@ -160,6 +161,22 @@ def test_a_picture(folder: Path) -> None:
         draw(bench(ooc.open(FRAMES), seconds=0.1), "nowhere/bench.png")
 
 
+def test_a_picture_that_fails_loses_no_figures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "bench.png")
+
+    monkeypatch.setattr("oocdata.tools.bench.picture.draw", fail)
+    result = run("ds.npy", "--seconds", "0.1", "--plot", "bench.png")
+    assert result.exit_code == 1
+    assert "what to change" in result.stdout
+    assert "Permission denied" in result.stderr
+    result = run("ds.npy", "--seconds", "0.1", "--plot", "bench.png", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["ways"]
+
+
 def test_to_tf_beside_numpy(folder: Path) -> None:
     found = bench(ooc.open("ds.npy"), batch_sizes=[32], seconds=0.3, to_tf=True)
     assert {way.reader for way in found.ways} == {"NumPy", "to_tf"}
@@ -180,6 +197,10 @@ def test_arguments_are_checked() -> None:
     for wrong in (0, -1.0, float("nan"), True):
         with pytest.raises(ArgumentError, match="`seconds`"):
             bench(view, seconds=wrong)
+    with pytest.raises(ArgumentError, match="must be a Dataset; got str"):
+        bench("ds.npy")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="got Loader"):
+        bench(view.batches(3))  # type: ignore[arg-type]
     for batch_sizes in ([], [0], [1 << 50]):
         with pytest.raises(ArgumentError, match="batch"):
             bench(view, batch_sizes=batch_sizes)
@@ -299,6 +320,18 @@ def test_pages_are_dropped_and_come_back(folder: Path) -> None:
     assert files.warm(60.0)
     assert bench_files._resident_share(files.paths[0]) == 1.0
     assert not files.warm(-1.0)
+
+
+def test_an_interrupt_while_pages_are_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def mincore(self, *_: object) -> int:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _: Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        files_of(ooc.open("ds.npy")).evict()
 
 
 def test_cold_empties_the_cache_before_each_way(

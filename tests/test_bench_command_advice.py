@@ -217,6 +217,18 @@ def test_a_disk_that_is_the_limit(tmp_path: Path, rate: float, told: bool) -> No
         assert "disk" not in {one.kind for one in warm}
 
 
+def test_a_disk_that_is_outrun_is_no_limit(tmp_path: Path) -> None:
+    np.save(tmp_path / "ds.npy", ROWS)
+    view = ooc.open(tmp_path / "ds.npy")
+    disk = Limit("disk in sequence", (100.0 * 256,), 256.0)
+    found = replace(measured(view), cache="cold", limits=(disk,))
+    made = with_rates(found, view, sequential=511.0)
+    assert "disk" not in made
+    assert "Nothing stands out: sequential is read 5.1 times as fast as the disk" in (
+        made["nothing"].text
+    )
+
+
 def test_batches_that_are_too_small() -> None:
     view = ooc.open(np.zeros((100_000, 2), "f4"))
     found = bench(view, batch_sizes=[1, 2048], seconds=1.0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import h5py
@@ -158,6 +160,57 @@ def test_ctrl_c_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("oocdata.tools.info.contents", stop)
     result = run("info", "ds.npy")
     assert (result.exit_code, result.stderr) == (130, "oocdata: stopped.\n")
+
+
+def test_ctrl_c_in_a_finaliser_is_not_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dropped:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def drop(*_: object) -> None:
+        Dropped()
+        time.sleep(5)
+
+    monkeypatch.setattr("oocdata.tools.info.contents", drop)
+    before = sys.unraisablehook
+    begun = time.monotonic()
+    result = run("info", "ds.npy")
+    assert (result.exit_code, result.stderr) == (130, "oocdata: stopped.\n")
+    assert time.monotonic() - begun < 4
+    assert sys.unraisablehook is before
+
+
+def test_info_suggests_the_largest_dataset(folder: Path) -> None:
+    with h5py.File("sizes.h5", "w") as file:
+        file["a"] = np.zeros(0)
+        file["lat"] = np.zeros(4)
+        file["u"] = FRAMES
+    assert "be read: oocdata info sizes.h5 /u\n" in run("info", "sizes.h5").stdout
+
+
+def test_a_file_that_holds_nothing_fails_with_json_too(folder: Path) -> None:
+    with h5py.File("nothing.h5", "w") as file:
+        file.create_group("empty")
+    result = run("info", "nothing.h5")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "oocdata: there is no dataset in the file.\n"
+    result = run("info", "nothing.h5", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["datasets"] == []
+    result = run("check", "nothing.h5")
+    assert (result.exit_code, result.stderr) == (1, "oocdata: there is no dataset in the file.\n")
+
+
+@pytest.mark.parametrize("option", ["--manifest", "--write-manifest"])
+def test_a_manifest_of_a_url_needs_a_name(folder: Path, option: str) -> None:
+    result = run("check", "http://localhost:1/a.zarr", option)
+    assert result.exit_code == 2
+    assert "must be given for a URL" in " ".join(result.stderr.split())
+
+
+def test_convert_is_told_of_its_option_for_the_key(folder: Path) -> None:
+    said = " ".join(run("convert", "sim.h5", "a.npy").stderr.split())
+    assert "for convert and demo, as --key KEY" in said
 
 
 @pytest.mark.parametrize(

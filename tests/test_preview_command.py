@@ -127,6 +127,16 @@ def test_json_has_no_number_that_is_none(folder: Path) -> None:
     assert found["scales"][0]["nan"] == 48
 
 
+def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith(folder.name))
+    result = run("ds.npy", "--output", str(folder / "a.png"))
+    assert result.exit_code == 1
+    said = " ".join(result.stderr.split())
+    assert "the picture's folder must be writable" in said
+    assert "--output" in said
+    assert not (folder / "a.png").exists()
+
+
 def test_films(folder: Path) -> None:
     result = run("ds.npy", "--animate", "--count", "5", "--rows", "10:", "--fps", "20")
     assert result.exit_code == 0, result.output

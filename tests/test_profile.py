@@ -267,6 +267,20 @@ def test_a_pace_counts_what_came_between_two_arrivals(monkeypatch: pytest.Monkey
     assert (found.elements, found.batches) == (7, 1)  # from end to end
 
 
+def test_an_epoch_that_is_all_read_ahead_is_clocked_from_end_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+
+    def epoch(number: int) -> Any:
+        clock[0] += 1.0  # in which both are read
+        yield np.zeros(3)
+        yield np.zeros(2)
+
+    monkeypatch.setattr(pacing, "perf_counter", lambda: clock[0])
+    assert pace(epoch, seconds=5.0).rate == pytest.approx(5.0)
+
+
 def test_the_sampler_sees_who_holds_the_gil() -> None:
     view = View.of(RecordingSource(ROWS))
 
@@ -299,6 +313,15 @@ def test_remedies(shares: dict[str, float], again: float, words: str, loader: Lo
     spent = Spent(**shares, threads=1.0, samples=100)
     assert words in remedy_of("data", loader, spent, again)
     assert remedy_of("model", loader, spent, again) == "Nothing is to be gained by reading faster."
+
+
+def test_a_slow_model_that_waits_all_the_same(loader: Loader) -> None:
+    spent = Spent(python=0.6, copy=0.4, threads=1.0, samples=100)
+    said = remedy_of("model", loader, spent, 1.0, 0.38)
+    assert "Nothing is to be gained" not in said
+    assert "waits all the same" in said
+    assert "larger batches" in said
+    assert remedy_of("model", loader, spent, 1.0, 0.05).startswith("Nothing is to be gained")
 
 
 def test_the_function_is_the_method(loader: Loader) -> None:

@@ -73,6 +73,12 @@ def test_every_dtype_and_axis(dtype: str, axis: int | None) -> None:
     assert found.mean.shape == (() if axis is None else (values.shape[axis],))
 
 
+def test_means_too_far_apart_for_a_float64() -> None:
+    found = stats(ooc.open(np.array([[1.7e308, -1.7e308]] * 20)))
+    assert_array_equal(found.mean, [1.7e308, -1.7e308])
+    assert (found.overall.mean, found.overall.variance) == (0.0, np.inf)
+
+
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=7)
 FLOATS = st.floats(-1e6, 1e6, width=32) | st.sampled_from([np.nan, np.inf, -np.inf])
 

@@ -120,6 +120,8 @@ def test_what_was_not_looked_for_is_said() -> None:
     single = stats(ooc.open(np.zeros(5)))
     assert (single.rows.repeats, single.rows.constant) == (None, None)
     assert "a row is one number" in str(single)
+    without = str(stats(ooc.open(np.zeros((5, 0, 3)))))
+    assert without.count("not looked for: a row holds no number") == 2
 
 
 def test_halves_that_are_alike_are_no_repeat() -> None:

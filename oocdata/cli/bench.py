@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -98,6 +99,10 @@ def bench(
         raise typer.BadParameter("must be above 0, up to a day.", param_hint="--seconds")
     if plot is not None and not plot.lower().endswith((".png", ".svg", ".pdf")):
         raise typer.BadParameter(f"{plot!r} ends in none of .png, .svg, .pdf.", param_hint="--plot")
+    if plot is not None and not os.access(Path(plot).absolute().parent, os.W_OK):
+        raise typer.BadParameter(
+            f"the folder of {plot!r} can't be written to.", param_hint="--plot"
+        )
     with errors(debug):
         from oocdata.tools.bench import bench as measure
 
@@ -108,15 +113,15 @@ def bench(
         found = measure(
             dataset, batch_sizes=sizes, seconds=seconds, to_tf=tf, cold=cold, progress=True
         )
-        if plot is not None:
-            from oocdata.tools.bench.picture import draw
-
-            draw(found, plot)
         if json:
             print_json(found.as_json())
         else:
             typer.echo(str(found))
-            if plot is not None:
+        if plot is not None:  # after the figures: none are lost where it can't be written
+            from oocdata.tools.bench.picture import draw
+
+            draw(found, plot)
+            if not json:
                 typer.echo(f"\nThe picture is {plot}.")
 
 

@@ -95,6 +95,8 @@ def check(
             raise typer.BadParameter(
                 "needs --manifest or --write-manifest.", param_hint="--manifest-file"
             )
+        if manifest_file is None and (manifest or write_manifest) and "://" in path:
+            raise typer.BadParameter("must be given for a URL.", param_hint="--manifest-file")
         if force and not write_manifest:
             raise typer.BadParameter("needs --write-manifest.", param_hint="--force")
         check_key(key)
@@ -122,5 +124,8 @@ def check(
             typer.echo(health_text(health, show=show))
         if write_manifest and not health.written:
             typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
+        if not (health.datasets or health.unchecked or health.findings):
+            typer.echo("oocdata: there is no dataset in the file.", err=True)
+            raise typer.Exit(1)
         if not health.healthy(allowed) or (write_manifest and not health.written):
             raise typer.Exit(3)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +22,9 @@ from oocdata.errors import (
 
 __all__ = ["errors"]
 
+_SOON = 0.01
+"""Seconds."""
+
 
 @contextmanager
 def errors(debug: bool) -> Iterator[None]:
@@ -30,7 +36,8 @@ def errors(debug: bool) -> Iterator[None]:
         Let it through, with its traceback.
     """
     try:
-        yield
+        with _interrupted_in_the_end():
+            yield
     except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
         raise
     except (OocdataError, OSError, MemoryError) as error:
@@ -56,6 +63,28 @@ def errors(debug: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
+@contextmanager
+def _interrupted_in_the_end() -> Iterator[None]:
+    """Send Ctrl-C again where it came while a finaliser ran: Python drops what that raises."""
+    usual = sys.unraisablehook
+    main = threading.main_thread().ident
+
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt) or main is None:
+            usual(dropped)
+            return
+        # Raised right here it would be dropped once more.
+        later = threading.Timer(_SOON, signal.pthread_kill, (main, signal.SIGINT))
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
+
+
 def _complain(message: str) -> None:
     width = min(max(shutil.get_terminal_size().columns, 40), 100)
     text = textwrap.fill(
@@ -74,7 +103,7 @@ def _on_the_command_line(error: BaseException) -> str:
     if isinstance(error, ExternalDataError):
         return "Here: --external."
     if isinstance(error, SeveralDatasetsError):
-        return "Here: the KEY comes after the file; for demo, as --key KEY."
+        return "Here: the KEY comes after the file; for convert and demo, as --key KEY."
     if isinstance(error, UnknownFormatError) and "raw binary" in str(error):
         return "Here: --dtype and --shape."
     return ""

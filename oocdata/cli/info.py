@@ -65,5 +65,7 @@ def info(
             print_json(text.as_json(found))
         else:
             text.show(found)
-            if not any(isinstance(one, Description) for one in found.datasets):
-                raise typer.Exit(1)
+        if not found.datasets:
+            typer.echo("oocdata: there is no dataset in the file.", err=True)
+        if not any(isinstance(one, Description) for one in found.datasets):
+            raise typer.Exit(1)

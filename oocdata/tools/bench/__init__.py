@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from time import perf_counter
+from typing import Any
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
@@ -85,6 +86,7 @@ def bench(
     >>> [way.order for way in found.ways], found.cache
     (['sequential', 'full shuffle', 'block shuffle'], 'memory')
     """
+    _check_dataset(dataset)
     if to_tf:
         import_module("oocdata.frontends.tfdata")  # before the clock starts
     begun = perf_counter()
@@ -130,6 +132,12 @@ def bench(
         seconds=perf_counter() - begun,
     )
     return replace(found, advice=advice(found, dataset))
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, Dataset):
+        hint = "Give `loader.dataset`." if hasattr(dataset, "dataset") else "Use `ooc.open`."
+        raise ArgumentError(f"`dataset` must be a Dataset; got {type(dataset).__name__}. {hint}")
 
 
 def _batch_sizes(

@@ -198,7 +198,7 @@ def _disk(found: Bench, dataset: Dataset) -> Advice | None:
         if best is None or bound is None or best.estimated or not bound.name.startswith("disk"):
             continue
         share = best.rate / bound.elements
-        if share >= _CLOSE:
+        if _CLOSE <= share < _MUCH:  # what is faster still does not wait for it
             text = (
                 f"The disk gives {bound.rate / 1e6:,.0f} MB/s ({bound.name[5:]}), and {order} "
                 f"uses {share:.0%} of it: only a faster disk helps"
@@ -244,6 +244,13 @@ def _nothing(found: Bench) -> Advice:
     bound = found.bound(best) if best else None
     if best is None or bound is None:
         return Advice("nothing", "Nothing stands out.")
+    if bound.name.startswith("disk") and best.rate >= _MUCH * bound.elements:
+        return Advice(
+            "nothing",
+            f"Nothing stands out: {best.order} is read {best.rate / bound.elements:.1f} times as "
+            "fast as the disk gives, so most of it came from memory: the data are small, or were "
+            "read ahead.",
+        )
     share = min(1.0, best.rate / bound.elements)
     text = f"Nothing stands out: {best.order} reaches {share:.0%} of what the {bound.name} allows"
     spent = next((look.spent for look in found.looks if look.order == best.order), None)

@@ -167,14 +167,12 @@ def _resident_share(path: str) -> float:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
-            pages = -(-len(mapping) // mmap.PAGESIZE)
-            resident = np.zeros(pages, np.uint8)
-            view = np.frombuffer(mapping, np.uint8)
-            failed = ctypes.CDLL(None).mincore(
-                ctypes.c_void_p(view.ctypes.data),
-                ctypes.c_size_t(len(mapping)),
-                ctypes.c_void_p(resident.ctypes.data),
-            )
-            del view
+        # Closed with its last view: after an interrupt there may still be one.
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        resident = np.zeros(-(-len(mapping) // mmap.PAGESIZE), np.uint8)
+        failed = ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(np.frombuffer(mapping, np.uint8).ctypes.data),
+            ctypes.c_size_t(len(mapping)),
+            ctypes.c_void_p(resident.ctypes.data),
+        )
     return 0.0 if failed else float((resident & 1).mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +162,7 @@ def check_folder(path: Path, suffixes: tuple[str, ...]) -> None:
     Raises
     ------
     oocdata.errors.ArgumentError
-        If its folder doesn't exist, or it has another suffix.
+        If its folder doesn't exist or can't be written to, or it has another suffix.
     """
     if path.suffix.lower() not in suffixes:
         raise ArgumentError(
@@ -169,3 +170,8 @@ def check_folder(path: Path, suffixes: tuple[str, ...]) -> None:
         )
     if not path.parent.is_dir():
         raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ArgumentError(
+            f"the picture's folder must be writable; got '{path.parent.absolute()}'. Name another "
+            "place for it; on the command line by --output."
+        )

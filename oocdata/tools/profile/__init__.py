@@ -76,7 +76,7 @@ def profile(
     return Profile(
         verdict=verdict,
         sentence=sentence_of(verdict, data_rate, model_rate, waited),
-        remedy=remedy_of(verdict, loader, spent, again),
+        remedy=remedy_of(verdict, loader, spent, again, waited),
         data_rate=data_rate,
         model_rate=model_rate,
         both_rate=both_rate,

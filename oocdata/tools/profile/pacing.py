@@ -18,6 +18,9 @@ _SLOW = 4.0
 
 _SLOW_CONSUMER = 2.0
 
+_STEADY = 16
+"""Periods of an epoch; in a shorter one, what is read ahead is too much of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -90,8 +93,8 @@ def pace(
 
     What is read together arrives together, so the clock starts and stops only where a new period
     begins to arrive. What came with the first of an epoch counts, the wait for it doesn't: in a
-    steady flow there is as much on its way at the end as at the start. An epoch of less than two
-    periods is clocked from end to end.
+    steady flow there is as much on its way at the end as at the start. An epoch that ends after few
+    periods is clocked from end to end: nothing is on its way at its end.
 
     Parameters
     ----------
@@ -136,6 +139,7 @@ def _epoch(
     start = last = None
     elements = batches = 0
     waited = 0.0
+    stopped = False
     try:
         for batch in iterator:
             now = perf_counter()
@@ -146,6 +150,7 @@ def _epoch(
             elif batches % period == 0 or _is_slow(consume, now - start.seconds, seconds):
                 last = mark
                 if now - start.seconds >= left:
+                    stopped = True
                     break
             elements += len(next(leaves(batch)))
             batches += 1
@@ -157,7 +162,8 @@ def _epoch(
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
-    if start is not None and last is not None:
+    steady = stopped or batches >= _STEADY * period
+    if start is not None and last is not None and steady:
         return last.since(start)
     return Pace(elements, batches, asked, waited).since(begin)
 

@@ -18,6 +18,9 @@ _ALIKE = 1.25
 
 _AGAIN = 4.0
 _MOSTLY = 0.4
+_WAITS = 0.2
+"""From this share of the time on, a model that waits would gain from faster reading."""
+
 _SMALL = 256
 """Elements: up to so many in a batch, more of them are worth trying."""
 
@@ -55,10 +58,18 @@ def sentence_of(verdict: str, data: float, model: float | None, waited: float | 
     return f"Model and data are about as fast as each other ({waits})."
 
 
-def remedy_of(verdict: str, loader: Loader, spent: Spent, amplification: float) -> str:
+def remedy_of(
+    verdict: str, loader: Loader, spent: Spent, amplification: float, waited: float | None = None
+) -> str:
     """Return what to change."""
     if verdict == "model":
-        return "Nothing is to be gained by reading faster."
+        if (waited or 0.0) < _WAITS:
+            return "Nothing is to be gained by reading faster."
+        rest = remedy_of("data", loader, spent, amplification)
+        return (
+            "It waits all the same: when an epoch begins, or for the cores that reading takes. "
+            f"{rest}"
+        ).rstrip()
     if not spent.samples:
         return ""
     shares = spent.shares

@@ -102,9 +102,12 @@ def merge(one: Moments, other: Moments) -> Moments:
     """
     left, right = one.finite, other.finite
     total = np.maximum(left + right, 1)
-    apart = other.mean - one.mean
     weight = left * (right / total)
     with np.errstate(over="ignore"):
+        apart = other.mean - one.mean
+        mean = one.mean + apart * (right / total)
+        if not np.isfinite(apart).all():  # between numbers near the largest, of either sign
+            mean = one.mean * (left / total) + other.mean * (right / total)
         # Not 0 × inf, where one is empty and the other's mean beyond the root of all numbers.
         between = np.where(weight > 0, apart * apart, 0.0) * weight
     return Moments(
@@ -113,7 +116,7 @@ def merge(one: Moments, other: Moments) -> Moments:
         one.inf + other.inf,
         np.minimum(one.low, other.low),
         np.maximum(one.high, other.high),
-        one.mean + apart * (right / total),
+        mean,
         one.squares + other.squares + between,
     )
 
