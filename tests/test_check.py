@@ -18,6 +18,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import (
@@ -203,6 +204,19 @@ def test_every_damaged_chunk_of_hdf5(tmp_path: Path, options: dict[str, Any]) ->
     assert found(health, "/u") == {"damaged": sorted(rows)}
 
 
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}], ids=["plain", "gzip"])
+def test_a_chunk_whose_place_is_beyond_any_file(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "a.h5"
+    write_hdf5(path, np.random.default_rng(0).random((40, 6, 5)), chunks=(8, 6, 5), **options)
+    place = chunks_of(path, "u")[2].byte_offset.to_bytes(8, "little")
+    data = path.read_bytes()
+    assert data.count(place) == 1
+    path.write_bytes(data.replace(place, place[:7] + b"\xff"))
+    assert found(check(path), "/u") == {"truncated": runs(range(16, 24))}
+    with pytest.raises(SourceError):
+        np.asarray(ooc.open(path))
+
+
 def test_several_kinds_in_several_datasets(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     rows = ROWS.copy()
@@ -262,6 +276,35 @@ def test_hdf5_cut_anywhere(tmp_path: Path, share: float, axis: int) -> None:
             named = found(health, key)
             # Where the tables themselves are cut, chunks look like never written.
             assert set(rows) <= {row for some in named.values() for row in some} or not named
+
+
+def test_hdf5_that_promises_more_than_any_file_holds(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    write_hdf5(path, ROWS)
+    data = bytearray(path.read_bytes())
+    data[47] = data[71] = 0xFF  # the highest bytes of the file's end and of its root group's place
+    path.write_bytes(data)
+    assert found(check(path)) == {"truncated": []}
+
+
+def test_hdf5_whose_header_asks_for_more_than_the_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.h5"
+    write_hdf5(path, ROWS)
+    data = bytearray(path.read_bytes())
+    data[47], data[107] = 0x10, 0x20  # the file's end, and the size of the root group's header
+    path.write_bytes(data)
+    asked: list[int] = []
+    pread = os.pread
+
+    def note(number: int, nbytes: int, offset: int) -> bytes:
+        asked.append(nbytes)
+        return pread(number, nbytes, offset)
+
+    monkeypatch.setattr(os, "pread", note)
+    assert found(check(path)) == {"truncated": []}
+    assert max(asked) < 4 << 20  # and not the 512 MiB that the header says
 
 
 def test_a_group_that_can_not_be_read(tmp_path: Path) -> None:
@@ -407,6 +450,17 @@ def test_a_row_written_in_part_is_read(tmp_path: Path) -> None:
     assert found_in == {"unwritten": runs(range(20, 64)), "nan": [20]}
     view = ooc.open(tmp_path / "a.npy", verify=True)
     assert np.isnan(view[20]).sum() == 20 * 64
+
+
+def test_rows_with_data_between_two_holes_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    rows = np.lib.format.open_memmap(path, "w+", "f4", (60, 64, 64))
+    rows[30, 20:24] = np.nan  # holes before and behind, both in this row
+    rows.flush()
+    del rows
+    health = check(path, write_manifest=True)
+    assert found(health) == {"unwritten": runs(range(60)), "nan": [30]}
+    assert_array_equal(np.asarray(ooc.open(path, verify=True)), np.load(path))
 
 
 @pytest.mark.parametrize(("start", "stop", "rows"), [(0, 60_000, [7]), (20_000, 36_384, [])])

@@ -177,7 +177,7 @@ def test_no_module_of_the_service_unpickles() -> None:
     root = Path(ooc.__file__).parent
     modules = [*(root / "description").glob("*.py")]
     modules += [root / "frontends" / f"{name}.py" for name in ("serving", "cluster", "service")]
-    modules += [root / "tools" / f"{name}.py" for name in ("worker", "dispatcher", "listening")]
+    modules += [*(root / "tools" / "cluster").glob("*.py")]
     for module in modules:
         imported = {
             name.name

@@ -177,6 +177,20 @@ def test_external_files_stay_found(raw: str, monkeypatch: pytest.MonkeyPatch) ->
     assert_array_equal(read(source, [11]), ARRAY[[11]])
 
 
+def test_external_files_opened_again(raw: str) -> None:
+    first = open_hdf5(raw, external=True)
+    assert_array_equal(read(first), ARRAY)  # and it stays open
+    assert_array_equal(read(open_hdf5(raw, external=True)), ARRAY)
+    assert_array_equal(read(open_hdf5(raw, "u", external=True)), ARRAY)
+
+
+def test_external_files_that_the_caller_has_open(raw: str) -> None:
+    with h5py.File(raw) as file:
+        dataset = file["u"]
+        source = from_dataset(dataset, external=True)
+        assert_array_equal(read(source), ARRAY)
+
+
 def test_external_files_missing_or_short(raw: str) -> None:
     os.truncate("two.bin", 200)
     with pytest.raises(TruncatedFileError, match=r"two\.bin' must hold 240 bytes; got 200"):

@@ -411,6 +411,14 @@ def test_text_and_objects() -> None:
             ooc.open(xarray.DataArray(values))
 
 
+def test_dtypes_of_pandas() -> None:
+    import pandas as pd
+
+    for values in (pd.Categorical(["a", "b"]), pd.array([1, None], dtype="Int64")):
+        with pytest.raises(UnsupportedDtypeError, match=r"dtype of NumPy.*array\.astype\('f8'\)"):
+            ooc.open(xarray.DataArray(values, dims="time"))
+
+
 def test_a_dataset(path: Path) -> None:
     with read(path) as opened:
         with pytest.raises(SeveralDatasetsError, match=r"several: .*'packed'.*ooc.open\(ds\['"):

@@ -20,6 +20,9 @@ from oocdata.sources.source import Layout
 
 __all__ = ["ChunkTable", "ChunkedReader", "UnfilteredChunks"]
 
+_BEYOND = 1 << 62
+"""An offset that no file has, and to which a length may be added."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkTable:
@@ -70,7 +73,8 @@ class ChunkTable:
                 )
                 # Chunks may be left beyond the end of a dataset that shrank.
                 if all(at < count for at, count in zip(place, grid, strict=True)):
-                    table.offsets[place] = info.byte_offset
+                    # Damaged ones may be any; beyond the end of the file they are all alike.
+                    table.offsets[place] = min(info.byte_offset, _BEYOND)
                     table.sizes[place] = info.size
                     table.skipped[place] = info.filter_mask
 

@@ -7,6 +7,7 @@ Specification, IV.A.2.g, the link message).
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from oocdata.errors import (
 from oocdata.sources.dimensions import Named, data_variables
 from oocdata.sources.hdf5.description import dimension_names, is_dimension_only
 from oocdata.sources.hdf5.file import find_beside, hdf5_library, open_file
+from oocdata.sources.hdf5.storage import raw_folder
 
 __all__ = ["choose_dataset", "external_link", "find_dataset", "list_names"]
 
@@ -60,7 +62,7 @@ def list_names(file: Any) -> list[str]:
                 kind = group.get(part, getclass=True)
                 if kind is h5py.Group:
                     groups.append((name, group[part]))
-                elif kind is h5py.Dataset and not is_dimension_only(group[part]):
+                elif kind is h5py.Dataset and not is_dimension_only(_member(group, part)):
                     names.append(name)
     # What a soft link to a group leads to was listed under its own name.
     for name in soft:
@@ -117,7 +119,7 @@ def external_link(file: Any, name: str) -> _Exit | None:
                 reversed([step for step in link.path.split("/") if step not in ("", ".")])
             )
             continue
-        group = group[part]
+        group = _member(group, part)
     return None
 
 
@@ -154,10 +156,26 @@ def choose_dataset(file: Any) -> str:
     raise MissingKeyError(f"the file must hold a dataset; it holds {held}.", path=file.filename)
 
 
+def _member(group: Any, name: str) -> Any:
+    """Return what has a name, even while a reader holds it whose external files have a folder."""
+    try:
+        return group[name]
+    except KeyError as error:
+        h5py = hdf5_library()
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        access.set_efile_prefix(os.fsencode(raw_folder(group.file.filename)))
+        try:
+            # HDF5 opens a dataset once in a process, and only in the same way again.
+            found = h5py.h5d.open(group.id, name.encode("utf-8", "surrogateescape"), access)
+        except (KeyError, ValueError, RuntimeError, OSError):
+            raise error from None
+        return h5py.Dataset(found)
+
+
 def _named(file: Any, name: str) -> Named:
     if external_link(file, name) is not None:
         return Named(name, ())
-    dataset = file[name]
+    dataset = _member(file, name)
     return Named.of(name, dimension_names(dataset), dataset.attrs)
 
 
@@ -165,7 +183,7 @@ def _identity(file: Any, name: str) -> object | None:
     """Return what tells two datasets apart; None for one that is no array of numbers."""
     if external_link(file, name) is not None:
         return name
-    dataset = file[name]
+    dataset = _member(file, name)
     try:
         kind = dataset.dtype.kind
     except TypeError:  # no NumPy dtype
@@ -214,7 +232,7 @@ def find_dataset(
     if way_out is not None:
         other = opened.enter_context(open_file(_linked_file(file, name, way_out, external, links)))
         return find_dataset(other, way_out.target, external, opened, links + 1)
-    found = file[name]
+    found = _member(file, name)
     if isinstance(found, h5py.Dataset):
         if is_dimension_only(found):
             raise MissingKeyError(
@@ -239,7 +257,7 @@ def _is_dimension(group: Any, part: str) -> bool:
     return (
         isinstance(group.get(part, getlink=True), h5py.HardLink)
         and group.get(part, getclass=True) is h5py.Dataset
-        and is_dimension_only(group[part])
+        and is_dimension_only(_member(group, part))
     )
 
 

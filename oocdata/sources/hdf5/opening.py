@@ -194,7 +194,8 @@ def _can_be_reopened(dataset: Any) -> bool:
     if file.driver != "sec2" or file.mode != "r" or file.swmr_mode or name is None:
         return False
     access = dataset.id.get_access_plist()
-    if access.get_efile_prefix() or access.get_virtual_prefix():
+    # External files are looked for in one folder by all who have the dataset open in a process.
+    if dataset.external or access.get_efile_prefix() or access.get_virtual_prefix():
         return False
     try:
         # The path may be relative to a folder that is no longer the current one.

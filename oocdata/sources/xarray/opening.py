@@ -138,7 +138,13 @@ def open_data_array(
     ((3, 2), (6, 2), range(2, 5))
     """
     variable = getattr(target, "variable", target)
-    dtype = np.dtype(variable.dtype)
+    try:
+        dtype = np.dtype(variable.dtype)
+    except TypeError as error:  # one of pandas
+        raise UnsupportedDtypeError(
+            f"elements must be numbers of a dtype of NumPy; got {variable.dtype!r}. Turn them into "
+            "numbers: array.astype('f8')."
+        ) from error
     if dtype.kind in "mM":
         raise UnsupportedDtypeError(
             f"elements must be numbers; got times ({dtype}). Turn them into numbers "

@@ -208,8 +208,7 @@ class _Check:
         holes = unwritten_rows(source)
         for fault in (*found.faults, *holes):
             self.note(fault.kind, key, fault.rows, fault.reason)
-        # Of the rows at the ends of a hole, a part may have been written.
-        zeros = tuple(rows[1:-1] for fault in holes for rows in fault.rows.kept if len(rows) > 2)
+        zeros = tuple(rows for fault in holes for rows in fault.zeros)
         try:
             expected = None if known is None else _expected(known, key, found)
         except ManifestError as error:

@@ -28,6 +28,9 @@ from oocdata.tools.info import Opening
 
 __all__ = ["names_in", "opened_hdf5"]
 
+_MOST_BYTES = 1 << 20
+"""That HDF5 may ask for at a time of a file that is shorter, where it was cut short."""
+
 
 def names_in(path: str) -> list[str]:
     """Return the names of all datasets, even of a file that was cut short.
@@ -120,6 +123,7 @@ class _Padded(io.RawIOBase):
 
     def __init__(self, file: io.BufferedReader, length: int) -> None:
         self._file, self._length, self._at = file, length, 0
+        self._held = os.fstat(file.fileno()).st_size
 
     def readable(self) -> bool:
         return True
@@ -138,7 +142,11 @@ class _Padded(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         memory = memoryview(buffer).cast("B")
         memory = memory[: max(0, self._length - self._at)]
-        data = os.pread(self._file.fileno(), len(memory), self._at)
+        if len(memory) > max(self._held, _MOST_BYTES):  # as much memory again, for nothing
+            raise OSError(f"damaged metadata ask for {len(memory)} bytes")
+        data = b""
+        if self._at < self._held:  # an offset beyond 2⁶³ is none for the system
+            data = os.pread(self._file.fileno(), len(memory), self._at)
         memory[: len(data)] = data
         memory[len(data) :] = bytes(len(memory) - len(data))
         self._at += len(memory)

@@ -71,7 +71,7 @@ def unwritten_rows(source: Source) -> tuple[Fault, ...]:
     if step <= 0 or min(rows.strides) < 0:
         return ()
     least = min(span, _PAGE)
-    found, nbytes = Ranges(), 0
+    found, zeros, nbytes = Ranges(), Ranges(), 0
     # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
     end = min(rows.file.nbytes, rows.offset + (rows.shape[0] - 1) * step + span)
     for hole, data in holes(rows.file.descriptor().number, rows.offset, end):
@@ -83,6 +83,10 @@ def unwritten_rows(source: Source) -> tuple[Fault, ...]:
         nbytes += data - hole
         touched = range(-((span - least - before) // step), (behind - least) // step + 1)
         found.add(range(max(0, touched.start), min(rows.shape[0], touched.stop)))
+        # Others may hold data before this hole, or behind it.
+        zeros.add(
+            range(max(0, -(-before // step)), min(rows.shape[0], (behind - span) // step + 1))
+        )
     if not found.count:
         return ()
     reason = (
@@ -90,4 +94,4 @@ def unwritten_rows(source: Source) -> tuple[Fault, ...]:
         "the disk. They read as zero: the file was given its length and never filled there, or "
         "copied without its zeros."
     )
-    return (Fault("unwritten", found, reason),)
+    return (Fault("unwritten", found, reason, tuple(zeros.kept)),)

@@ -38,11 +38,14 @@ class Fault:
     rows : Ranges
         Empty where it concerns none, or nobody can say which.
     reason : str
+    zeros : tuple of range
+        Those of the rows that are known to read as zero, ascending.
     """
 
     kind: str
     rows: Ranges
     reason: str
+    zeros: tuple[range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
