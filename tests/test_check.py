@@ -616,3 +616,21 @@ def test_files_of_others(tmp_path: Path) -> None:
     assert {one.key for one in health.datasets} == {"/time", "/t"}
     assert not {one.kind for one in health.findings} & {"damaged", "truncated", "unreadable"}
     assert check(tmp_path / "a.nc", manifest=True).findings == health.findings
+
+
+def test_a_manifest_of_one_dataset_does_not_speak_for_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["u"] = np.ones((10, 3))
+        file["v"] = np.full((4, 3), np.nan)
+        file["note"] = "text"
+    assert check(path, "/u", write_manifest=True).healthy()
+    health = check(path, manifest=True)
+    assert [one.key for one in health.datasets] == ["/u", "/v"]
+    assert [(one.kind, one.key) for one in health.findings] == [("nan", "/v")]
+    assert check(path, "/u", manifest=True).healthy()
+
+
+def test_only_paths_are_checked() -> None:
+    with pytest.raises(ArgumentError, match="path of a file"):
+        check(np.zeros(3))  # type: ignore[arg-type]

@@ -243,6 +243,23 @@ def test_it_is_read_from_its_file(path: Path, name: str) -> None:
         assert "as stored" not in said.reading
 
 
+@pytest.mark.parametrize("kind", ["h5netcdf", "netcdf4"])
+def test_a_file_that_was_replaced_is_not_decoded_as_the_former_one(
+    tmp_path: Path, kind: str
+) -> None:
+    def named(scale: float) -> Path:
+        data = xarray.Dataset({"u": (NAMES, np.linspace(0, 10, 60).reshape(5, 3, 4))})
+        path = tmp_path / f"{scale}.nc"
+        encoding = {"u": {"dtype": "i2", "scale_factor": scale, "_FillValue": -1}}
+        data.to_netcdf(path, engine=kind, encoding=encoding)
+        return path
+
+    path, other = named(0.01), named(0.005)
+    with xarray.open_dataset(path, engine=kind) as opened:
+        other.rename(path)
+        assert_array_equal(np.asarray(ooc.open(opened["u"])), opened["u"].values)
+
+
 def test_a_chain_that_is_not_known_proves_nothing(tmp_path: Path) -> None:
     from xarray.core.indexing import BasicIndexer, LazilyIndexedArray
 

@@ -13,9 +13,9 @@ from oocdata.errors import (
     SeveralDatasetsError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.adapt import Rows, cut_source
+from oocdata.sources.adapt import Rows, cut_source, layout_of
 from oocdata.sources.chunks import Chunks
-from oocdata.sources.dimensions import Named, data_variables
+from oocdata.sources.dimensions import Named, data_variables, packing
 from oocdata.sources.memory import open_array
 from oocdata.sources.source import Source, check_axis, check_dtype
 from oocdata.sources.xarray.decoded import Decoded
@@ -181,6 +181,10 @@ def _open_stored(
         return None
     source = cut_source(whole, cuts)  # type: ignore[arg-type]  # no array is left among them
     if decoding_of(variable):
+        # By what xarray read of a file when it opened it: another may have its name by now.
+        said = packing({**variable.attrs, **variable.encoding})
+        if stored.key is not None and said != layout_of(whole).packed:
+            return None
         source = Decoded(source, variable)
     elif source.dtype != np.dtype(variable.dtype).newbyteorder("="):
         return None

@@ -213,6 +213,8 @@ def check(
     """
     from oocdata.tools.check.file import check_file
 
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"`path` must be the path of a file or folder; got {path!r}.")
     named = None if dtype is None else as_dtype(dtype).str
     lengths = None if shape is None else tuple(int(length) for length in shape)
     if (named is None) != (lengths is None):

@@ -74,6 +74,7 @@ def check_file(
     if compared is not None:
         known = Manifest.read(compared)
         if one.compare(known):
+            one.read_all(besides=known)  # what the manifest knows nothing of
             return one.health(compared=compared)
         one.read_all(known=known)
         return one.health(compared=compared)
@@ -161,11 +162,17 @@ class _Check:
             writer.stored(files, BLOCK_BYTES, (found for _, _, found in blocks), findings)
 
     def read_all(
-        self, *, known: Manifest | None = None, writer: ManifestWriter | None = None
+        self,
+        *,
+        known: Manifest | None = None,
+        writer: ManifestWriter | None = None,
+        besides: Manifest | None = None,
     ) -> None:
-        """Read every dataset that is asked for."""
+        """Read every dataset that is asked for, besides those of a manifest."""
         keys = self._keys()
         for key in keys:
+            if besides is not None and _is_of(besides, key):
+                continue
             try:
                 with opened(self.path, key, self.opening) as found:
                     self._read(found, known, writer)
