@@ -7,10 +7,7 @@ sharding never changes what a global batch holds.
 from __future__ import annotations
 
 import itertools
-import operator
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,22 +22,17 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
 from oocdata.order import BlockShuffle, Order, Sequential
-from oocdata.runs import Pass, Run, steps_together
+from oocdata.read_ahead import READ_AHEAD, read_ahead
+from oocdata.runs import Run, steps_together
 from oocdata.sources.buffers import ALIGNMENT
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import keras
     import tensorflow as tf
 
     from oocdata.tools.profile.result import Profile
-    from oocdata.workers.pool import Call
 
 __all__ = ["Loader", "make_loader"]
-
-READ_AHEAD = 2
-"""Runs of steps read before they are asked for, in NumPy iteration."""
 
 _RUNS_IN_A_WINDOW = 2 * READ_AHEAD
 """Of a block shuffle."""
@@ -268,43 +260,7 @@ class Loader:
                 f"`start` must lie within [0, {len(self)}] and `epoch` must not be negative; got "
                 f"step {start} of epoch {epoch}."
             )
-        return self._read_ahead(epoch, start)
-
-    def _read_ahead(self, epoch: int, start: int) -> Iterator[Batch]:
-        steps, share = len(self), self.batch_size // self.num_shards
-        over = Pass(epoch * steps + start, steps - start, steps, self.steps_together)
-        runs = (over.run(number) for number in range(len(over)))
-        ahead: deque[Future[Batch] | Call] = deque()
-        with self._readers() as (begin, most):
-            for run in itertools.islice(runs, most):
-                ahead.append(begin(run))
-            while ahead:
-                batches = ahead.popleft().result()
-                for run in itertools.islice(runs, 1):
-                    ahead.append(begin(run))
-                length = len(next(leaves(batches)))
-                for first in range(0, length, share):
-                    part = slice(first, first + share)
-                    yield map_tree(operator.itemgetter(part), batches)
-                del batches  # or its memory would be held while the next one is waited for
-
-    @contextmanager
-    def _readers(self) -> Iterator[tuple[Callable[[Run], Future[Batch] | Call], int]]:
-        """Start what reads ahead; yield what begins to read a run, and how many to begin."""
-        # Neither is for `import oocdata`: they are slow to load.
-        if self.workers:
-            from oocdata.workers.pool import WorkerPool
-
-            with closing(WorkerPool(self, held=READ_AHEAD)) as workers:
-                yield workers.begin, workers.most
-            return
-        from concurrent.futures import ThreadPoolExecutor
-
-        pool = ThreadPoolExecutor(READ_AHEAD, "oocdata-read-ahead")
-        try:
-            yield lambda run: pool.submit(self.run, run), READ_AHEAD
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        return read_ahead(self, epoch, start)
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it is begun."""

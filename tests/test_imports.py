@@ -19,7 +19,7 @@ FLOORS = {
     "errors": 0, "index": 0, "splits": 0, "above": 0,
     "sources": 1, "writers": 1,
     "datasets": 2, "order": 2,
-    "loader": 3, "explain": 3, "amplification": 3, "choice": 3, "runs": 3,
+    "loader": 3, "explain": 3, "amplification": 3, "choice": 3, "runs": 3, "read_ahead": 3,
     "description": 3, "workers": 3,
     "frontends": 4, "testing": 4,
     "tools": 5,
