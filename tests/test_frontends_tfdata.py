@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from oocdata.sources import buffers
 tf = pytest.importorskip("tensorflow")
 tfdata = pytest.importorskip("oocdata.frontends.tfdata")
 feeds = pytest.importorskip("oocdata.frontends.feeds")
+gate = feeds.gate
 
 
 def drawn(dataset: Any) -> np.ndarray:
@@ -359,6 +361,14 @@ class TestErrors:
             list(dataset)
         del dataset
         gc.collect()
+        # What was being read ahead fails too, and TensorFlow's thread lets go of it after that.
+        for _ in range(100):
+            with gate._changed:
+                assert gate._changed.wait_for(lambda: gate._inside == 0, timeout=60)
+            if all(ref() is None for ref in gone):
+                break
+            threading.Event().wait(0.05)
+            gc.collect()
         assert [ref() for ref in gone if ref() is not None] == []
 
     def test_tensorflow_still_makes_its_own_errors(self, loader: ooc.Loader) -> None:

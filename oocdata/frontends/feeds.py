@@ -137,5 +137,6 @@ def _called(function: Callable[..., _Result], feed: int, *arguments: Any) -> _Re
         keep_original(wrapped, feed)
         raise wrapped from error
     except BaseException as error:
-        keep_original(error, feed)
+        if feed in _feeds:  # or its dataset went while this was read: nobody will ask
+            keep_original(error, feed)
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
