@@ -321,6 +321,7 @@ def test_demo_on_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (tmp_path / "oocdata-demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_demo_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("mine.npy", np.random.default_rng(0).random((60, 9, 9), np.float32))
@@ -335,6 +336,7 @@ def test_demo_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "validation loss" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "values",
     [
@@ -395,6 +397,7 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from oocdata.cli import main; main()", "demo", *arguments]
 
 
+@pytest.mark.long
 def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -94,6 +94,7 @@ def test_an_exit(tmp_path: Path, code: str, how: str) -> None:
     assert left_of(tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in TENSORFLOW if "worker" in name])
 def test_an_exit_with_tensorflow(tmp_path: Path, name: str) -> None:
     """Without workers: see test_frontends_tfdata.py."""

@@ -121,6 +121,7 @@ def test_all_are_tested() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
 
 
+@pytest.mark.long
 @each
 # The kernel's own: its loop, its sockets, its notice about TCP.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

@@ -249,6 +249,7 @@ next(iterator)  # and exit with it alive
 """
 
 
+@pytest.mark.long
 class TestSharing:
     def test_two_trainers_share_each_epoch(
         self, service: str, view: ooc.View, tmp_path: Path
@@ -364,6 +365,7 @@ class TestErrors:
             tf.train.Checkpoint(iterator=iterator).save(tmp_path / "it")
 
 
+@pytest.mark.long
 class TestKilled:
     """In an order: a worker that was killed stays known to its dispatcher."""
 
@@ -396,7 +398,6 @@ class TestKilled:
             started.result()
         assert sorted(got) == expected(loader, 0)
 
-    @pytest.mark.long
     def test_in_a_shared_epoch_nothing_comes_twice(
         self, loader: ooc.Loader, view: ooc.View
     ) -> None:
@@ -417,7 +418,6 @@ class TestKilled:
             assert len(got) > 80
             assert drawn(dataset) == expected(loader, 1)
 
-    @pytest.mark.long
     def test_a_dispatcher_killed_and_started_again(
         self, loader: ooc.Loader, tmp_path: Path
     ) -> None:
@@ -434,7 +434,6 @@ class TestKilled:
                 started.result()
             assert sorted(got) == expected(loader, 0)
 
-    @pytest.mark.long
     def test_without_a_journal_it_has_forgotten(self, loader: ooc.Loader) -> None:
         port = ("--port", str(lasting_port()))
         with cluster_of(1, *port) as cluster, ThreadPoolExecutor() as pool:
@@ -477,6 +476,7 @@ def answers(host: str, port: int) -> bool:
     return True
 
 
+@pytest.mark.long
 class TestCommands:
     @pytest.mark.parametrize(
         ("arguments", "said"),
