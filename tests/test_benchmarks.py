@@ -143,6 +143,7 @@ def installed(*, tensorflow: bool) -> list[tuple[str, Case]]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tensorflow", [False, True], ids=["without TensorFlow", "with it"])
 def test_every_way_delivers_every_row_once_in_each_epoch(tensorflow: bool, tmp_path: Path) -> None:
     entries = installed(tensorflow=tensorflow)

@@ -301,6 +301,7 @@ def test_large_rows_are_cut() -> None:
     assert demo_file._cut(ooc.open(np.zeros(4))).element == ()
 
 
+@pytest.mark.long
 def test_demo_on_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # A wave that moves by one place from row to row, some of it missing.
@@ -424,6 +425,7 @@ def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
         assert ooc.open(tmp_path / "kept" / name).shape == (6000, 64, 64)
 
 
+@pytest.mark.long
 def test_demo_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

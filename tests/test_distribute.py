@@ -198,6 +198,7 @@ def mirrored() -> Any:
     return told(start(MIRRORED))
 
 
+@pytest.mark.long
 class TestMirrored:
     @pytest.mark.parametrize("count", [40, 37, 33])
     def test_a_custom_loop(self, mirrored: Any, count: int) -> None:
