@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 import oocdata as ooc
 from oocdata.tools import passes
-from oocdata.tools.stats import fingerprints as stats_fingerprints
 from oocdata.tools.stats import rows as stats_rows
 from oocdata.tools.stats import stats
 from oocdata.tools.stats.fingerprints import find_repeats, fingerprints
@@ -37,11 +36,10 @@ def repeats_of(values: NDArray[Any]) -> list[tuple[int, int]]:
     width=st.integers(2, 300),
     dtype=st.sampled_from(["u1", "i2", "f4", "f8", "c16"]),
     block=st.sampled_from([1, 500, 2**24]),
-    words=st.sampled_from([16, 40, 8192]),
     piece=st.sampled_from([8, 64, 2**16]),
 )
 def test_repeats_and_constants_of_any_rows(
-    drawn: list[int], width: int, dtype: str, block: int, words: int, piece: int
+    drawn: list[int], width: int, dtype: str, block: int, piece: int
 ) -> None:
     kinds = np.arange(6 * width).reshape(6, width) % 127
     kinds[4] = 9
@@ -50,13 +48,8 @@ def test_repeats_and_constants_of_any_rows(
     values = kinds[drawn].astype(dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes.blocks, "__defaults__", (block,))
-        patch.setattr(stats_fingerprints, "_WORDS", words)
-        patch.setattr(stats_fingerprints, "_LEVELS", 8)
-        patch.setattr(stats_fingerprints, "_PIECE", piece)
         patch.setattr(stats_rows, "_PIECE", piece)
-        stats_fingerprints._weights.cache_clear()
         found = stats(ooc.open(values)).rows
-        stats_fingerprints._weights.cache_clear()
     expected = repeats_of(values)
     assert found.repeats == len(expected)
     assert list(found.repeats_shown) == expected

@@ -19,6 +19,7 @@ from oocdata.cli.options import (
     Target,
     check_key,
     opening_of,
+    print_json,
 )
 
 __all__ = ["check"]
@@ -115,9 +116,7 @@ def check(
             progress=True,
         )
         if json:
-            import json as format_json
-
-            typer.echo(format_json.dumps(health.as_json(), indent=2, allow_nan=False))
+            print_json(health.as_json())
         else:
             from oocdata.tools.check.text import health_text
 

@@ -17,6 +17,7 @@ from oocdata.cli.options import (
     Offset,
     Shape,
     Target,
+    check_dtype,
     opening_of,
     print_json,
 )
@@ -105,7 +106,7 @@ def convert(
     part = _rows(rows)
     nbytes = _nbytes(memory)
     shuffled = _shuffled(shuffle)
-    wanted = _dtype(to_dtype)
+    check_dtype(to_dtype, "--to-dtype")
     with errors(debug):
         from oocdata.tools.convert.plan import plan_of
         from oocdata.tools.convert.text import outcome_text
@@ -113,7 +114,7 @@ def convert(
 
         view = opening.view(path, key)
         view = view if part is None else view[part]
-        view = view if wanted is None else view.astype(wanted)
+        view = view if to_dtype is None else view.astype(to_dtype)
         plan = plan_of(
             view,
             destination,
@@ -193,16 +194,3 @@ def _shuffled(text: str | None) -> Shuffled | None:
     if text is None or text in ("none", "byte", "bit"):
         return text  # type: ignore[return-value]  # a Literal, by the test
     raise typer.BadParameter(f"{text!r} is not byte, bit or none.", param_hint="--shuffle")
-
-
-def _dtype(text: str | None) -> str | None:
-    import numpy as np
-
-    try:
-        if text is not None:
-            np.dtype(text)
-    except (TypeError, ValueError, SyntaxError):
-        raise typer.BadParameter(
-            f"{text!r} is not a NumPy dtype such as float32.", param_hint="--to-dtype"
-        ) from None
-    return text

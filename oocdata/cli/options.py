@@ -27,6 +27,7 @@ __all__ = [
     "Offset",
     "Shape",
     "Target",
+    "check_dtype",
     "check_key",
     "opening_of",
     "print_json",
@@ -95,8 +96,6 @@ def opening_of(
     >>> opening_of(0, ">f4", "-1,64", 512, "error", False).code("field.bin", None)
     "ooc.open('field.bin', dtype='>f4', shape=(-1, 64), offset=512)"
     """
-    import numpy as np
-
     from oocdata.tools.info import Opening
 
     if missing not in ("error", "fill"):
@@ -112,19 +111,31 @@ def opening_of(
                 f"{shape!r} is not a list of whole numbers such as 1000,64,64.",
                 param_hint="--shape",
             ) from None
-    if dtype is not None:
-        try:
-            np.dtype(dtype)
-        except (TypeError, ValueError, SyntaxError):
-            raise typer.BadParameter(
-                f"{dtype!r} is not a NumPy dtype such as float32 or '>f4'.", param_hint="--dtype"
-            ) from None
+    check_dtype(dtype, "--dtype")
     if (dtype is None) != (lengths is None):
         raise typer.BadParameter(
             "--dtype and --shape must be given together.", param_hint="--dtype"
         )
     kept: Missing = "fill" if missing == "fill" else "error"
     return Opening(axis, dtype, lengths, offset, kept, external)
+
+
+def check_dtype(dtype: str | None, option: str) -> None:
+    """Refuse what NumPy doesn't know as a dtype.
+
+    Raises
+    ------
+    typer.BadParameter
+    """
+    import numpy as np
+
+    try:
+        if dtype is not None:
+            np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):
+        raise typer.BadParameter(
+            f"{dtype!r} is not a NumPy dtype such as float32 or '>f4'.", param_hint=option
+        ) from None
 
 
 def check_key(key: str | None) -> None:

@@ -22,6 +22,7 @@ from oocdata.cli.options import (
     Target,
     check_key,
     opening_of,
+    print_json,
 )
 
 if TYPE_CHECKING:
@@ -162,10 +163,8 @@ def preview(
         elif written is not None:
             made.save(written)
         if json:
-            import json as format_json
-
             picture = None if written is None else str(written)
-            typer.echo(format_json.dumps({**made.as_json(), "picture": picture}, indent=2))
+            print_json({**made.as_json(), "picture": picture})
             return
         if terminal:
             _show(made)

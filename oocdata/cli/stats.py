@@ -20,6 +20,7 @@ from oocdata.cli.options import (
     Target,
     check_key,
     opening_of,
+    print_json,
 )
 
 __all__ = ["stats"]
@@ -82,10 +83,7 @@ def stats(
         parts = (view,) if sizes is None else view.split(*sizes)
         found = stats_of(parts[0], axis=chosen, duplicates=duplicates, progress=True)
         if json:
-            import json as format_json
-
-            told = {"path": path, "key": key, "split": sizes, **found.as_json()}
-            typer.echo(format_json.dumps(told, indent=2, allow_nan=False))
+            print_json({"path": path, "key": key, "split": sizes, **found.as_json()})
         else:
             typer.echo(found)
             if sizes is not None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import RestoreError
+from oocdata.writers.disk import sync_file
 
 __all__ = ["Save", "read_save", "saves_in", "write_save"]
 
@@ -95,7 +96,7 @@ def write_save(folder: Path, save: Save) -> Path:
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path)
-    _force_names(folder)
+    sync_file(folder)  # which names are in it: a file's own fsync does not
     for former in saves_in(folder)[_KEPT:]:
         former.unlink()
     return path
@@ -124,15 +125,6 @@ def _members(save: Save) -> Iterator[tuple[str, NDArray[Any]]]:
 
 def _bytes(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
-
-
-def _force_names(folder: Path) -> None:
-    """Force to the disk which names are in a folder; a file's own `fsync` does not."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def read_save(path: Path, *, with_arrays: bool = True) -> Save:

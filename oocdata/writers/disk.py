@@ -8,7 +8,7 @@ import sys
 __all__ = ["move", "sync_file", "sync_folders"]
 
 
-def sync_file(path: str) -> None:
+def sync_file(path: str | os.PathLike[str]) -> None:
     """Wait until the disk has a file, or the names in a folder."""
     number = os.open(path, os.O_RDONLY)
     try:

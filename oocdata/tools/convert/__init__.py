@@ -9,14 +9,11 @@ from typing import Any
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.errors import DamagedChunkError
-from oocdata.tools.convert.plan import plan_of
+from oocdata.tools.convert.plan import MEMORY, plan_of
 from oocdata.tools.convert.work import Conversion, carry_out
 from oocdata.writers.codec import Shuffled
 
 __all__ = ["MEMORY", "Conversion", "convert"]
-
-MEMORY = 512 << 20
-"""Bytes of memory for what is under way, by default."""
 
 
 def convert(

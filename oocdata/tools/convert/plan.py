@@ -28,7 +28,10 @@ from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.threads import cores
 
-__all__ = ["Plan", "plan_of"]
+__all__ = ["MEMORY", "Plan", "plan_of"]
+
+MEMORY = 512 << 20
+"""Bytes of memory for what is under way, by default."""
 
 _LIBRARIES = 96 << 20
 """What h5py, TensorStore and the codecs take, and allocators keep."""
@@ -144,7 +147,7 @@ def plan_of(
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
     shuffle: Shuffled | None = None,
-    memory: int = 512 << 20,
+    memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
 ) -> Plan:

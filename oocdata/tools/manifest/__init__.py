@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.sources.checksums import CHECKSUM, running_checksum, unit_rows
 from oocdata.sources.manifest import FORMAT, RowChecksums
+from oocdata.writers.disk import sync_file
 
 __all__ = ["ManifestWriter", "list_as_json"]
 
@@ -113,7 +114,7 @@ class ManifestWriter:
                 os.umask(mask)
                 os.chmod(self._temporary, 0o666 & ~mask)
                 os.replace(self._temporary, self.path)
-                _sync_folder(os.path.dirname(self.path))
+                sync_file(os.path.dirname(self.path))
         finally:
             self._file.close()
             if os.path.exists(self._temporary):
@@ -179,12 +180,3 @@ class ManifestWriter:
                 file.write(data)
 
             yield append
-
-
-def _sync_folder(folder: str) -> None:
-    """Make sure that a file's new name is on the disk."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

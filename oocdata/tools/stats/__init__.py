@@ -61,9 +61,9 @@ def stats(
         `oocdata.tools.stats.channels.channels_of`; the result says which, and why. Complex numbers
         are taken apart: their channels are the real and the imaginary parts.
     duplicates : bool
-        Whether to look for rows that are bit for bit the same; by a hash of 128 bits, which says so
-        wrongly of two rows with a chance of at most 2⁻⁶⁴. Takes 16 bytes of memory a row, and up to
-        64 at last; above ten million rows, only neighbours are compared, and the result says so.
+        Whether to look for rows that are bit for bit the same, by a hash of 128 bits (XXH3): a
+        match is not read again. Takes 16 bytes of memory a row, and up to 64 at last; above ten
+        million rows, only neighbours are compared, and the result says so.
     progress : bool
         Show a bar on standard error, where that is a terminal.
 
