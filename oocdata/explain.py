@@ -20,6 +20,7 @@ from oocdata.sources.extents import Extents
 from oocdata.sources.slots import chunk_budget, most_kept
 from oocdata.sources.source import Layout, Source
 from oocdata.sources.verified import Verified
+from oocdata.threads import cores
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -189,7 +190,7 @@ def _decoded_bytes(sources: Sequence[Source]) -> int:
         for nbytes, number in _kept_chunks(source):
             number_of[nbytes] += number
     kept = sum(most_kept(nbytes, number) for nbytes, number in number_of.items())
-    threads = (os.cpu_count() or 1) + _BEING_READ
+    threads = cores() + _BEING_READ
     # Each thread has a chunk's stored bytes, and the chunk between two filters.
     return kept + (_DECODING_BYTES + 2 * threads * max(number_of) if kept else 0)
 

@@ -1,14 +1,16 @@
-"""Work for several threads: all of it, or in order with a bound on what is ready."""
+"""Work for several threads: all of it, or in order with a bound on what is under way."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["cores", "in_order", "in_threads"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+__all__ = ["cores", "in_order", "in_order_by_few", "in_threads"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -34,6 +36,7 @@ def in_threads(
 
     Examples
     --------
+    >>> from concurrent.futures import ThreadPoolExecutor
     >>> done = set()
     >>> with ThreadPoolExecutor(2) as threads:
     ...     in_threads(threads, done.add, range(3))
@@ -45,33 +48,72 @@ def in_threads(
         for one in started:
             one.result()
     finally:
-        for one in started:
-            one.cancel()
-        wait(started)
+        _end(started)
 
 
 def in_order(
-    threads: ThreadPoolExecutor, work: Callable[[Item], Made], items: Iterable[Item]
+    threads: ThreadPoolExecutor,
+    work: Callable[[Item], Made],
+    items: Iterable[Item],
+    most: int | None = None,
 ) -> Generator[Made]:
-    """Yield what comes of each item, in order; no more are ready than keep the threads busy.
+    """Yield what comes of each item, in order.
 
     None is under way any more when it ends, or is closed.
 
+    Parameters
+    ----------
+    threads : ThreadPoolExecutor
+    work : callable
+        What it raises ends the iteration.
+    items : iterable
+        Asked for as they are needed.
+    most : int, optional
+        Items under way or ready at a time; by default enough to keep every core busy.
+
     Examples
     --------
+    >>> from concurrent.futures import ThreadPoolExecutor
     >>> with ThreadPoolExecutor(2) as threads:
     ...     list(in_order(threads, str, range(3)))
     ['0', '1', '2']
     """
+    most = 2 * cores() + 1 if most is None else most
     waiting: deque[Future[Made]] = deque()
     try:
         for item in items:
             waiting.append(threads.submit(work, item))
-            if len(waiting) > 2 * cores():
+            del item  # or it would be held while the next one is made
+            while len(waiting) >= most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
-        for one in waiting:
-            one.cancel()
-        wait(waiting)
+        _end(waiting)
+
+
+def in_order_by_few(
+    name: str, work: Callable[[Item], Made], items: Iterable[Item]
+) -> Generator[Made]:
+    """Yield what comes of each item, in order, by two to four threads of that name.
+
+    For what gains little from more, and takes memory in each.
+
+    Examples
+    --------
+    >>> list(in_order_by_few("example", abs, [-3, 2, -1]))
+    [3, 2, 1]
+    """
+    from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
+
+    with ThreadPoolExecutor(max(2, min(4, cores())), name) as threads:
+        yield from in_order(threads, work, items)
+
+
+def _end(started: Iterable[Future[Made]]) -> None:
+    """Let nothing of it begin, and wait for what has begun."""
+    from concurrent.futures import wait  # not for `import oocdata`: it is slow
+
+    for one in started:
+        one.cancel()
+    wait(started)

@@ -31,9 +31,9 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.sources.source import Source
+from oocdata.threads import cores, in_order_by_few
 from oocdata.tools.check import Health, check
 from oocdata.tools.check.rows import read_rows
-from oocdata.tools.check.threads import THREADS, in_order
 
 ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
 
@@ -521,12 +521,12 @@ def test_work_in_threads_is_in_order_and_bounded() -> None:
             started.append(number)
         return number
 
-    for number in in_order(work, range(200)):
+    for number in in_order_by_few("test", work, range(200)):
         done.append(number)
         with lock:
             most = max(most, len(started) - len(done))
     assert done == list(range(200))
-    assert most <= 2 * THREADS + 1
+    assert most <= 2 * cores() + 1
 
     def fail(number: int) -> int:
         if number == 5:
@@ -534,7 +534,7 @@ def test_work_in_threads_is_in_order_and_bounded() -> None:
         return number
 
     with pytest.raises(SourceError):
-        list(in_order(fail, range(1000)))
+        list(in_order_by_few("test", fail, range(1000)))
 
 
 def test_globs_and_wrong_calls(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import oocdata
 ROOT = Path(oocdata.__file__).parent
 
 FLOORS = {
-    "errors": 0, "index": 0, "splits": 0, "above": 0,
+    "errors": 0, "index": 0, "splits": 0, "threads": 0, "above": 0,
     "sources": 1, "writers": 1,
     "datasets": 2, "order": 2,
     "loader": 3, "explain": 3, "amplification": 3, "choice": 3, "runs": 3, "read_ahead": 3,

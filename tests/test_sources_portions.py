@@ -41,7 +41,7 @@ def test_many_threads_work_on_each_portion_once():
 
 def test_who_waits_works_for_others(monkeypatch: pytest.MonkeyPatch):
     """One thread is held up in its first portion; the other, who wants all, does the rest."""
-    monkeypatch.setattr(module, "_cores", lambda: 1)  # no help from the pool
+    monkeypatch.setattr(module, "cores", lambda: 1)  # no help from the pool
     held_up, go_on, workers = threading.Event(), threading.Event(), set()
 
     def first() -> None:
@@ -67,7 +67,7 @@ def test_who_waits_works_for_others(monkeypatch: pytest.MonkeyPatch):
 
 def test_cores_that_have_nothing_to_do_help(monkeypatch: pytest.MonkeyPatch):
     """Two portions that each wait for the other to begin can only end in two threads."""
-    monkeypatch.setattr(module, "_cores", lambda: 2)
+    monkeypatch.setattr(module, "cores", lambda: 2)
     both = threading.Barrier(2)
     own = [portion_of(lambda: both.wait(30)) for _ in range(2)]
     complete(own, own)
@@ -88,7 +88,7 @@ def test_an_interrupt_is_its_own_threads():
 
 def test_the_main_thread_begins_nothing_but_its_own(monkeypatch: pytest.MonkeyPatch):
     """What it was interrupted in could not be told from what another thread is working on."""
-    monkeypatch.setattr(module, "_cores", lambda: 1)
+    monkeypatch.setattr(module, "cores", lambda: 1)
     ran: list[str] = []
     stranger = portion_of(lambda: ran.append("stranger"))
     module._handed_out.append(stranger)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocdata.errors import SourceError
 from oocdata.sources.handles import handle
+from oocdata.threads import cores
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -179,7 +180,7 @@ def _help() -> None:
 
 def _call_helpers(useful: int) -> None:
     """Wake threads of the pool for cores that have nothing to do."""
-    count = min(useful, _cores() - len(_working))
+    count = min(useful, cores() - len(_working))
     if count > 0:
         pool = handle("decoding threads", _pool)
         with suppress(RuntimeError):  # no more threads: then without
@@ -187,16 +188,10 @@ def _call_helpers(useful: int) -> None:
                 pool.submit(_help)
 
 
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _pool() -> ThreadPoolExecutor:
     from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-    return ThreadPoolExecutor(_cores(), "oocdata-decode")
+    return ThreadPoolExecutor(cores(), "oocdata-decode")
 
 
 def wait_until_ended(tasks: Iterable[Any]) -> None:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.sources.hdf5.file import hdf5_library, said
+from oocdata.threads import cores, in_order
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
 from oocdata.writers.storage import Box, Storage, cells, padded, relative
 from oocdata.writers.target import Target
-from oocdata.writers.threads import cores, in_order
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
 

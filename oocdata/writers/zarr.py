@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.sources.codecs import codecs
+from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import sync_file, sync_folders
 from oocdata.writers.encoding import compress
 from oocdata.writers.storage import Box, cells, padded, relative
 from oocdata.writers.target import Target
-from oocdata.writers.threads import cores, in_order, in_threads
 
 __all__ = ["ZarrStorage", "fill_value_json", "write_json"]
 

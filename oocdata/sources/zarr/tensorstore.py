@@ -8,6 +8,7 @@ from typing import Any
 
 from oocdata.errors import SourceError
 from oocdata.sources.handles import handle
+from oocdata.threads import cores
 
 __all__ = ["LIBRARY_ERRORS", "first_line", "shared_context", "tensorstore"]
 
@@ -55,12 +56,11 @@ def shared_context() -> Any:
 
 
 def _context() -> Any:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return tensorstore().Context(
         {
             "cache_pool": {"total_bytes_limit": 0},
             "cache_pool#indices": {"total_bytes_limit": _INDEX_CACHE_BYTES},
-            "data_copy_concurrency": {"limit": cores or 1},
+            "data_copy_concurrency": {"limit": cores()},
             "file_io_concurrency": {"limit": _FILES_AT_ONCE},
         }
     )

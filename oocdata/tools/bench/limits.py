@@ -5,7 +5,6 @@ In a thread for each core, and two at least; into memory that is there already.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.sources.buffers import empty
 from oocdata.sources.chunk_layout import Box
 from oocdata.sources.chunks import Chunks
+from oocdata.threads import cores
 from oocdata.tools.bench.files import parts_of, sources_of
 
 __all__ = ["THREADS", "Measure", "copying", "decoding", "together"]
 
-THREADS = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+THREADS = max(2, cores())
 
 _MOST_BYTES = 32 << 20
 """Of the chunks that are decoded, and of a buffer that is copied to."""

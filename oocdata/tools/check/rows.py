@@ -20,8 +20,8 @@ from oocdata.errors import (
 )
 from oocdata.sources.checksums import checksums_of, unit_rows
 from oocdata.sources.source import Source
+from oocdata.threads import in_order_by_few
 from oocdata.tools.check.ranges import Ranges, outside, ranges_of
-from oocdata.tools.check.threads import in_order
 
 __all__ = ["RowsSeen", "kind_of", "read_rows"]
 
@@ -113,7 +113,7 @@ def read_rows(
             memory = scratch.memory = np.empty((len(rows), *source.shape[1:]), source.dtype)
         return _look(source, rows, skipped, memory[: len(rows)], unit if wanted else 0)
 
-    for block in in_order(look, _blocks(source, unit)):
+    for block in in_order_by_few("oocdata-check", look, _blocks(source, unit)):
         for rows, error in block.failed:
             kind = kind_of(error)
             seen.failed.setdefault(kind, (Ranges(), error.message))[0].add(rows)

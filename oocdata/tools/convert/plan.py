@@ -16,6 +16,7 @@ from oocdata.explain import size
 from oocdata.index import as_count
 from oocdata.sources.adapt import Converted, layout_of
 from oocdata.sources.source import Layout
+from oocdata.threads import cores
 from oocdata.tools.convert.carry import Carried, carried
 from oocdata.tools.convert.journal import identity
 from oocdata.tools.convert.reading import BoxSource
@@ -26,7 +27,6 @@ from oocdata.writers.codec import NONE, Shuffled
 from oocdata.writers.create import chunked
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
-from oocdata.writers.threads import cores
 
 __all__ = ["MEMORY", "Plan", "plan_of"]
 

@@ -27,7 +27,7 @@ from oocdata.sources.readers import BoxReader, ChunkReader
 from oocdata.sources.source import Source
 from oocdata.sources.strided import StridedReader, neighbours
 from oocdata.sources.zarr.chunk_files import ChunkFiles
-from oocdata.writers.threads import cores, in_threads
+from oocdata.threads import cores, in_threads
 
 __all__ = ["BoxSource"]
 

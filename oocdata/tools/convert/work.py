@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from oocdata.datasets.open import open as open_view
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.sources.chunk_layout import Box
+from oocdata.threads import cores
 from oocdata.tools.convert.journal import Journal
 from oocdata.tools.convert.plan import Plan
 from oocdata.tools.convert.reading import BoxSource
@@ -25,7 +26,6 @@ from oocdata.tools.convert.steps import Grid
 from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage, open_storage
-from oocdata.writers.threads import cores
 from oocdata.writers.writer import prepare
 
 __all__ = ["Conversion", "carry_out"]

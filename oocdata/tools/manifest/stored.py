@@ -15,8 +15,8 @@ from oocdata.explain import size
 from oocdata.sources.checksums import checksums_of, running_checksum
 from oocdata.sources.manifest import Manifest
 from oocdata.sources.source import Source
+from oocdata.threads import in_order_by_few
 from oocdata.tools.check.ranges import Ranges, ranges_of, said
-from oocdata.tools.check.threads import in_order
 from oocdata.tools.manifest import list_as_json
 
 __all__ = ["BLOCK_BYTES", "Change", "block_checksums", "changes", "data_files"]
@@ -109,7 +109,12 @@ def block_checksums(
     oocdata.errors.SourceError
         If a file can't be read, or is not as long as `files` says.
     """
-    for parts, found in in_order(lambda few: (few, _read(target, few)), _few_at_once(files)):
+    parts_of = _few_at_once(files)
+
+    def read(few: list[_Part]) -> tuple[list[_Part], list[NDArray[np.uint64]]]:
+        return few, _read(target, few)
+
+    for parts, found in in_order_by_few("oocdata-check", read, parts_of):
         for (name, start, nbytes), checksums in zip(parts, found, strict=True):
             yield name, start // BLOCK_BYTES, checksums
             advance(nbytes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Literal
 
 from oocdata.order import BlockShuffle
+from oocdata.threads import cores
 from oocdata.tools.profile.sampling import Spent
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def remedy_of(
         if loader.workers:
             return (
                 f"{said}your map function: make it faster, or take more than "
-                f"workers={loader.workers}, up to the {os.cpu_count()} cores here."
+                f"workers={loader.workers}, up to the {cores()} cores here."
             )
         return f"{said}your map function: .batches(…, workers=2) runs it in other processes."
     if amplification >= _AGAIN:

@@ -6,8 +6,6 @@ cores. The statistics are those of the finite values; NaN and infinities are cou
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -20,6 +18,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
 from oocdata.sources.adapt import layout_of
+from oocdata.threads import cores, in_order
 from oocdata.tools.passes import BLOCK_BYTES, blocks
 from oocdata.tools.progress import progress as progress_bar
 from oocdata.tools.stats.channels import Channels, channels_of
@@ -164,33 +163,32 @@ class _Found:
 
 def _each(dataset: Dataset, axis: int | None, search: RowSearch) -> Generator[_Found]:
     """Sum up the blocks of a dataset in threads, and yield what was found in their order."""
-    from concurrent.futures import Future, ThreadPoolExecutor  # not for `import oocdata`
+    from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`
 
-    shift: NDArray[np.float64] | None = None  # of each channel; NaN until it has a finite value
-
-    def found(block: NDArray[Any], shift: NDArray[np.float64]) -> _Found:
-        return _Found(moments(_layers(block, axis), shift), shift, search.look(block))
-
-    threads = min(os.cpu_count() or 1, _MOST_THREADS)
-    ahead: deque[Future[_Found]] = deque()
-    pool = ThreadPoolExecutor(threads, "oocdata-stats")
-    try:
+    def shifted() -> Generator[tuple[NDArray[Any], NDArray[np.float64]]]:
+        shift: NDArray[np.float64] | None = None  # of a channel; NaN until it has a finite value
         with closing(_blocks(dataset)) as read:
             for block in read:
                 if shift is None:
                     shift = shift_of(_layers(block, axis))
                 elif np.isnan(shift).any():
                     shift = np.where(np.isnan(shift), shift_of(_layers(block, axis)), shift)
-                ahead.append(pool.submit(found, block, np.nan_to_num(shift)))
-                # Of large blocks few: each is memory.
-                most = threads if block.nbytes <= 2 * BLOCK_BYTES else 1
+                yield block, np.nan_to_num(shift)
                 del block
-                while len(ahead) >= most:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+
+    def found(item: tuple[NDArray[Any], NDArray[np.float64]]) -> _Found:
+        block, shift = item
+        return _Found(moments(_layers(block, axis), shift), shift, search.look(block))
+
+    threads = min(cores(), _MOST_THREADS)
+    # Of large rows one at a time: each block is memory.
+    large = cast("ArraySpec", dataset.spec).nbytes > 2 * BLOCK_BYTES
+    with (
+        ThreadPoolExecutor(threads, "oocdata-stats") as pool,
+        closing(shifted()) as items,
+        closing(in_order(pool, found, items, 1 if large else threads)) as each,
+    ):
+        yield from each
 
 
 def _layers(block: NDArray[Any], axis: int | None) -> Layers:
