@@ -57,7 +57,8 @@ def convert(
         str | None, typer.Option(help="Before compression: byte, bit or none.")
     ] = None,
     to_dtype: Annotated[
-        str | None, typer.Option("--to-dtype", help="Convert the numbers, e.g. float32.")
+        str | None,
+        typer.Option("--to-dtype", help="E.g. float32; numbers that don't fit are refused."),
     ] = None,
     rows: Annotated[
         str | None, typer.Option(metavar="A:B", help="Only these rows, as a slice in Python.")

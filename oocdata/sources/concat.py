@@ -70,6 +70,11 @@ class Concat:
         """Return the source of ``row[cuts]``."""
         return replace(self, parts=tuple(cut_source(part, cuts) for part in self.parts))
 
+    def owner(self, row: int) -> tuple[Source, int]:
+        """Return the part that holds a row, and the row in it."""
+        number = int(np.searchsorted(self.part_starts, row, side="right")) - 1
+        return self.parts[number], row - self.part_starts[number]
+
     def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]``; `out` may have any numeric dtype."""
         if len(rows) == 0:

@@ -42,7 +42,8 @@ def convert(
     ----------
     source : View, or what `oocdata.open` opens
         With a View, chosen rows (``view[10:20]``), cuts of every row and another dtype
-        (``view.astype("f4")``) are possible.
+        (``view.astype("f4")``) are possible: numbers are rounded to a floating dtype, but none is
+        turned into another one.
     destination : path
         Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3).
     key : str, optional
@@ -75,7 +76,8 @@ def convert(
         If the arguments don't fit together, or the destination may not be replaced, or is the
         source.
     oocdata.errors.SourceError
-        If the source can't be read, the disk is too full, or another process is at it.
+        If the source can't be read, a number doesn't fit the view's dtype, the disk is too full, or
+        another process is at it.
     oocdata.errors.DamagedChunkError
         If the result is not what the source is (`verify`); then there is none.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
 from oocdata.index import take
-from oocdata.sources.adapt import Converted, cut_source
+from oocdata.sources.adapt import Converted, cut_source, through_scratch
 from oocdata.sources.chunk_layout import Box
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.concat import Concat
@@ -28,6 +28,7 @@ from oocdata.sources.source import Source
 from oocdata.sources.strided import StridedReader, neighbours
 from oocdata.sources.zarr.chunk_files import ChunkFiles
 from oocdata.threads import cores, in_threads
+from oocdata.tools.convert.casting import cast_into
 
 __all__ = ["BoxSource"]
 
@@ -57,6 +58,7 @@ class BoxSource:
 
     def __init__(self, view: View, threads: ThreadPoolExecutor) -> None:
         self._view = view
+        self._source = view.source.source if isinstance(view.source, Converted) else view.source
         self._threads = threads
         self.shape: tuple[int, ...] = view.shape
         self.dtype: np.dtype[Any] = view.dtype
@@ -76,20 +78,19 @@ class BoxSource:
         Raises
         ------
         oocdata.errors.SourceError
-            With file, dataset and rows, when storage can't deliver them.
+            With file, dataset and rows, when storage can't deliver them, or their numbers don't fit
+            the view's dtype.
         """
         view = self._view
         cuts = tuple(range(part.start, part.stop) for part in box[1:])
         if isinstance(view.rows, range) and self._regular:
-            self._read(view.source, view.rows.start + box[0].start, cuts, out)
+            self._read(self._source, view.rows.start + box[0].start, cuts, out)
         else:
             rows = take(view.rows, np.arange(box[0].start, box[0].stop, dtype=np.int64))
-            self._read_rows(view.source, rows, cuts, out)
+            self._read_rows(self._source, rows, cuts, out)
 
     def _read(self, source: Source, first: int, cuts: tuple[range, ...], out: NDArray[Any]) -> None:
-        if isinstance(source, Converted):
-            self._read(source.source, first, cuts, out)
-        elif isinstance(source, ChunkFiles):
+        if isinstance(source, ChunkFiles):
             self._read(source.whole, first, cuts, out)
         elif isinstance(source, Concat):
             last = first + len(out)
@@ -116,12 +117,14 @@ class BoxSource:
         cut = cut_source(source, cuts)
         if isinstance(cut, Extents):
             cut = replace(cut, kept=None)
-        if cut.dtype != out.dtype:
-            cut = Converted(cut, out.dtype)
         whole = cut  # bound once: for the threads
 
         def some(part: slice) -> None:
-            whole.read_into(rows[part], out[part])
+            if whole.dtype == out.dtype:
+                whole.read_into(rows[part], out[part])
+                return
+            for place, values in through_scratch(whole, rows[part]):
+                cast_into(out[part][place], values, rows[part][place], source)
 
         in_threads(self._threads, some, _parts(out))
 
@@ -137,7 +140,7 @@ class BoxSource:
         read = StridedReader(cut, len(out)).read_box((slice(first, first + len(out)), *whole))
 
         def copy(part: slice) -> None:
-            out[part] = read[part]
+            cast_into(out[part], read[part], range(first, first + len(out))[part], source)
 
         in_threads(self._threads, copy, _parts(out))
 
@@ -181,10 +184,10 @@ class BoxSource:
                     slice(a - one.start, b - one.start)
                     for one, (a, b) in zip(box, place, strict=True)
                 )
-                aside.append((part, whole[within]))
+                aside.append((range(*place[axis]), part, whole[within]))
             _fill(reader, [boxes[number] for number in some], targets)
-            for part, values in aside:
-                part[...] = values
+            for rows, part, values in aside:
+                cast_into(np.moveaxis(part, axis, 0), np.moveaxis(values, axis, 0), rows, source)
 
         alone = isinstance(reader, ChunkReader) and reader.own_threads
         step = len(boxes) if alone else max(1, -(-len(boxes) // (4 * cores())))

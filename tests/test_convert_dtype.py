@@ -1,0 +1,154 @@
+"""Conversion to another dtype: what `numpy.ndarray.astype` gives where that is the same number."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from typer.testing import CliRunner
+
+import oocdata as ooc
+from oocdata.cli import app
+from oocdata.errors import SourceError
+from oocdata.sources.memory import Memory
+from oocdata.tools.convert.casting import cast_into
+
+VALUES = np.arange(60 * 4 * 6, dtype="f8").reshape(60, 4, 6) % 251
+BAD_ROW = 37
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda number: None)
+
+
+def c_order(path: Path, values: np.ndarray[Any, Any]) -> ooc.View:
+    np.save(path / "a.npy", values)
+    return ooc.open(path / "a.npy")
+
+
+def fortran(path: Path, values: np.ndarray[Any, Any]) -> ooc.View:
+    np.save(path / "a.npy", np.asfortranarray(values))
+    return ooc.open(path / "a.npy")
+
+
+def chunked(path: Path, values: np.ndarray[Any, Any]) -> ooc.View:
+    with h5py.File(path / "a.h5", "w") as file:
+        file.create_dataset("u", data=values, chunks=(7, 3, 6), compression="gzip")
+    return ooc.open(path / "a.h5")
+
+
+def other_axis(path: Path, values: np.ndarray[Any, Any]) -> ooc.View:
+    with h5py.File(path / "a.h5", "w") as file:
+        file.create_dataset("u", data=np.moveaxis(values, 0, 1), chunks=(4, 9, 6), compression=1)
+    return ooc.open(path / "a.h5", axis=1)
+
+
+def sharded(path: Path, values: np.ndarray[Any, Any]) -> ooc.View:
+    store = str(path / "a.zarr")
+    zarr.create_array(store, data=values, chunks=(5, 4, 6), shards=(20, 4, 6))
+    return ooc.open(store)
+
+
+def parts(path: Path, values: np.ndarray[Any, Any]) -> ooc.View:
+    for number in range(3):
+        np.save(path / f"a{number}.npy", values[20 * number : 20 * number + 20])
+    return ooc.open(str(path / "a?.npy"))
+
+
+STORED = pytest.mark.parametrize(
+    "stored", [c_order, fortran, chunked, other_axis, sharded, parts], ids=lambda one: one.__name__
+)
+CHOSEN = pytest.mark.parametrize(
+    "chosen", [slice(None), slice(30, 55), slice(None, None, -3), [40, 37, 3]], ids=str
+)
+
+
+@STORED
+@CHOSEN
+def test_numbers_that_fit(stored: Any, chosen: Any, tmp_path: Path) -> None:
+    view = stored(tmp_path, VALUES)[chosen]
+    ooc.convert(view.astype("u1"), tmp_path / "b.npy", verify=True)
+    found = np.load(tmp_path / "b.npy")
+    assert found.dtype == np.uint8
+    assert (found == VALUES[chosen]).all()
+
+
+@STORED
+@CHOSEN
+@pytest.mark.parametrize("wrong", [np.nan, 300.0, -1.0, 0.5])
+def test_numbers_that_do_not_fit(stored: Any, chosen: Any, wrong: float, tmp_path: Path) -> None:
+    values = VALUES.copy()
+    values[BAD_ROW, 2, 5] = wrong
+    view = stored(tmp_path, values)[chosen]
+    if BAD_ROW not in np.arange(60)[chosen]:
+        ooc.convert(view.astype("u1"), tmp_path / "b.npy")
+        return
+    with pytest.raises(SourceError, match=rf"must fit .*uint8; got {wrong}\.") as caught:
+        ooc.convert(view.astype("u1"), tmp_path / "b.npy")
+    # In storage; of the file that holds it.
+    assert caught.value.rows == (BAD_ROW % 20 if stored is parts else BAD_ROW,)
+    assert str(tmp_path) in str(caught.value)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("b.")]
+
+
+FLOATS = st.floats(width=64, allow_nan=True, allow_infinity=True)
+NUMBERS = st.one_of(
+    hnp.arrays(st.sampled_from(["f8", "f4", "f2"]), st.integers(1, 9), elements=FLOATS.filter(
+        lambda number: not abs(number) < np.inf or abs(number) < 6e4).map(np.float16).map(float)),
+    hnp.arrays("f8", st.integers(1, 9), elements=FLOATS),
+    hnp.arrays(st.sampled_from(["i8", "u8", "i4", "i1", "u1", "?"]), st.integers(1, 9)),
+)  # fmt: skip
+
+
+@given(NUMBERS, st.sampled_from(["f8", "f4", "f2", "i8", "u8", "i4", "u4", "i2", "u1", "?"]))
+def test_the_rule_is_that_of_exact_numbers(values: np.ndarray[Any, Any], dtype: str) -> None:
+    """Python's integers and floats compare exactly, whatever their size."""
+    with np.errstate(all="ignore"):
+        usual = values.astype(dtype)
+    fits = [
+        (after == before)
+        if usual.dtype.kind in "biu"
+        else not (np.isinf(after) and np.isfinite(before))
+        for before, after in zip(values.tolist(), usual.tolist(), strict=True)
+    ]
+    out = np.zeros_like(usual)
+    if all(fits):
+        cast_into(out, values, range(len(values)), Memory(values))
+        np.testing.assert_array_equal(out, usual)
+    else:
+        with pytest.raises(SourceError) as caught:
+            cast_into(out, values, range(len(values)), Memory(values))
+        assert caught.value.rows == (fits.index(False),)
+
+
+def test_rounding_is_what_the_dtype_is_for(tmp_path: Path) -> None:
+    values = np.array([[0.1, np.nan], [np.inf, 1e-300]])
+    np.save(tmp_path / "a.npy", values)
+    ooc.convert(ooc.open(tmp_path / "a.npy").astype("f4"), tmp_path / "b.npy", verify=True)
+    assert np.load(tmp_path / "b.npy").tobytes() == values.astype("f4").tobytes()
+
+
+def test_a_dtype_of_a_dtype_is_as_the_view_reads_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([0.1, 2.7, 300.4]))
+    view = ooc.open(tmp_path / "a.npy").astype("f4").astype("f8")
+    ooc.convert(view, tmp_path / "b.npy", verify=True)
+    assert np.load(tmp_path / "b.npy").tobytes() == np.asarray(view).tobytes()
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([1.0, 2.0, np.nan]))
+    given = ["convert", str(tmp_path / "a.npy"), str(tmp_path / "b.npy"), "--to-dtype", "u1"]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 1
+    assert "got nan" in " ".join(result.stderr.split())
+    assert "Warning" not in result.stderr
+    assert os.listdir(tmp_path) == ["a.npy"]
