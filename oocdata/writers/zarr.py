@@ -102,7 +102,7 @@ class ZarrStorage:
                 nbytes = _write_all(file, data)
                 index[place] = offset, nbytes
                 offset += nbytes
-            from google_crc32c import value  # comes with zarr
+            from google_crc32c import value
 
             _write_all(file, index.tobytes() + value(index.tobytes()).to_bytes(4, "little"))
         self._written.append(name)

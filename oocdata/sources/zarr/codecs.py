@@ -86,7 +86,7 @@ class ShardIndex:
             raise ValueError(f"the index of a shard must hold {self.nbytes} bytes")
         length = self.nbytes - self.checksum_bytes
         if self.checksum_bytes:
-            from google_crc32c import value  # comes with zarr
+            from google_crc32c import value
 
             # The codec writes it in this byte order, whatever that of the addresses.
             if value(stored[:length]) != int.from_bytes(stored[length:], "little"):
