@@ -39,6 +39,7 @@ def fits(value: Any, hint: Any) -> bool:
     >>> fits((1, 2), tuple[int, ...]), fits((1, "2"), tuple[int, ...]), fits(None, int | None)
     (True, False, True)
     """
+    hint = _meant(hint)
     if hint is Any or isinstance(hint, typing.TypeVar):
         return True
     if hint is None:
@@ -70,3 +71,16 @@ def fits(value: Any, hint: Any) -> bool:
         (scalar,) = get_args(arguments[1])
         return isinstance(value, np.ndarray) and fits(value.dtype.type(), scalar)
     return not isinstance(kind, type) or isinstance(value, kind)
+
+
+def _meant(hint: Any) -> Any:
+    """Return what an alias of a ``type`` statement (Python 3.12) stands for; else the hint.
+
+    `numpy.typing.NDArray` is one from NumPy 2.5 on.
+    """
+    alias = getattr(typing, "TypeAliasType", ())
+    if isinstance(hint, alias):
+        return _meant(hint.__value__)
+    if isinstance(get_origin(hint), alias):
+        return _meant(get_origin(hint).__value__[get_args(hint)])
+    return hint
