@@ -77,6 +77,34 @@ def test_room_is_made_in_the_order_of_use():
             slots.release(slots.acquire(np.array([key])))
 
 
+def test_what_was_held_for_long_goes_first_once_it_is_let_go():
+    """A slow thread's chunks are the oldest, even if it held them while room was made before."""
+    slots = Slots(8, 4)
+    slow = fill(slots, "a")
+    for key in "bcde":  # e in the place of b
+        slots.release(fill(slots, key))
+    slots.release(slow)
+    slots.release(fill(slots, "f"))
+    assert slots.acquire(codes("cdef")).mine == []
+
+
+def test_room_is_made_in_the_order_of_use_of_what_nobody_holds():
+    rng = np.random.default_rng(1)
+    slots, used, holding = Slots(8, 16), {}, []
+    for now in range(2000):
+        if holding and (len(holding) > 5 or rng.random() < 0.4):
+            slots.release(holding.pop(rng.integers(len(holding)))[0])
+        key = int(rng.integers(40))
+        lease = slots.acquire(np.array([key]))
+        assert (lease.mine == []) == (key in used)
+        slots.decode(lease, lambda places: None)
+        if key not in used and len(used) == 16:
+            pinned = {one for _, one in holding}
+            del used[min((time, one) for one, time in used.items() if one not in pinned)[1]]
+        used[key] = now
+        holding.append((lease, key))
+
+
 def test_a_pinned_chunk_stays():
     slots = Slots(8, 4)
     pinned = fill(slots, "a")

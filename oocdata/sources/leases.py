@@ -160,29 +160,35 @@ class Slots:
 
     def _make_room(self, count: int) -> bool:
         """Free slots until `count` are; return whether that was possible."""
+        held: list[tuple[int, int]] = []
         while count > len(self._free) + self._unused:
             if not self._oldest:
-                self._list_oldest()
-                if not self._oldest:
+                held.clear()  # they are listed again
+                if not self._list_oldest():
                     return False
             slot, used = self._oldest.pop()
-            # Listed a while ago: it may have been asked for since.
-            if self._used[slot] == used and not self._pins[slot]:
-                del self._slot_of[int(self._key[slot])]
-                self._give_up(slot)
+            if self._used[slot] != used:  # asked for since it was listed
+                continue
+            if self._pins[slot]:
+                held.append((slot, used))
+                continue
+            del self._slot_of[int(self._key[slot])]
+            self._give_up(slot)
+        self._oldest += reversed(held)  # first to go once nobody holds them
         return True
 
-    def _list_oldest(self) -> None:
-        """List the slots that nobody has pinned: first to go last, which is least recently used.
+    def _list_oldest(self) -> bool:
+        """List the slots, the first to go last; return whether one of them may go now.
 
         Sorting all of them for each one that is needed would take too long. Those asked for after
         they were listed are passed over, and are newer than all that were not: so the order holds.
         """
         begun = slice(self.capacity - self._unused)
-        some = np.flatnonzero((self._pins[begun] == 0) & (self._used[begun] > 0))
+        some = np.flatnonzero(self._used[begun] > 0)
         used = self._used[some]
         order = np.argsort(-used)
         self._oldest = list(zip(some[order].tolist(), used[order].tolist(), strict=True))
+        return bool((self._pins[some] == 0).any())
 
     def _give_up(self, slot: int) -> None:
         self._used[slot] = 0
