@@ -82,7 +82,7 @@ def test_each_chunk_is_decoded_once_an_epoch(
     assert isinstance(loader.order, ooc.BlockShuffle)
     # One run after the other: where a thread is held up while the next ones read on, in windows as
     # small as these, a chunk that is wanted once more may have made room.
-    batches = loader.to_tf(parallel=1) if tf else (loader.batch(step) for step in range(len(loader)))
+    batches = loader.to_tf(parallel=1) if tf else map(loader.batch, range(len(loader)))
     seen = np.concatenate([np.asarray(batch)[:, 0, 0] for batch in batches])
     assert sorted(seen) == sorted(np.arange(ROWS)[part])
     assert set(decoded.values()) == {1}
