@@ -209,7 +209,7 @@ def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
         except TypeError:
             wrong = True
         else:
-            wrong = isinstance(part, bool)
+            wrong = isinstance(part, bool | np.bool_)
         if wrong:
             raise ArgumentError(
                 f"element axes must be indexed by ints and slices; got {part!r}. "

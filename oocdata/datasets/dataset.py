@@ -177,7 +177,7 @@ class Dataset(ABC):
             return self.select(slice_range(range(len(self)), key))
         if isinstance(key, range) and key and min(key) >= 0 and max(key) < len(self):
             return self.select(key)
-        if isinstance(key, bool | tuple):
+        if isinstance(key, bool | np.bool_ | tuple):
             raise ArgumentError(
                 f"an index must be an int, a slice, an int array or a bool mask; got {key!r}."
             )
