@@ -382,6 +382,31 @@ def test_values_are_those_of_numpy(array: NDArray[np.float64], whole: bool) -> N
         assert len(np.unique(np.diff(np.ceil(edges)))) == 1
 
 
+def test_no_integer_is_lost_from_a_histogram() -> None:
+    for low in range(-128, 256):
+        for high in range(low, 256):
+            found = values_of(np.array([low, high, high], float), whole=True)
+            assert sum(found.counts) == 3, (low, high)
+            assert found.edges[0] < low
+            assert high < found.edges[-1]
+
+
+@pytest.mark.parametrize("low", [1 - 2**-53, 1.0, -1e300, 5e-324, 1.797e308, 2.0**60, -(2.0**52)])
+@pytest.mark.parametrize("steps", [0, 1, 2, 63, 64, 65])
+@pytest.mark.parametrize("whole", [False, True])
+def test_values_a_rounding_apart_have_bins(low: float, steps: int, whole: bool) -> None:
+    array = np.array([low] * (steps + 1))
+    for step in range(steps):
+        array[step + 1 :] = np.nextafter(array[step], np.inf)
+    if whole and low < 2**50:
+        return
+    found = values_of(array, whole=whole)
+    assert sum(found.counts) == steps + 1
+    assert np.all(np.diff(found.edges) > 0)
+    assert found.edges[0] <= low
+    assert array[-1] <= found.edges[-1]
+
+
 @given(
     hnp.arrays(
         np.float64,

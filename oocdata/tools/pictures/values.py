@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from math import frexp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 __all__ = ["Values", "values_of"]
 
 _BINS = 64
+_HALVES = 2.0**52
+"""Below it a float64 can be half-way between integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,13 @@ def values_of(array: NDArray[np.float64], *, whole: bool = False) -> Values:
     if finite.size == 0:
         return Values(array.size, nan, infinite, None, None, None, None, (0.0, 1.0), (0,))
     low, high = float(finite.min()), float(finite.max())
-    # In units of the largest, so that no square and no sum overflows.
-    unit = max(abs(low), abs(high)) or 1.0
+    # In units of a power of two, so that no square overflows and nothing is rounded.
+    unit = 2.0 ** (frexp(max(abs(low), abs(high)) or 1.0)[1] - 1)
     scaled = finite / unit
     mean = float(scaled.mean())
-    with np.errstate(over="ignore"):  # of numbers close to the largest there are
-        std = float(np.sqrt(np.mean((scaled - mean) ** 2)) * unit)
-    edges = _edges(low / unit, high / unit, unit, whole)
-    counts, _ = np.histogram(scaled, edges)
+    std = float(np.sqrt(np.mean((scaled - mean) ** 2)))
+    edges = _edges(low, high, unit, whole)
+    counts, _ = np.histogram(scaled, edges / unit)
     return Values(
         array.size,
         nan,
@@ -77,17 +78,20 @@ def values_of(array: NDArray[np.float64], *, whole: bool = False) -> Values:
         low,
         high,
         mean * unit,
-        std,
-        tuple(float(edge * unit) for edge in edges),
-        tuple(int(count) for count in counts),
+        std * unit,
+        tuple(edges.tolist()),
+        tuple(counts.tolist()),
     )
 
 
-def _edges(low: float, high: float, unit: float, whole: bool) -> NDArray[Any]:
-    if not whole or high * unit - low * unit > 2**52:
-        # numpy.histogram widens a range of one value by a half on either side.
-        return np.histogram_bin_edges(np.array([low, high]), _BINS)
-    width = int((high - low) * unit) // _BINS + 1
-    bins = int((high - low) * unit) // width + 1
-    # Between integers, where no rounding can move a value into the next bin.
-    return (round(low * unit) - 0.5 + width * np.arange(bins + 1)) / unit
+def _edges(low: float, high: float, unit: float, whole: bool) -> NDArray[np.float64]:
+    if whole and max(-low, high, high - low) < _HALVES:
+        span = int(high) - int(low)
+        width = span // _BINS + 1
+        # Between integers, where no rounding can move a value into the next bin.
+        return np.asarray(int(low) - 0.5 + width * np.arange(span // width + 2), np.float64)
+    room = 0.5 if low == high else 0.0
+    with np.errstate(over="ignore"):  # next to the largest number there is
+        places = np.linspace(low / unit - room, high / unit + room, _BINS + 1) * unit
+    # There may be fewer floats than bins from one to the other.
+    return np.unique(np.nan_to_num(places))
