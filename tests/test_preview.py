@@ -24,8 +24,10 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, MissingDependencyError, PositionError
 from oocdata.index import Cut, cut_shape
 from oocdata.testing import RecordingSource
+from oocdata.tools.pictures.film import _size_of
 from oocdata.tools.pictures.panel import averaged, painted
 from oocdata.tools.pictures.scale import BAD, Scale, colours, scale_of
+from oocdata.tools.pictures.terminal import _cells, _height
 from oocdata.tools.pictures.values import values_of
 from oocdata.tools.preview import Preview, preview
 from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES
@@ -136,9 +138,46 @@ def test_numbers_are_one_curve_over_the_rows() -> None:
     assert len(rows) == 2048
     assert (rows[0], rows[-1]) == (0, 99_999)
     np.testing.assert_array_equal(panels[0].values[0], numbers[rows])
-    assert panels[0].x == ("row", 0.0, 99_999.0)
+    assert panels[0].x == ("row", rows)
     pair = preview(ooc.open(numbers).next_frame(), count=10)
     assert pair.elements[0][0].names == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("rows", "cut", "expected"),
+    [
+        ([0, 1, 2, 3, 4, 4999], slice(None), [0, 1, 2, 3, 4, 4999]),
+        ([7, 3, -1, 3], slice(None), [3, 3, 7, 4999]),
+        (None, slice(1000, 2000), range(1000, 2000)),
+        (None, slice(None, None, -10), range(9, 5000, 10)),
+    ],
+)
+def test_a_number_stands_at_its_row(rows: Any, cut: slice, expected: Any) -> None:
+    found = preview(ooc.open(np.arange(5000.0))[cut], rows=rows)
+    (panel,) = found.elements[0]
+    places = list(expected)
+    assert panel.x == ("row", places)
+    np.testing.assert_array_equal(panel.values, [places])
+    assert found.labels == (f"rows {places[0]:,} to {places[-1]:,}",)
+    (line,) = found.figure().axes[0].lines
+    np.testing.assert_array_equal(line.get_xydata(), np.transpose([places, places]))
+    # A straight line from the lower left to the upper right, here too.
+    image = painted(panel, 100, 200)
+    down, across = np.nonzero((image != 255).any(axis=-1))
+    assert np.abs(down - (97 - across / 199 * 94)).max() < 3
+
+
+def test_rows_of_few_chunks_stand_where_they_are() -> None:
+    source = Boundless((8 * 10**6,), chunk_rows=2**19, chunk=50 * 2**20)
+    (panel,) = preview(ooc.open(source)).elements[0]
+    assert np.ptp(np.diff(panel.x[1])) > 1000
+    assert panel.x[1][0] == 0
+
+
+def test_numbers_of_a_zip_stand_at_their_elements() -> None:
+    numbers = ooc.open(np.arange(90.0))[30:60]
+    (panel,) = preview(ooc.zip(numbers, numbers), count=3).elements[0]
+    assert panel.x == ("element", [0, 14, 29])
 
 
 def test_three_channels_are_a_colour_where_they_can_be() -> None:
@@ -194,7 +233,7 @@ def test_what_is_not_finite_is_marked_and_counted() -> None:
     assert (values.nan, values.infinite) == (1 + 20 * 14, 1)
     assert values.maximum == array[[0, 2]][np.isfinite(array[[0, 2]])].max()
     assert [panels[0].remark for panels in found.elements] == [
-        "0.71% not finite", "nothing finite", "constant 7",
+        "0.7% not finite", "nothing finite", "constant 7",
     ]  # fmt: skip
 
 
@@ -283,7 +322,8 @@ class Boundless:
     def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         self.asked.append(out.nbytes)
         assert out.nbytes < 2**28
-        out[...] = np.asarray(self.cuts[-1] if self.cuts else range(self.shape[-1]))
+        places = self.cuts[-1] if self.cuts else range(self.shape[-1])
+        out[...] = rows if out.ndim == 1 else np.asarray(places)
 
 
 @pytest.mark.parametrize(
@@ -422,10 +462,83 @@ def test_large_images_are_averaged_over_areas(
     found = averaged(image, height, width)
     down, across = -(-image.shape[0] // height), -(-image.shape[1] // width)
     expected = np.array([
-        [image[y : y + down, x : x + across].mean() for x in range(0, image.shape[1], across)]
+        [mean_of_most(image[y : y + down, x : x + across])
+         for x in range(0, image.shape[1], across)]
         for y in range(0, image.shape[0], down)
     ])  # fmt: skip
     np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def mean_of_most(area: NDArray[np.float64]) -> float:
+    finite = area[np.isfinite(area)]
+    return finite.mean() if 2 * finite.size >= area.size else np.nan
+
+
+@pytest.mark.parametrize("high", [np.finfo("f8").max, -np.finfo("f8").max])
+def test_means_of_the_largest_numbers_are_finite(high: float) -> None:
+    np.testing.assert_array_equal(averaged(np.full((7, 9), high), 3, 2), np.full((3, 2), high))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "magenta"),
+    [
+        (0, "", 0.0),
+        (1, "<0.1% not finite", 0.0),
+        (600 * 800 // 16, "6.2% not finite", 0.0),
+        (600 * 800 // 4, "25.0% not finite", 0.0),
+        (600 * 800 - 1, ">99.9% not finite", 1.0),
+        (600 * 800, "nothing finite", 1.0),
+    ],
+)
+def test_what_is_said_of_a_picture_is_true_of_what_was_read(
+    wrong: int, said: str, magenta: float
+) -> None:
+    array = RNG.random((1, 600, 800))
+    # In every place of an area as often as in any other.
+    array.ravel()[(np.arange(wrong) * (600 * 800 // max(wrong, 1)))] = np.nan
+    (panel,) = preview(array).elements[0]
+    assert panel.values.shape == (300, 400)
+    assert panel.remark == said
+    image = painted(panel, 300, 400)
+    assert (image == BAD).all(axis=-1).mean() == magenta
+
+
+def test_a_checkerboard_is_not_constant() -> None:
+    array = np.indices((1, 1024, 1024)).sum(axis=0) % 2.0
+    assert preview(array).elements[0][0].remark == ""
+
+
+@pytest.mark.parametrize("size", [(721, 1440), (600, 1200), (1030, 1020), (1024, 500), (97, 31)])
+def test_large_frames_keep_their_aspect(tmp_path: Path, size: tuple[int, int]) -> None:
+    height, width = size
+    y, x = np.indices(size)
+    radius = min(size) / 4
+    disc = np.hypot(y - height / 2, x - width / 2) < radius
+    found = preview(disc[None].astype("f4"), limits=(0, 1), colormap="gray")
+
+    def check(image: NDArray[np.uint8], pixels: float) -> None:
+        lines, columns = (np.flatnonzero((image > 127).all(axis=-1).any(axis=a)) for a in (1, 0))
+        for extent in (np.ptp(lines) + 1, np.ptp(columns) + 1):
+            assert extent == pytest.approx(2 * radius * pixels, abs=3)
+
+    figure = found.figure()
+    box = figure.axes[0].get_window_extent()
+    with Image.open(io.BytesIO(found.png())) as sheet:
+        left, right = round(box.x0) + 2, round(box.x1) - 2
+        top, bottom = round(sheet.height - box.y1) + 2, round(sheet.height - box.y0) - 2
+        check(np.asarray(sheet.convert("RGB").crop((left, top, right, bottom))), box.width / width)
+    assert box.height / box.width == pytest.approx(height / width, rel=1e-3)
+
+    found.animate(tmp_path / "a.webp")
+    high, wide = _size_of(found.elements[0][0])
+    with Image.open(tmp_path / "a.webp") as film:
+        drawn = np.asarray(film.convert("RGB"))[-6 - high : -6, 6 : 6 + wide]
+    check(drawn, wide / width)
+    assert abs(high - wide * height / width) <= 1
+    check(painted(found.elements[0][0], 2 * height // 9, 2 * width // 9), 2 / 9)
+    panels = found.elements[0]
+    _, cell = _cells(1, panels, 80)
+    assert abs(_height(panels[0], cell) - cell * height / width) <= 2
 
 
 def test_colours_are_those_of_matplotlib() -> None:

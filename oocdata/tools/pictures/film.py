@@ -91,7 +91,7 @@ def _size_of(panel: Panel) -> tuple[int, int]:
     """Return the height and width at which a panel is painted: whole pixels a value."""
     if panel.kind == "curve":
         return _LEAST, 2 * _LEAST
-    height, width = panel.values.shape[:2]
+    height, width = panel.size
     longer = max(height, width)
     times = max(1, round(_LEAST / longer)) if longer <= _MOST else _MOST / longer
     return max(1, round(height * times)), max(1, round(width * times))

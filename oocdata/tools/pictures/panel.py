@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from oocdata.tools.pictures.scale import BAD, Scale, colours
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Panel", "averaged", "check_folder", "enlarged", "painted", "pillow"]
+__all__ = ["Panel", "averaged", "check_folder", "enlarged", "painted", "pillow", "remark_on"]
 
 _LINE = (31, 119, 180)
 _LINES = (_LINE, (214, 106, 16), (44, 140, 44), (190, 40, 50), (120, 80, 160), (120, 90, 60))
@@ -33,8 +35,11 @@ class Panel:
         ``(height, width)``; ``(height, width, 3)`` for colour images; ``(curves, length)``.
     scale : Scale
     kind : {"image", "colour", "curve"}
-    x, y : (str, float, float)
-        Name of the axis, and the places of the first and last value on it.
+    x, y : (str, sequence of int)
+        Name of the axis, and the places on it of the values that were read, ascending. There may be
+        fewer values in `values`, where an image was averaged.
+    remark : str
+        What is to be known of the values that were read; see `remark_on`.
     names : tuple of str
         Of the curves, where there are several.
     """
@@ -43,46 +48,66 @@ class Panel:
     values: NDArray[np.float64]
     scale: Scale
     kind: str
-    x: tuple[str, float, float]
-    y: tuple[str, float, float]
+    x: tuple[str, Sequence[int]]
+    y: tuple[str, Sequence[int]]
+    remark: str = ""
     names: tuple[str, ...] = ()
 
     @property
-    def remark(self) -> str:
-        """What is to be known of the values: constant ones, and those that are not finite."""
-        finite = self.values[np.isfinite(self.values)]
-        wrong = self.values.size - finite.size
-        if finite.size == 0:
-            return "nothing finite"
-        if wrong:
-            return f"{100 * wrong / self.values.size:.2g}% not finite"
-        return f"constant {finite[0]:.4g}" if finite.min() == finite.max() else ""
+    def size(self) -> tuple[int, int]:
+        """Height and width of the image that was read."""
+        return len(self.y[1]), len(self.x[1])
+
+
+def remark_on(values: NDArray[np.float64]) -> str:
+    """Return what is to be known of values: constant ones, and those that are not finite.
+
+    Examples
+    --------
+    >>> remark_on(np.array([1.0, 2.0])), remark_on(np.ones(3)), remark_on(np.array([np.nan, 1.0]))
+    ('', 'constant 1', '50.0% not finite')
+    """
+    finite = values[np.isfinite(values)]
+    wrong = 100 * (values.size - finite.size) / values.size
+    if finite.size == 0:
+        return "nothing finite"
+    if wrong:
+        # Neither 0.0% nor 100.0%, which would say "none" and "all".
+        share = "<0.1" if wrong < 0.1 else ">99.9" if wrong > 99.9 else f"{wrong:.1f}"
+        return f"{share}% not finite"
+    return f"constant {finite[0]:.4g}" if finite.min() == finite.max() else ""
 
 
 def averaged(values: NDArray[np.float64], height: int, width: int) -> NDArray[np.float64]:
     """Return an image of at most `height` lines and `width` columns, by the mean over areas.
 
-    A mean over what is not finite is not finite either, so that no such value is lost.
+    The mean is that of the finite values, and NaN where they are less than half of an area.
 
     Examples
     --------
-    >>> averaged(np.array([[0.0, 2.0, 4.0], [2.0, 4.0, 6.0]]), 1, 2)
-    array([[2., 5.]])
+    >>> averaged(np.array([[0.0, 2.0, 4.0], [2.0, np.nan, np.nan]]), 1, 2)
+    array([[1.33333333, 4.        ]])
     """
-    for axis, most in ((0, height), (1, width)):
-        length = values.shape[axis]
-        step = -(-length // max(1, most))
-        if step > 1:
-            starts = np.arange(0, length, step)
-            counts = np.diff(np.append(starts, length))
-            shape = [1] * values.ndim
-            shape[axis] = len(starts)
-            with np.errstate(invalid="ignore", over="ignore"):
-                # Divided first, because the sum of large values may overflow.
-                share = values / np.repeat(counts, counts).reshape(
-                    [-1 if place == axis else 1 for place in range(values.ndim)]
-                )
-                values = np.add.reduceat(share, starts, axis=axis)
+    steps = tuple(
+        -(-length // max(1, most))
+        for length, most in zip(values.shape[:2], (height, width), strict=True)
+    )
+    if steps == (1, 1):
+        return values
+    finite = np.isfinite(values)
+    counts = _sums(finite.astype(np.float64), steps)
+    area = prod(steps)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # Divided first, because the sum of large values may overflow.
+        means = _sums(np.where(finite, values / area, 0.0), steps) / counts * area
+    few = 2 * counts < _sums(np.ones(values.shape), steps)
+    return np.where(few, np.nan, np.nan_to_num(means))
+
+
+def _sums(values: NDArray[np.float64], steps: Sequence[int]) -> NDArray[np.float64]:
+    """Return the sums over areas of so many lines and columns."""
+    for axis, step in enumerate(steps):
+        values = np.add.reduceat(values, np.arange(0, values.shape[axis], step), axis=axis)
     return values
 
 
@@ -118,8 +143,8 @@ def _painted_curves(panel: Panel, height: int, width: int) -> NDArray[np.uint8]:
     image = pillow("Image").new("RGB", (width, height), "white")
     pen = draw.Draw(image)
     low, high = panel.scale.low, panel.scale.high
-    length = panel.values.shape[1]
-    across = np.linspace(0, width - 1, length)
+    places = np.asarray(panel.x[1], np.float64) - panel.x[1][0]
+    across = places / (places[-1] or 1.0) * (width - 1)
     for number, curve in enumerate(panel.values):
         down = (1 - np.clip((curve - low) / (high - low), 0, 1)) * (height - 1)
         for start, stop in _runs(np.isfinite(curve)):

@@ -66,7 +66,7 @@ def _grid(preview: Preview) -> _Grid:
     panel = preview.elements[0][0]
     if panel.kind == "curve" and each == count == 1:
         return _Grid(1, 1, 1, _PANELS_WIDTH, 3.2, _TEXT, False)
-    aspect = 0.6 if panel.kind == "curve" else panel.values.shape[0] / panel.values.shape[1]
+    aspect = 0.6 if panel.kind == "curve" else panel.size[0] / panel.size[1]
     aspect = min(max(aspect, 0.15), 4.0)
     places = [one.place for one in preview.elements[0]]
     stacked = max(map(len, places)) > _CHARACTERS * _PANELS_WIDTH / each
@@ -179,7 +179,8 @@ def _title(drawn: Any, words: str, inches: float, above: float) -> None:
 
 def _draw(drawn: Any, panel: Panel, corner: bool, inches: float, unit: str | None) -> None:
     drawn.tick_params(labelsize=POINT - 1, length=2, pad=1.5)
-    (x, first, last), (y, top, bottom) = panel.x, panel.y
+    (x, across), (y, down) = panel.x, panel.y
+    first, last, top, bottom = across[0], across[-1], down[0], down[-1]
     if panel.kind == "curve":
         _curves(drawn, panel)
         drawn.set_xlim(*((first, last) if first != last else (first - 0.5, last + 0.5)))
@@ -222,11 +223,10 @@ def _draw(drawn: Any, panel: Panel, corner: bool, inches: float, unit: str | Non
 
 
 def _curves(drawn: Any, panel: Panel) -> None:
-    length = panel.values.shape[1]
-    across = np.linspace(panel.x[1], panel.x[2], length)
+    across = np.asarray(panel.x[1])
     for number, curve in enumerate(panel.values):
         name = panel.names[number] if panel.names else None
-        mark = "." if length < 3 else None
+        mark = "." if len(across) < 3 else None
         drawn.plot(across, curve, linewidth=0.8, marker=mark, label=name)
         wrong = ~np.isfinite(curve)
         if wrong.any():

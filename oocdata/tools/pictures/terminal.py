@@ -31,6 +31,7 @@ __all__ = ["can_show", "half_blocks", "show"]
 
 _NARROWEST, _WIDEST = 14, 40
 _MOST_LINES = 48
+_TALLEST = 80
 _GRAPHICAL = ("contour", "foot", "ghostty", "iterm", "kitty", "mintty", "mlterm", "rio", "sixel",
               "wezterm")  # fmt: skip
 _GRAPHICAL_VARIABLES = ("KITTY_WINDOW_ID", "KONSOLE_VERSION", "WT_SESSION", "XTERM_VERSION")
@@ -136,7 +137,10 @@ def _cells(count: int, panels: Sequence[Panel], width: int) -> tuple[int, int]:
     else:
         # As square a sheet as fits.
         columns = min(fitting, count, max(-(-width // _WIDEST), math.isqrt(count - 1) + 1))
-    widest = width if panels[0].kind == "curve" else _WIDEST
+    # So that a tall panel is not too tall.
+    widest = (
+        width if panels[0].kind == "curve" else min(_WIDEST, round(_TALLEST / _aspect(panels[0])))
+    )
     return columns, max(1, min(widest, width // columns - 1))
 
 
@@ -150,8 +154,13 @@ def _height(panel: Panel, cell: int) -> int:
     """Return the pixels of a panel's height: an even number, not too tall."""
     if panel.kind == "curve":
         return max(2, min(cell // 4 * 2, 2 * _NARROWEST))
-    height, width = panel.values.shape[:2]
-    return int(max(2, min(round(cell * height / width / 2) * 2, 2 * cell)))
+    return max(2, round(cell * _aspect(panel) / 2) * 2)
+
+
+def _aspect(panel: Panel) -> float:
+    """Return height by width, for a very tall or wide panel that of one which can be seen."""
+    height, width = panel.size
+    return min(max(height / width, 0.1), 4.0)
 
 
 def _rows(images: Sequence[NDArray[np.uint8]]) -> list[Any]:

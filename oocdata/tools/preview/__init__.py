@@ -248,7 +248,7 @@ def preview(
     channels = (channel,) if isinstance(channel, int) else channel
     named, view = _named(dataset)
     parts = parts_of(dataset, layout, channels, named)
-    number = most if most is not None else usual_count(dataset, parts)
+    number = min(most or usual_count(dataset, parts), len(dataset))
     if rows is not None and not isinstance(rows, slice):
         number = max(1, min(len(rows), MOST_ELEMENTS))
     parts = fitted(dataset, parts, number)

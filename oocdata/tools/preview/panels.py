@@ -94,10 +94,10 @@ def panels_of(
     pictures.notes = [note for part in parts for note in _notes(part)]
     columns: list[list[Panel]] = []
     if all(part.axes.kind == "number" for part in parts):
-        columns = [_over_rows(parts, positions, arrays, pictures)]
-        word = "rows" if isinstance(dataset, View | Windows) else "elements"
+        word = "row" if isinstance(dataset, View | Windows) else "element"
+        columns = [_over_rows(parts, word, rows, arrays, pictures)]
         if len(labels) > 1:
-            labels = [f"{word} {rows[0][0]:,} to {rows[-1][-1]:,}"]
+            labels = [f"{word}s {min(map(min, rows)):,} to {max(map(max, rows)):,}"]
     else:
         pair = alike(parts)
         shared = None
@@ -129,19 +129,24 @@ def panels_of(
 
 def _over_rows(
     parts: Sequence[Part],
-    positions: NDArray[np.int64],
+    word: str,
+    rows: Sequence[tuple[int, ...]],
     arrays: Sequence[NDArray[np.float64]],
     pictures: Pictures,
 ) -> list[Panel]:
-    """Return one panel of the numbers that rows are, a curve for each of an element's."""
-    frames = np.stack([array.ravel() for array in arrays])[None, None, :, None, :]
-    lengths = (len(arrays), len(positions))
-    axes = Axes("CW", lengths, ("number", "row"))
+    """Return one panel of the numbers that rows are, a curve for each of an element's.
+
+    Each number stands at the first row of its element, because rows need not be evenly spread.
+    """
+    places = np.array([some[0] for some in rows])
+    order = np.argsort(places, kind="stable")
+    frames = np.stack([array.ravel()[order] for array in arrays])[None, None, :, None, :]
+    axes = Axes("CW", (len(arrays), len(rows)), ("number", word))
     kind = np.result_type(*(part.dtype for part in parts))
-    part = Part("", axes, kind, tuple(range(length) for length in lengths))
+    part = Part("", axes, kind, (range(len(arrays)), places[order].tolist()))
     (panel,) = pictures.of(part, frames)
     names = tuple(part.name for part in parts) if len(parts) > 1 else ()
-    return [replace(panel, x=("row", float(positions[0]), float(positions[-1])), names=names)]
+    return [replace(panel, names=names)]
 
 
 def _notes(part: Part) -> list[str]:

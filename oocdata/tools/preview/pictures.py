@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.tools.pictures.panel import Panel, averaged
+from oocdata.tools.pictures.panel import Panel, averaged, remark_on
 from oocdata.tools.pictures.scale import COLOUR, Scale, scale_of
 from oocdata.tools.preview.parts import Part
 
@@ -105,15 +105,13 @@ class Pictures:
             kind = "curve" if part.axes.kind == "curve" else "image"
             scale = own._scale(made, label, change[:, :, number], signed=True)
             panels += [
-                replace(
-                    _panel(
-                        made,
-                        frame[None, 0] if kind == "curve" else frame,
-                        scale,
-                        kind,
-                        index,
-                        None if colour else number,
-                    )
+                _panel(
+                    made,
+                    frame[None, 0] if kind == "curve" else frame,
+                    scale,
+                    kind,
+                    index,
+                    None if colour else number,
                 )
                 for index in range(change.shape[1])
                 for frame in change[:, index, number]
@@ -189,14 +187,10 @@ def _panel(
         values,
         scale,
         kind,
-        _ends(part, "W"),
-        _ends(part, "H"),
+        (part.axes.name("W"), part.of_letter("W")),
+        (part.axes.name("H"), part.of_letter("H")),
+        remark_on(values),
     )
-
-
-def _ends(part: Part, letter: str) -> tuple[str, float, float]:
-    places = part.of_letter(letter)
-    return part.axes.name(letter), float(places[0]), float(places[-1])
 
 
 def smaller(panel: Panel, side: int) -> Panel:
