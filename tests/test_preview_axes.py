@@ -141,18 +141,39 @@ def test_names_and_units_come_from_the_file(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", frames)
 
     h5 = names_in_file(ooc.open(tmp_path / "a.h5", "u"))
-    assert (h5.axes, h5.unit) == (("time", "lat", "lon"), "m s-1")
-    assert h5.of_element((20, 30)) == ("lat", "lon")
-    assert h5.of_element(ooc.open(tmp_path / "a.h5", "u", axis=2).element) == ("time", "lat")
+    assert (h5.axes, h5.unit) == (("lat", "lon"), "m s-1")
+    turned = names_in_file(ooc.open(tmp_path / "a.h5", "u", axis=2))
+    assert turned.axes == ("time", "lat")
     v3 = names_in_file(ooc.open(tmp_path / "a.zarr"))
-    assert (v3.of_element((20, 30)), v3.unit) == (("level", "lon"), "K")
+    assert (v3.axes, v3.unit) == (("level", "lon"), "K")
     plain = names_in_file(ooc.open(tmp_path / "a.npy"))
-    assert (plain.of_element((20, 30)), plain.unit) == (None, None)
+    assert (plain.axes, plain.unit) == (None, None)
+
+
+@pytest.mark.parametrize("chunks", [None, (1, 20, 30), (4, 7, 30)])
+def test_cut_rows_keep_the_names_of_their_axes(
+    tmp_path: Path, chunks: tuple[int, ...] | None
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        u = file.create_dataset("u", data=np.ones((10, 20, 30)), chunks=chunks)
+        for axis, name in enumerate(("time", "lat", "lon")):
+            u.dims[axis].label = name
+    view = ooc.open(tmp_path / "a.h5")
+    for cut, words in [
+        (view[:, :10], "lat 10, lon 30"),
+        (view[:3, :, :10], "lat 20, lon 10"),
+        (view[5:].astype("f4")[:, ::2, 3:13], "lat 10, lon 10"),
+        (view[:, 0], "x 30"),
+        (ooc.open(tmp_path / "a.h5", axis="lon")[:, :, :10], "time 10, lat 10"),
+        (ooc.open(str(tmp_path / "*.h5"), "u")[:, :10], "lat 10, lon 30"),
+    ]:
+        assert str(preview(cut, count=1).axes[""]) == words
+    assert str(preview(view[:, :10].windows(2), count=1).axes[""]) == "time 2, lat 10, lon 30"
 
 
 def test_names_are_left_out_where_it_is_open_which_axis_has_them(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=np.ones((9, 9, 9)), dimension_names=["t", "y", "x"])
-    assert names_in_file(ooc.open(tmp_path / "a.zarr", axis=1)).of_element((9, 9)) is None
+    assert names_in_file(ooc.open(tmp_path / "a.zarr", axis=1)).axes is None
 
 
 def test_the_unit_of_packed_numbers_is_left_out(tmp_path: Path) -> None:

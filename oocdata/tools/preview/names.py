@@ -21,38 +21,48 @@ class Named:
 
     Attributes
     ----------
-    axes : tuple of str
-        Empty for an axis without a name; empty where none has one.
-    lengths : tuple of int
-        Of the axes.
+    axes : tuple of str or None
+        Of a row's axes, empty for one without a name; None where it is open which they are.
     unit : str or None
     """
 
-    axes: tuple[str, ...] = ()
-    lengths: tuple[int, ...] = ()
+    axes: tuple[str, ...] | None = None
     unit: str | None = None
 
-    def of_element(self, element: tuple[int, ...]) -> tuple[str, ...] | None:
-        """Return the names of a row's axes; None where it is open which they are.
 
-        Parameters
-        ----------
-        element : tuple of int
-            The shape of a row, as delivered.
+def _of_a_row(
+    axes: tuple[str, ...], lengths: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[str, ...] | None:
+    """Return the names of a row's axes.
 
-        Examples
-        --------
-        >>> named = Named(("t", "lat", "lon"), (9, 20, 30))
-        >>> named.of_element((20, 30)), named.of_element((9, 30)), named.of_element((5,))
-        (('lat', 'lon'), ('t', 'lon'), None)
-        """
-        # The row axis may be any of them. Where lengths are equal, it is open which.
-        fitting = {
-            self.axes[:axis] + self.axes[axis + 1 :]
-            for axis in range(len(self.axes))
-            if self.lengths[:axis] + self.lengths[axis + 1 :] == element
-        }
-        return fitting.pop() if len(fitting) == 1 else None
+    Parameters
+    ----------
+    axes : tuple of str
+        As stored.
+    lengths : tuple of int
+        As stored.
+    shape : tuple of int
+        ``(rows, *element)`` as delivered, where rows may have been cut.
+
+    Examples
+    --------
+    >>> axes, lengths = ("t", "lat", "lon"), (9, 20, 30)
+    >>> _of_a_row(axes, lengths, (9, 20, 30)), _of_a_row(axes, lengths, (20, 9, 15))
+    (('lat', 'lon'), ('t', 'lon'))
+    """
+    # The row axis, which a cut leaves whole, may be any of them. Where lengths are equal, it is
+    # open which.
+    fitting = {
+        axes[:axis] + axes[axis + 1 :]
+        for axis in range(len(axes))
+        if lengths[axis] == shape[0]
+        and len(axes) == len(shape)
+        and all(
+            whole >= cut
+            for whole, cut in zip(lengths[:axis] + lengths[axis + 1 :], shape[1:], strict=True)
+        )
+    }
+    return fitting.pop() if len(fitting) == 1 else None
 
 
 def names_in_file(view: View) -> Named:
@@ -67,32 +77,33 @@ def names_in_file(view: View) -> Named:
     ...         file["u"].attrs["units"] = "m s-1"
     ...         file["u"].dims[1].label = "x"
     ...     names_in_file(ooc.open(f"{folder}/a.h5"))
-    Named(axes=('', 'x'), lengths=(1, 2), unit='m s-1')
+    Named(axes=('x',), unit='m s-1')
     """
     source = getattr(view.source, "parts", (view.source,))[0]
     layout = layout_of(source)
     path = layout.path
     try:
         if path is not None and layout.format.startswith("HDF5"):
-            return _hdf5(path, layout.key or "/")
+            return _hdf5(path, layout.key or "/", source.shape)
         if path is not None and layout.format.startswith("Zarr"):
-            return _zarr(path, layout.key)
+            return _zarr(path, layout.key, source.shape)
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError):
         return Named()
     return Named()
 
 
-def _hdf5(path: str, key: str) -> Named:
+def _hdf5(path: str, key: str, shape: tuple[int, ...]) -> Named:
     import h5py
 
     from oocdata.sources.hdf5.description import dimension_names
 
     with h5py.File(path, "r") as file:
         dataset = file[key]
-        return Named(dimension_names(dataset), dataset.shape, _text(dataset.attrs.get("units")))
+        axes = _of_a_row(dimension_names(dataset), dataset.shape, shape)
+        return Named(axes, _text(dataset.attrs.get("units")))
 
 
-def _zarr(path: str, key: str | None) -> Named:
+def _zarr(path: str, key: str | None, shape: tuple[int, ...]) -> Named:
     from oocdata.sources.zarr.attributes import attributes_of
     from oocdata.sources.zarr.hierarchy import find_array
     from oocdata.sources.zarr.store import store_of
@@ -100,7 +111,8 @@ def _zarr(path: str, key: str | None) -> Named:
     store = store_of(path)
     found, metadata = find_array(store, key, path)
     said = attributes_of(store, found, metadata)
-    return Named(said.dimensions, metadata.shape, _text(said.attributes.get("units")))
+    axes = _of_a_row(said.dimensions, metadata.shape, shape)
+    return Named(axes, _text(said.attributes.get("units")))
 
 
 def _text(value: Any) -> str | None:

@@ -61,19 +61,16 @@ def parts_of(
     dataset: Dataset, layout: str, channels: Sequence[int] | None, named: Named
 ) -> tuple[Part, ...]:
     """Return what is shown of each array of an element."""
-    names = None
     timed = isinstance(dataset, Windows) and dataset.time_axis
-    view = dataset.view if isinstance(dataset, Windows) else dataset
-    if isinstance(view, View):
-        names = named.of_element(view.element)
     found = list(named_leaves(dataset.spec))
-    most = max(1, _MOST_PANELS // len(found))
+    pictures = sum(leaf.shape != () for _, leaf in found)
+    most = max(1, _MOST_PANELS // max(1, pictures))
     parts = []
     for name, leaf in found:
         element = leaf.shape[1:] if timed else leaf.shape
         if 0 in element:
             raise ArgumentError(f"a row must hold a value to be shown; got rows of {element}.")
-        axes = axes_of(element, layout if element else "auto", names)
+        axes = axes_of(element, layout if element else "auto", named.axes)
         if timed:
             axes = axes.in_time(leaf.shape[0])
         wanted = channels if "C" in axes.letters or len(found) == 1 else None
