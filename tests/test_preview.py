@@ -204,6 +204,22 @@ def test_three_channels_are_a_colour_where_they_can_be() -> None:
     )
 
 
+def test_a_colour_is_one_picture_of_an_element() -> None:
+    images = ooc.open(RNG.integers(0, 256, (40, 12, 10, 3), np.uint8))
+    labels = ooc.open(np.arange(40))
+    zipped = preview(ooc.zip(images, labels, labels, images, images.astype("f4")), count=2)
+    assert [panel.kind for panel in zipped.elements[0]] == ["colour"] * 2 + ["image"] * 3
+    windows = preview(images.windows(8), count=2)
+    assert [panel.kind for panel in windows.elements[0]] == ["colour"] * 8
+    np.testing.assert_array_equal(windows.elements[1][7].values, images[39])
+    pairs = preview(images.windows(8, 4), count=2)
+    assert [panel.kind for panel in pairs.elements[0]] == ["colour"] * 8
+    one = preview(images.windows(8), count=2, channel=1)
+    assert [panel.kind for panel in one.elements[0]] == ["image"] * 8
+    floats = preview((images.astype("f4")).windows(8), count=2)
+    assert len(floats.elements[0]) == 6
+
+
 def test_the_range_is_that_of_the_percentiles() -> None:
     found = preview(FRAMES**2, count=7, percentile=(5, 90)).scales[0]
     rows = np.linspace(0, 29, 7).round().astype(int)
@@ -351,6 +367,14 @@ def test_rows_come_from_few_chunks_where_these_are_large() -> None:
     assert len(rows) == 12
     assert len(np.unique(rows // 100)) * 50 * 2**20 <= DECODED_BYTES
     assert (rows[0], rows[-1]) == (0, 9_999)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 7, 100, 200])
+def test_the_first_and_the_last_rows_are_among_those_of_few_chunks(count: int) -> None:
+    source = Boundless((10_000, 50, 50), chunk_rows=100, chunk=50 * 2**20)
+    rows = np.array([row for (row,) in preview(ooc.open(source), count=count).rows])
+    assert (rows[0], rows[-1]) == (0, 9_999)
+    assert len(np.unique(rows)) == count
 
 
 def test_of_frames_in_many_chunks_a_window_is_shown(tmp_path: Path) -> None:

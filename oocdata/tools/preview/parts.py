@@ -15,6 +15,7 @@ from oocdata.tools.preview.axes import Axes
 __all__ = ["Part", "alike", "canonical", "listed", "spread", "step_for", "thinned", "with_window"]
 
 Places = tuple[Sequence[int], ...]
+_COLOURS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Part:
     ) -> Part:
         """Choose the channels and slices, of which at most `most` pictures are made.
 
-        Channels are the first ones; slices, and moments of a window, lie evenly spread.
+        Channels are the first ones, three of them in any case because they may be a colour;
+        slices, and moments of a window, lie evenly spread.
 
         Raises
         ------
@@ -68,15 +70,15 @@ class Part:
                 raise ArgumentError(f"`channel` must be below {number}; got {list(channels)}.")
             places["C"] = tuple(one % number for one in channels)
         elif axes.kind == "image":
-            places["C"] = range(min(number, left))
+            places["C"] = range(number if number == _COLOURS else min(number, most))
         else:
             places["C"] = range(min(number, _MOST_SERIES))
-        if axes.kind == "image":
-            left //= len(places["C"])
+        if axes.kind == "image" and not (number == _COLOURS and dtype == np.uint8):
+            left = max(1, left // len(places["C"]))
         for letter in "TD":
             if letter in axes.letters:
-                places[letter] = spread(axes.size(letter), max(1, left))
-                left //= len(places[letter])
+                places[letter] = spread(axes.size(letter), left)
+                left = max(1, left // len(places[letter]))
         return cls(
             name,
             axes,
@@ -93,7 +95,7 @@ class Part:
         return (
             self.axes.kind == "image"
             and list(self.of_letter("C")) == [0, 1, 2]
-            and (self.axes.size("C") == 3)
+            and self.axes.size("C") == _COLOURS
         )
 
     @property

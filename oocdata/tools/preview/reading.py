@@ -208,7 +208,8 @@ def choose_positions(
             start + _even(min(length, len(among) - start), min(each, len(among) - start))
             for start in starts
         ]
-        places = np.unique(np.concatenate(lists))[:number]
+        held = np.unique(np.concatenate(lists))
+        places = held[_even(len(held), number)]
     return among.start + among.step * places
 
 
