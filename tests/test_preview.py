@@ -103,6 +103,32 @@ def test_a_difference_of_small_integers_does_not_wrap() -> None:
     np.testing.assert_array_equal(found.elements[0][2].values, np.full((4, 4), -200.0))
 
 
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i4", "i8", "u8"])
+def test_a_difference_of_integers_of_any_size_is_right(dtype: str) -> None:
+    if dtype == "?":
+        edges = [False, True]
+    else:
+        info = np.iinfo(dtype)
+        edges = [info.min, info.min + 1, info.max // 2, info.max - 1, info.max]
+    x, y = np.meshgrid(np.array(edges, dtype), np.array(edges, dtype))
+    (panels,) = preview(np.stack([x, y]), horizon=1).elements
+    expected = [[float(int(b) - int(a)) for a, b in zip(*ab, strict=True)]
+                for ab in zip(x, y, strict=True)]  # fmt: skip
+    np.testing.assert_array_equal(panels[2].values, expected)
+    near = 10**18 + np.arange(32).reshape(2, 4, 4)
+    assert preview(near, horizon=1).scales[1].values.minimum == 16
+
+
+def test_windows_of_numbers_share_a_scale() -> None:
+    found = preview(ooc.open(np.arange(100.0)).windows(8, 4), count=2)
+    np.testing.assert_array_equal(found.elements[1][0].values, [np.arange(88.0, 96)])
+    np.testing.assert_array_equal(found.elements[1][1].values, [np.arange(96.0, 100)])
+    (scale,) = found.scales
+    assert (scale.values.minimum, scale.values.maximum) == (0, 99)
+    assert scale.values.count == 2 * 12
+    assert found.png()
+
+
 def test_windows_zips_and_maps_are_shown() -> None:
     view = ooc.open(FRAMES)
     windows = preview(view.windows(3, 1, horizon=2), count=2)

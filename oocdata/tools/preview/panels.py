@@ -18,7 +18,7 @@ from oocdata.tools.pictures.scale import Scale
 from oocdata.tools.preview.axes import Axes, axes_of
 from oocdata.tools.preview.names import Named
 from oocdata.tools.preview.parts import Part, alike
-from oocdata.tools.preview.pictures import Drawing, Pictures, smaller
+from oocdata.tools.preview.pictures import Drawing, Pictures, by_channel, smaller
 
 __all__ = ["Made", "named_leaves", "panels_of", "parts_of"]
 
@@ -82,25 +82,26 @@ def panels_of(
     dataset: Dataset,
     parts: Sequence[Part],
     positions: NDArray[np.int64],
-    arrays: Sequence[NDArray[np.float64]],
+    arrays: Sequence[NDArray[Any]],
     drawing: Drawing,
 ) -> Made:
     """Return the panels of what `read` returned, with the scales that they share."""
+    frames = [array.astype(np.float64, copy=False) for array in arrays]
     rows, labels = _rows(dataset, positions)
     pictures = Pictures(drawing)
     pictures.notes = [note for part in parts for note in _notes(part)]
     columns: list[list[Panel]] = []
     if all(part.axes.kind == "number" for part in parts):
         word = "row" if isinstance(dataset, View | Windows) else "element"
-        columns = [_over_rows(parts, word, rows, arrays, pictures)]
+        columns = [_over_rows(parts, word, rows, frames, pictures)]
         if len(labels) > 1:
             labels = [f"{word}s {min(map(min, rows)):,} to {max(map(max, rows)):,}"]
     else:
         pair = alike(parts)
         shared = None
         if pair or (isinstance(dataset, Windows) and len(parts) == 2):
-            shared = np.concatenate([array.reshape(-1, 1, *array.shape[2:]) for array in arrays])
-        for part, array in zip(parts, arrays, strict=True):
+            shared = by_channel(*frames)
+        for part, array in zip(parts, frames, strict=True):
             if part.axes.kind == "number":
                 labels = [
                     f"{label}, {part.name} {value:.6g}"

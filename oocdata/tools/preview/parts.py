@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,7 +233,7 @@ def with_window(part: Part, share: int) -> Part:
     )
 
 
-def canonical(array: NDArray[np.float64], letters: str) -> NDArray[np.float64]:
+def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
     """Return elements with their axes in one order.
 
     Parameters

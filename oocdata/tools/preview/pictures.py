@@ -19,10 +19,13 @@ from oocdata.tools.pictures.panel import Panel, averaged, remark_on
 from oocdata.tools.pictures.scale import COLOUR, Scale, scale_of
 from oocdata.tools.preview.parts import Part
 
-__all__ = ["Drawing", "Pictures", "as_range", "smaller"]
+__all__ = ["Drawing", "Pictures", "as_range", "by_channel", "smaller"]
 
 Frames = NDArray[np.float64]
 """Shape (n, slices, channels, height, width)."""
+
+Values = NDArray[np.float64]
+"""Of what shares a scale, in any shape; of several scales (channels, values)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,17 @@ class Pictures:
     scales: list[Scale] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def of(self, part: Part, array: Frames, shared: Frames | None = None) -> list[Panel]:
+    def of(self, part: Part, array: Frames, shared: Values | None = None) -> list[Panel]:
         """Return the panels of an array, those of all elements for each place in turn.
 
         Parameters
         ----------
         part : Part
         array : ndarray of float64, shape (n, slices, channels, height, width)
-        shared : ndarray, optional
-            What the scale is for, if more than this array.
+        shared : ndarray of float64, shape (channels, values), optional
+            What the scales are for, if more than this array.
         """
-        values = array if shared is None else shared
+        values = by_channel(array) if shared is None else shared
         group = part.name if shared is None else ""
         if part.dtype.kind == "c":
             self.notes.append("complex numbers are shown as their magnitude")
@@ -76,7 +79,7 @@ class Pictures:
             ]
         panels = []
         scales = [
-            self._scale(part, _words(group, part, number), values[:, :, number])
+            self._scale(part, _words(group, part, number), values[number])
             for number in range(array.shape[2])
         ]
         for index in range(array.shape[1]):
@@ -87,11 +90,17 @@ class Pictures:
                 ]
         return panels
 
-    def difference(self, part: Part, later: Frames, earlier: Frames) -> list[Panel]:
-        """Return the panels of a difference, with a scale of their own around 0."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            change = later - earlier
-        colour = part.is_colour and self._is_colour(part, np.concatenate([later, earlier]))
+    def difference(self, part: Part, later: NDArray[Any], earlier: NDArray[Any]) -> list[Panel]:
+        """Return the panels of a difference, with a scale of their own around 0.
+
+        Parameters
+        ----------
+        part : Part
+        later, earlier : ndarray, shape (n, slices, channels, height, width)
+            As read, because float64 does not hold every integer.
+        """
+        change = _change(later, earlier)
+        colour = part.is_colour and self._is_colour(part, by_channel(later, earlier))
         name = "|y| - |x|" if part.dtype.kind == "c" else "y - x"
         if colour:
             name += ", mean of channels"
@@ -119,7 +128,7 @@ class Pictures:
         self.scales += own.scales
         return panels
 
-    def _is_colour(self, part: Part, values: Frames) -> bool:
+    def _is_colour(self, part: Part, values: NDArray[Any]) -> bool:
         if self.drawing.colormap is not None:
             return False
         if part.dtype == np.uint8:
@@ -129,7 +138,7 @@ class Pictures:
             return False
         return bool(0 <= finite.min() < finite.max() <= 1)
 
-    def _colour_scale(self, part: Part, label: str, values: Frames) -> Scale:
+    def _colour_scale(self, part: Part, label: str, values: Values) -> Scale:
         whole = part.dtype.kind != "f"
         limits = self.drawing.limits or (0.0, 255.0 if whole else 1.0)
         scale = scale_of(label, values.ravel(), whole=whole, limits=limits)
@@ -137,7 +146,7 @@ class Pictures:
         self.scales.append(scale)
         return scale
 
-    def _scale(self, part: Part, label: str, values: Frames, *, signed: bool = False) -> Scale:
+    def _scale(self, part: Part, label: str, values: Values, *, signed: bool = False) -> Scale:
         curve, limits = part.axes.kind == "curve", self.drawing.limits
         scale = scale_of(
             label,
@@ -153,6 +162,36 @@ class Pictures:
             scale = _of_heights(scale, limits)
         self.scales.append(scale)
         return scale
+
+
+def by_channel(*arrays: NDArray[Any]) -> NDArray[Any]:
+    """Return all values of each channel, shape (channels, values).
+
+    Examples
+    --------
+    >>> by_channel(np.zeros((2, 8, 3, 5, 4)), np.zeros((2, 1, 3, 6, 6))).shape
+    (3, 392)
+    """
+    return np.concatenate(
+        [np.moveaxis(array, 2, 0).reshape(array.shape[2], -1) for array in arrays], axis=1
+    )
+
+
+def _change(later: NDArray[Any], earlier: NDArray[Any]) -> Frames:
+    """Return a difference, right to a rounding for integers of any size too.
+
+    Examples
+    --------
+    >>> _change(np.array([10**18 + 1, -(2**63)]), np.array([10**18, 2**63 - 1]))
+    array([ 1.00000000e+00, -1.84467441e+19])
+    """
+    if later.dtype.kind not in "iub":
+        with np.errstate(invalid="ignore", over="ignore"):
+            change: Frames = np.subtract(later, earlier, dtype=np.float64)
+        return change
+    # Modulo 2**64, in which the smaller number from the larger one is right.
+    up = later.astype(np.uint64) - earlier.astype(np.uint64)
+    return np.where(later >= earlier, up.astype(np.float64), -(-up).astype(np.float64))
 
 
 def _of_heights(scale: Scale, limits: tuple[float, float] | None) -> Scale:

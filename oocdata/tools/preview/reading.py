@@ -220,24 +220,25 @@ def _even(length: int, count: int) -> NDArray[np.int64]:
 
 def read(
     dataset: Dataset, parts: Sequence[Part], positions: NDArray[np.int64]
-) -> list[NDArray[np.float64]]:
+) -> list[NDArray[Any]]:
     """Read what is shown.
 
     Returns
     -------
-    list of ndarray of float64, shape (n, slices, channels, height, width)
-        One for each part; numbers have shape (n, 1, 1, 1, 1). Complex ones as their magnitude.
+    list of ndarray, shape (n, slices, channels, height, width)
+        One for each part, in its dtype; numbers have shape (n, 1, 1, 1, 1). Complex ones as their
+        magnitude.
     """
     reading = _reading(dataset, parts)
     view = _view_of(dataset)
     nbytes = sum(leaf.nbytes for leaf in leaves(reading.spec))
     together = max(1, _AT_ONCE // max(1, nbytes))
-    found: list[list[NDArray[np.float64]]] = [[] for _ in parts]
+    found: list[list[NDArray[Any]]] = [[] for _ in parts]
     for first in range(0, len(positions), together):
         batch = reading.take(positions[first : first + together])
         for place, (part, array) in enumerate(zip(parts, leaves(batch), strict=True)):
             cut = None if view is None else len(view.element)
-            found[place].append(canonical(_numbers(_picked(array, part, cut)), part.axes.letters))
+            found[place].append(canonical(_real(_picked(array, part, cut)), part.axes.letters))
     return [np.concatenate(pieces) for pieces in found]
 
 
@@ -252,8 +253,9 @@ def _picked(array: NDArray[Any], part: Part, cut: int | None) -> NDArray[Any]:
     return array
 
 
-def _numbers(array: NDArray[Any]) -> NDArray[np.float64]:
-    if array.dtype.kind == "c":
-        with np.errstate(over="ignore", invalid="ignore"):
-            array = np.abs(array)
-    return array.astype(np.float64)
+def _real(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind != "c":
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        magnitude: NDArray[Any] = np.abs(array)
+    return magnitude
