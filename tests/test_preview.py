@@ -591,6 +591,29 @@ def test_large_frames_keep_their_aspect(tmp_path: Path, size: tuple[int, int]) -
     assert abs(_height(panels[0], cell) - cell * height / width) <= 2
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("large", [np.finfo("f8").max, -1e305])
+@pytest.mark.parametrize("element", [(8, 9), (9,), ()])
+@pytest.mark.parametrize("horizon", [None, 1])
+def test_numbers_next_to_the_largest_are_drawn(
+    tmp_path: Path, large: float, element: tuple[int, ...], horizon: int | None
+) -> None:
+    one = RNG.random((6, *element))
+    one.ravel()[-1] = large
+    both = np.where(np.arange(one.size).reshape(one.shape) % 2, large, -large)
+    for array in (one, both, np.full((6, *element), large)):
+        found = preview(array, horizon=horizon)
+        assert found.scales[0].values.maximum == array.max()
+        assert found.png()
+        found.animate(tmp_path / "a.webp")
+        edges = found.scales[0].values.edges
+        assert np.isfinite(edges).all()
+        assert json.dumps(found.as_json(), allow_nan=False)
+    wide = preview(RNG.random((6, *element)), limits=(-1.7e308, 1.7e308))
+    assert (wide.scales[0].low, wide.scales[0].high) == (-1.7e308, 1.7e308)
+    assert wide.png()
+
+
 def test_colours_are_those_of_matplotlib() -> None:
     scale = scale_of("", FRAMES.astype("f8"), limits=(-1.0, 2.0), colormap="plasma")
     share = mpl.colors.Normalize(-1, 2, clip=True)(FRAMES[0].astype("f8"))

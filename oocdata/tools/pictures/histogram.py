@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oocdata.tools.pictures.scale import Scale
+import numpy as np
+
+from oocdata.tools.pictures.scale import DRAWABLE, Scale, drawable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,12 +39,13 @@ def draw_scale(
     drawn.tick_params(labelsize=POINT - 1, length=2, pad=1.5)
     drawn.set_ylabel("count", fontsize=POINT - 1, labelpad=1)
     if values.minimum is not None:
-        drawn.stairs(values.counts, values.edges, fill=True, color="0.45")
+        edges = np.clip(values.edges, -DRAWABLE, DRAWABLE)
+        drawn.stairs(values.counts, edges, fill=True, color="0.45")
         drawn.set_yscale("log", nonpositive="clip")
         drawn.set_ylim(0.7, max(10, 2 * max(values.counts)))
-        drawn.set_xlim(values.edges[0], values.edges[-1])
-        for border in (scale.low, scale.high):
-            if values.edges[0] <= border <= values.edges[-1]:
+        drawn.set_xlim(*drawable(edges[0], edges[-1]))
+        for border in drawable(scale.low, scale.high):
+            if edges[0] <= border <= edges[-1]:
                 drawn.axvline(border, color="tab:red", linewidth=0.8, linestyle="--")
         drawn.locator_params(axis="x", nbins=4)
         drawn.xaxis.get_offset_text().set_fontsize(POINT - 1)
@@ -55,7 +58,7 @@ def draw_scale(
     if scale.colormap is None:
         return
     bar = axes(left + 0.45, top + 1.78, SCALE_WIDTH - 0.45, 0.1)
-    mapping = ScalarMappable(Normalize(scale.low, scale.high), scale.colormap)
+    mapping = ScalarMappable(Normalize(*drawable(scale.low, scale.high)), scale.colormap)
     made = bar.figure.colorbar(mapping, cax=bar, orientation="horizontal")
     made.ax.tick_params(labelsize=POINT - 1, length=2, pad=1.5)
     made.ax.locator_params(nbins=5)

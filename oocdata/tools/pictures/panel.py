@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, MissingDependencyError
-from oocdata.tools.pictures.scale import BAD, Scale, colours
+from oocdata.tools.pictures.scale import BAD, Scale, colours, shares
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,11 +142,10 @@ def _painted_curves(panel: Panel, height: int, width: int) -> NDArray[np.uint8]:
     draw = pillow("ImageDraw")
     image = pillow("Image").new("RGB", (width, height), "white")
     pen = draw.Draw(image)
-    low, high = panel.scale.low, panel.scale.high
     places = np.asarray(panel.x[1], np.float64) - panel.x[1][0]
     across = places / (places[-1] or 1.0) * (width - 1)
     for number, curve in enumerate(panel.values):
-        down = (1 - np.clip((curve - low) / (high - low), 0, 1)) * (height - 1)
+        down = (1 - shares(panel.scale, curve)) * (height - 1)
         for start, stop in _runs(np.isfinite(curve)):
             points = np.stack([across[start:stop], down[start:stop]], axis=1)
             points = np.repeat(points, 2, axis=0) if len(points) == 1 else points

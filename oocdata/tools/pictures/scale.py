@@ -16,7 +16,18 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError, MissingDependencyError
 from oocdata.tools.pictures.values import Values, values_of
 
-__all__ = ["BAD", "COLOUR", "Scale", "check_colormap", "colours", "scale_of"]
+__all__ = [
+    "BAD",
+    "COLOUR",
+    "DRAWABLE",
+    "Scale",
+    "check_colormap",
+    "colours",
+    "drawable",
+    "scale_of",
+    "shares",
+    "widened",
+]
 
 BAD = (255, 0, 255)
 """The colour of what is not finite: magenta, which no map here holds."""
@@ -24,6 +35,10 @@ BAD = (255, 0, 255)
 COLOUR = "red, green and blue"
 """Where the range of a colour image comes from."""
 
+DRAWABLE = 1e300
+"""What matplotlib reckons with must stay below the largest number, with margins and ticks."""
+
+_LARGEST = float(np.finfo(np.float64).max)
 _SIGNED = 0.1
 
 
@@ -111,8 +126,7 @@ def scale_of(
         low = -high
         how += ", symmetric around 0"
     if low == high:
-        room = abs(low) / 2 or 0.5
-        low, high = low - room, high + room
+        low, high = widened(low, high, abs(low) / 2 or 0.5)
     return Scale(label, low, high, colormap or ("RdBu_r" if diverging else sequential), how, values)
 
 
@@ -130,18 +144,53 @@ def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
     ndarray of uint8, shape (height, width, 3)
         What is not finite is magenta.
     """
-    # In units of the larger end, so that no difference overflows.
-    unit = max(abs(scale.low), abs(scale.high))
-    with np.errstate(invalid="ignore", over="ignore"):
-        part = (image / unit - scale.low / unit) / (scale.high / unit - scale.low / unit)
     finite: NDArray[np.bool_] = np.isfinite(image)
-    share = np.clip(np.where(finite, part, 0.0), 0.0, 1.0)
+    share = np.where(finite, shares(scale, image), 0.0)
     if scale.colormap is None:
         drawn = np.round(share * 255).astype(np.uint8)
         finite = np.all(finite, axis=-1, keepdims=False)
     else:
         drawn = _colormap(scale.colormap)(share, bytes=True)[..., :3]
     return np.where(finite[..., None], drawn, np.array(BAD, np.uint8))
+
+
+def shares(scale: Scale, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return where values lie in a scale's range, from 0 to 1.
+
+    Examples
+    --------
+    >>> scale = scale_of("", np.arange(3.0), limits=(0, 2))
+    >>> shares(scale, np.array([-5.0, 0.5, np.inf]))
+    array([0.  , 0.25, 1.  ])
+    """
+    # In units of the larger end, so that no difference overflows.
+    unit = max(abs(scale.low), abs(scale.high))
+    with np.errstate(invalid="ignore", over="ignore"):
+        part = (values / unit - scale.low / unit) / (scale.high / unit - scale.low / unit)
+    return np.clip(part, 0.0, 1.0)
+
+
+def widened(low: float, high: float, room: float) -> tuple[float, float]:
+    """Return a range with some room on either side, of finite numbers.
+
+    Examples
+    --------
+    >>> widened(1.0, 1.7e308, 1e308)
+    (-1e+308, 1.7976931348623157e+308)
+    """
+    return max(low - room, -_LARGEST), min(high + room, _LARGEST)
+
+
+def drawable(low: float, high: float) -> tuple[float, float]:
+    """Return a range, or as much of it as matplotlib can draw.
+
+    Examples
+    --------
+    >>> drawable(-1.0, 1.7e308), drawable(1.6e308, 1.7e308)
+    ((-1.0, 1e+300), (0.0, 1e+300))
+    """
+    low, high = (min(max(one, -DRAWABLE), DRAWABLE) for one in (low, high))
+    return (low, high) if low < high else (min(high, 0.0), max(low, 0.0))
 
 
 def check_colormap(name: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from oocdata.errors import MissingDependencyError
 from oocdata.tools.pictures.histogram import POINT, SCALE_HEIGHT, SCALE_WIDTH, draw_scale
 from oocdata.tools.pictures.panel import Panel, averaged
-from oocdata.tools.pictures.scale import BAD, colours
+from oocdata.tools.pictures.scale import BAD, DRAWABLE, colours, drawable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -184,7 +184,7 @@ def _draw(drawn: Any, panel: Panel, corner: bool, inches: float, unit: str | Non
     if panel.kind == "curve":
         _curves(drawn, panel)
         drawn.set_xlim(*((first, last) if first != last else (first - 0.5, last + 0.5)))
-        drawn.set_ylim(panel.scale.low, panel.scale.high)
+        drawn.set_ylim(*drawable(panel.scale.low, panel.scale.high))
         if not corner:
             drawn.set_xticks([])
             drawn.set_yticks([])
@@ -227,8 +227,9 @@ def _curves(drawn: Any, panel: Panel) -> None:
     for number, curve in enumerate(panel.values):
         name = panel.names[number] if panel.names else None
         mark = "." if len(across) < 3 else None
-        drawn.plot(across, curve, linewidth=0.8, marker=mark, label=name)
         wrong = ~np.isfinite(curve)
+        line = np.where(wrong, np.nan, np.clip(curve, -DRAWABLE, DRAWABLE))
+        drawn.plot(across, line, linewidth=0.8, marker=mark, label=name)
         if wrong.any():
             drawn.plot(
                 across[wrong],

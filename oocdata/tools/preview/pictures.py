@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.tools.pictures.panel import Panel, averaged, remark_on
-from oocdata.tools.pictures.scale import COLOUR, Scale, scale_of
+from oocdata.tools.pictures.scale import COLOUR, Scale, scale_of, widened
 from oocdata.tools.preview.parts import Part
 
 __all__ = ["Drawing", "Pictures", "as_range", "by_channel", "smaller"]
@@ -199,8 +199,8 @@ def _of_heights(scale: Scale, limits: tuple[float, float] | None) -> Scale:
     low, high = scale.values.minimum, scale.values.maximum
     if limits is not None or low is None or high is None or low == high:
         return replace(scale, colormap=None)
-    room = 0.03 * (high / 2 - low / 2)
-    return replace(scale, low=low - room, high=high + room, colormap=None, how="minimum to maximum")
+    low, high = widened(low, high, 0.03 * (high / 2 - low / 2))
+    return replace(scale, low=low, high=high, colormap=None, how="minimum to maximum")
 
 
 def _words(group: str, part: Part, number: int) -> str:
