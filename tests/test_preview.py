@@ -700,6 +700,18 @@ def texts_of(figure: Any) -> list[Any]:
     return [text for text in texts if text.get_text() and text.get_visible()]
 
 
+def test_names_are_drawn_as_they_are() -> None:
+    names = ["a$^$", "_hidden", "$x$", "b"]
+    numbers = {name: ooc.open(RNG.random(9)) for name in names}
+    found = preview(ooc.zip(numbers), count=9)
+    assert found.png()
+    legend = found.figure().axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == names
+    assert not any(text.get_parse_math() for text in legend.get_texts())
+    frames = preview(ooc.zip({"a$^$": ooc.open(FRAMES), "_b": ooc.open(FRAMES)}), count=2)
+    assert frames.png()
+
+
 def test_pyplot_is_left_alone() -> None:
     import matplotlib.pyplot as plt
 

@@ -224,12 +224,12 @@ def _draw(drawn: Any, panel: Panel, corner: bool, inches: float, unit: str | Non
 
 def _curves(drawn: Any, panel: Panel) -> None:
     across = np.asarray(panel.x[1])
+    lines: list[Any] = []
     for number, curve in enumerate(panel.values):
-        name = panel.names[number] if panel.names else None
         mark = "." if len(across) < 3 else None
         wrong = ~np.isfinite(curve)
         line = np.where(wrong, np.nan, np.clip(curve, -DRAWABLE, DRAWABLE))
-        drawn.plot(across, line, linewidth=0.8, marker=mark, label=name)
+        lines += drawn.plot(across, line, linewidth=0.8, marker=mark)
         if wrong.any():
             drawn.plot(
                 across[wrong],
@@ -240,4 +240,10 @@ def _curves(drawn: Any, panel: Panel) -> None:
                 transform=drawn.get_xaxis_transform(),
             )
     if panel.names:
-        drawn.legend(fontsize=POINT - 2, loc="upper right", framealpha=0.6, borderpad=0.2)
+        # Any line with a name that means nothing to matplotlib, and then its own name.
+        words = [f"line {number}" for number in range(len(panel.names))]
+        made = drawn.legend(
+            lines, words, fontsize=POINT - 2, loc="upper right", framealpha=0.6, borderpad=0.2
+        )
+        for text, name in zip(made.get_texts(), panel.names, strict=True):
+            text.set(parse_math=False, text=name)
