@@ -733,7 +733,9 @@ def test_sheets_are_written(tmp_path: Path, suffix: str) -> None:
     assert (tmp_path / f"a{suffix}").stat().st_size > 1000
 
 
-@pytest.mark.parametrize(("suffix", "speed"), [(".gif", 10), (".webp", 25)])
+@pytest.mark.parametrize(
+    ("suffix", "speed"), [(".gif", 10), (".webp", 25), (".gif", 0.02), (".webp", 0.02)]
+)
 def test_films_have_a_frame_for_each_element(tmp_path: Path, suffix: str, speed: float) -> None:
     array = np.repeat(FRAMES[:3], 3, axis=0)  # equal frames must not be joined
     found = preview(array, count=9, consecutive=True)
@@ -773,8 +775,10 @@ def test_films_of_curves_and_pairs(tmp_path: Path) -> None:
     [
         ("a.mp4", 10, "must end in .gif, .webp; got 'a.mp4'"),
         ("none/a.gif", 10, "folder must exist"),
-        ("a.gif", 0, "above 0 and at most 50"),
-        ("a.gif", 51, "above 0 and at most 50"),
+        ("a.gif", 0, "from 0.02 to 50"),
+        ("a.gif", 0.001, "from 0.02 to 50"),
+        ("a.gif", 51, "from 0.02 to 50"),
+        ("a.gif", np.nan, "from 0.02 to 50"),
     ],
 )
 def test_a_wrong_film_is_refused(tmp_path: Path, name: str, speed: float, words: str) -> None:

@@ -185,6 +185,8 @@ def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str
         ["ds.npy", "--percentile", "1,2,3"],
         ["ds.npy", "--count", "0"],
         ["ds.npy", "--fps", "0"],
+        ["ds.npy", "--fps", "0.001"],
+        ["ds.npy", "--fps", "nan"],
         ["ds.npy", "--fps", "51"],
         ["ds.npy", "--horizon", "0"],
         [],

@@ -92,7 +92,9 @@ def preview(
     animate: Annotated[
         bool, typer.Option("--animate", help="A film of consecutive rows instead of a sheet.")
     ] = False,
-    fps: Annotated[float, typer.Option(help="Frames per second of the film.", max=50)] = 10,
+    fps: Annotated[
+        float, typer.Option(help="Frames per second of the film.", min=0.02, max=50)
+    ] = 10,
     terminal: Annotated[
         bool,
         typer.Option("--terminal/--no-terminal", help="Show it here too, where that is possible."),
@@ -132,8 +134,6 @@ def preview(
     channels = None if channel is None else _numbers(channel, "--channel", int)
     span = None if limits is None else _two(limits, "--range")
     between = _two(percentile, "--percentile")
-    if not fps > 0:
-        raise typer.BadParameter("must be above 0.", param_hint="--fps")
     with errors(debug):
         from oocdata.tools.pictures.film import FILMS
         from oocdata.tools.pictures.panel import check_folder

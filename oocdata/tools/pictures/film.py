@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError
 from oocdata.tools.pictures.panel import Panel, check_folder, painted, pillow
 
-__all__ = ["FASTEST", "FILMS", "film"]
+__all__ = ["FASTEST", "FILMS", "SLOWEST", "film"]
 
 FILMS = (".gif", ".webp")
 """What a film's name may end in."""
 
-FASTEST = 50.0
-"""Frames per second: players show what is faster slowly."""
+SLOWEST, FASTEST = 0.02, 50.0
+"""Frames per second: players show what is faster slowly, and a GIF holds no longer times."""
 
 _LEAST, _MOST = 256, 512
 _GAP = 6
@@ -49,7 +49,7 @@ def film(
     elements : sequence of sequence of Panel
         As many panels in each.
     frames_per_second : float
-        More than 0, at most 50. A GIF's frames last whole hundredths of a second.
+        At least 0.02, at most 50. A GIF's frames last whole hundredths of a second.
 
     Raises
     ------
@@ -59,10 +59,9 @@ def film(
         If Pillow isn't installed.
     """
     check_folder(path, FILMS)
-    if not 0 < frames_per_second <= FASTEST:
+    if not SLOWEST <= frames_per_second <= FASTEST:
         raise ArgumentError(
-            f"`frames_per_second` must be above 0 and at most {FASTEST:.0f}; got "
-            f"{frames_per_second}."
+            f"`frames_per_second` must be from {SLOWEST} to {FASTEST:.0f}; got {frames_per_second}."
         )
     image = pillow("Image")
     count = len(labels)

@@ -150,7 +150,7 @@ class Preview:
         path : path
             Ends in ``.gif`` or ``.webp``.
         frames_per_second : float
-            At most 50.
+            From 0.02 to 50.
 
         Raises
         ------
