@@ -220,7 +220,8 @@ def test_three_channels_are_a_colour_where_they_can_be() -> None:
     assert len(preview(image, count=2, colormap="magma").elements[0]) == 3
     one = preview(image, count=2, channel=1)
     np.testing.assert_array_equal(one.elements[1][0].values, image[4, 1])
-    some = preview(image, count=2, channel=(2, 0))
+    assert preview(image, channel=np.int64(1)).elements[0][0].place == "channel 1"
+    some = preview(image, count=2, channel=np.array([2, 0]))
     for panel, channel in zip(some.elements[1], (2, 0), strict=True):
         np.testing.assert_array_equal(panel.values, image[4, channel])
         assert panel.place == f"channel {channel}"
@@ -318,6 +319,12 @@ def test_consecutive_rows_are_the_first_ones() -> None:
         ({"rows": []}, ArgumentError, "1 to 256 positions; got 0"),
         ({"rows": list(range(30)) * 9}, ArgumentError, "1 to 256 positions; got 270"),
         ({"count": 0}, ArgumentError, "`count`"),
+        ({"rows": 5}, ArgumentError, "in one dimension; got int64 of shape"),
+        ({"rows": [1.5]}, ArgumentError, "positions must be integers"),
+        ({"rows": [3, 7], "count": 2}, ArgumentError, "`count` must be left out where `rows`"),
+        ({"channel": [1.5]}, ArgumentError, "`channel` must be a whole number"),
+        ({"channel": "red"}, ArgumentError, "`channel` must be a whole number"),
+        ({"layout": None}, ArgumentError, "`layout` must be 'auto' or a letter for each axis"),
         ({"count": 257}, ArgumentError, "at most 256"),
         ({"limits": (1, 1)}, ArgumentError, "the lower one first"),
         ({"percentile": (-1, 50)}, ArgumentError, "from 0 to 100"),

@@ -225,7 +225,7 @@ def _draw(drawn: Any, panel: Panel, corner: bool, inches: float, unit: str | Non
 def _curves(drawn: Any, panel: Panel) -> None:
     across = np.asarray(panel.x[1])
     lines: list[Any] = []
-    for number, curve in enumerate(panel.values):
+    for curve in panel.values:
         mark = "." if len(across) < 3 else None
         wrong = ~np.isfinite(curve)
         line = np.where(wrong, np.nan, np.clip(curve, -DRAWABLE, DRAWABLE))

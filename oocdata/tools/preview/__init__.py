@@ -6,15 +6,18 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
+from oocdata.index import as_count, as_positions
 from oocdata.sources.adapt import layout_of
 from oocdata.tools.pictures.panel import Panel, check_folder
 from oocdata.tools.pictures.scale import Scale, check_colormap
@@ -189,7 +192,8 @@ def preview(
         A View is shown row by row; next-frame pairs, and other tuples of two equal arrays, with
         their difference; windows moment by moment; zipped datasets array by array.
     rows : slice or sequence of int, optional
-        Positions: a range of which `count` are chosen, or a list of at most 256, each shown.
+        Positions: a range of which `count` are chosen, or a list of at most 256, each shown; then
+        `count` is left out.
     count : int, optional
         How many elements, at most 256; by default as many as make about 24 pictures, at most 12.
     horizon : int, optional
@@ -245,11 +249,17 @@ def preview(
     most = None if count is None else as_count("count", count)
     if most is not None and most > MOST_ELEMENTS:
         raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {most}.")
-    channels = (channel,) if isinstance(channel, int) else channel
-    named, view = _named(dataset)
-    parts = parts_of(dataset, layout, channels, named)
-    number = min(most or usual_count(dataset, parts), len(dataset))
     if rows is not None and not isinstance(rows, slice):
+        rows = as_positions(rows, len(dataset)).tolist()
+        if most is not None:
+            raise ArgumentError(
+                "`count` must be left out where `rows` is a list, which is shown in full; got "
+                f"{most}."
+            )
+    named, view = _named(dataset)
+    parts = parts_of(dataset, layout, _channels(channel), named)
+    number = min(most or usual_count(dataset, parts), len(dataset))
+    if isinstance(rows, list):
         number = max(1, min(len(rows), MOST_ELEMENTS))
     parts = fitted(dataset, parts, number)
     positions = choose_positions(dataset, parts, number, rows, consecutive=consecutive)
@@ -268,6 +278,17 @@ def preview(
         unit=None if packed else named.unit,  # it is that of the numbers once unpacked
         notes=(*made.notes, *packed),
     )
+
+
+def _channels(given: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    try:
+        return tuple(map(index, given if np.ndim(given) else [given]))  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"`channel` must be a whole number, or some of them; got {given!r}."
+        ) from error
 
 
 def _named(dataset: Dataset) -> tuple[Named, View | None]:

@@ -140,8 +140,8 @@ def axes_of(
     """
     sizes = tuple(element)
     given = tuple(names) if names is not None and len(names) == len(sizes) else (None,) * len(sizes)
-    if layout.lower() != "auto":
-        letters, certain = _checked(layout.upper(), sizes), True
+    if layout != "auto":
+        letters, certain = _checked(layout, sizes), True
     elif (known := _by_names(given)) is not None:
         letters, certain = known, True
     else:
@@ -151,18 +151,19 @@ def axes_of(
 
 
 def _checked(layout: str, sizes: tuple[int, ...]) -> str:
+    letters = layout.upper() if isinstance(layout, str) else ""
     good = (
-        len(layout) == len(sizes)
-        and set(layout) <= set(_WORDS)
-        and len(set(layout)) == len(layout)
-        and ("W" in layout or not sizes)
+        len(letters) == len(sizes)
+        and set(letters) <= set(_WORDS)
+        and len(set(letters)) == len(letters)
+        and ("W" in letters or not sizes)
     )
     if not good:
         raise ArgumentError(
             f"`layout` must be 'auto' or a letter for each axis of a row, {sizes}: W (x), and "
             f"H (y), C (channel), D (depth), T (time), each at most once; got {layout!r}."
         )
-    return layout
+    return letters
 
 
 def _by_names(names: tuple[str | None, ...]) -> str | None:
