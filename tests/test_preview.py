@@ -393,6 +393,35 @@ def test_of_large_rows_little_is_read(element: tuple[int, ...]) -> None:
     assert values[0, -1] > 0.95 * element[-1]
 
 
+@pytest.mark.parametrize(
+    ("element", "channel", "step"),
+    [
+        ((400, 224, 224), [0, 399], 1),
+        ((400, 224, 224), [399, 0, 399], 1),
+        ((400, 224, 224), [0, 5, 399], 8),
+        ((224, 224, 400), [0, 399], 8),
+    ],
+)
+def test_what_lies_between_channels_is_within_the_bound(
+    element: tuple[int, ...], channel: list[int], step: int
+) -> None:
+    layout = "CHW" if element[0] == 400 else "HWC"
+    source = Boundless((1000, *element))
+    found = preview(ooc.open(source), layout=layout, channel=channel, count=6)
+    assert sum(source.asked) <= READ_BYTES
+    assert [panel.place for panel in found.elements[0]] == [f"channel {one}" for one in channel]
+    down = found.elements[0][0].y[1]
+    assert down[1] - down[0] == step
+    if layout == "HWC":
+        assert [panel.values[0, 0] for panel in found.elements[0]] == channel
+
+
+def test_long_windows_are_within_the_bound() -> None:
+    source = Boundless((5000, 224, 224))
+    preview(ooc.open(source).windows(400), count=3)
+    assert sum(source.asked) <= READ_BYTES
+
+
 def test_rows_come_from_few_chunks_where_these_are_large() -> None:
     source = Boundless((10_000, 50, 50), chunk_rows=100, chunk=50 * 2**20)
     found = preview(ooc.open(source), count=12)

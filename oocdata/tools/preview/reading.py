@@ -2,7 +2,7 @@
 
 At most `VALUES` values are kept, and lines of `READ_BYTES` read, so large frames are thinned:
 lines are left out where they are read, and columns afterwards, because single values far apart
-cost as much as what lies between them. Of chunks that are decoded whole, at most `DECODED_BYTES`
+cost as much as what lies between them; so does what lies between channels, unless it is large. Of chunks that are decoded whole, at most `DECODED_BYTES`
 are, or those of three elements: rows then come from fewer chunks, and of frames in many chunks a
 window is shown.
 """
@@ -49,7 +49,7 @@ MOST_ELEMENTS = 256
 _NUMBERS = 2048
 _PICTURES = 24
 _COARSE, _FEWEST = 16, 3
-_FAR_BYTES = 4096
+_LEAST_BYTES, _FAR_BYTES = 512, 4096
 _AT_ONCE = 64 * 2**20
 _SMALLEST_WINDOW = 256
 Rows = slice | Sequence[int] | None
@@ -80,7 +80,7 @@ def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
     if alike(parts):
         pictures += parts[0].panels  # of their difference
     count = min(12, max(_FEWEST, _PICTURES // max(1, pictures)))
-    while count > _FEWEST and _step(parts, count) > _COARSE:
+    while count > _FEWEST and _step(dataset, parts, count) > _COARSE:
         count -= 1
     cost = _cost(dataset, parts)
     if cost and dataset.blocks.length == 1:
@@ -88,9 +88,14 @@ def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
     return count
 
 
-def _step(parts: Sequence[Part], count: int) -> int:
+def _step(dataset: Dataset, parts: Sequence[Part], count: int) -> int:
     """Return the step between lines at which `count` elements are within the bounds."""
-    nbytes = count * sum(part.values * part.dtype.itemsize for part in parts)
+    view = _view_of(dataset)
+    nbytes = count * sum(
+        part.dtype.itemsize
+        * (part.values if view is None else _values_read(part, len(view.element)))
+        for part in parts
+    )
     return max(step_for(parts, VALUES // (count * len(parts))), -(-nbytes // READ_BYTES))
 
 
@@ -99,7 +104,7 @@ def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, .
 
     def window(share: int) -> tuple[Part, ...]:
         chosen = [with_window(part, share) for part in parts] if share > 1 else parts
-        step = _step(chosen, count)
+        step = _step(dataset, chosen, count)
         return tuple(thinned(part, step) for part in chosen)
 
     best, share = window(1), 1
@@ -144,11 +149,17 @@ def _covers(part: Part, axes: int) -> list[range]:
     covers = []
     for axis in range(len(part.places) - axes, len(part.places)):
         places = part.places[axis]
-        apart = prod(part.axes.sizes[axis + 1 :]) * part.dtype.itemsize >= _FAR_BYTES
-        if not (apart and isinstance(places, range)):
-            places = range(min(places), max(places) + 1)
-        covers.append(places)
+        step = int(np.gcd.reduce(np.diff(places))) or 1
+        run = prod(part.axes.sizes[axis + 1 :]) * part.dtype.itemsize
+        apart = run >= _LEAST_BYTES and step * run >= _FAR_BYTES
+        covers.append(range(min(places), max(places) + 1, step if apart else 1))
     return covers
+
+
+def _values_read(part: Part, axes: int) -> int:
+    """Return how many values are read of an element: what lies between those shown, too."""
+    windows = part.axes.sizes[: len(part.places) - axes]
+    return prod(windows) * prod(map(len, _covers(part, axes)))
 
 
 def choose_positions(
