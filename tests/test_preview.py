@@ -748,6 +748,16 @@ def test_names_are_drawn_as_they_are() -> None:
     assert frames.png()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path, suffix: str) -> None:
+    np.save(tmp_path / "数据文件 ع.npy", FRAMES)
+    found = preview(tmp_path / "数据文件 ع.npy", count=2)
+    found.save(tmp_path / f"a{suffix}")
+    assert found.png()
+    found.animate(tmp_path / "a.gif")
+
+
 def test_pyplot_is_left_alone() -> None:
     import matplotlib.pyplot as plt
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
@@ -16,7 +17,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count, as_positions
 from oocdata.sources.adapt import layout_of
 from oocdata.tools.pictures.panel import Panel, check_folder
@@ -119,9 +120,7 @@ class Preview:
 
     def png(self) -> bytes:
         """Return the contact sheet as a PNG."""
-        buffer = io.BytesIO()
-        self.figure().savefig(buffer, format="png")
-        return buffer.getvalue()
+        return _encoded(self.figure(), "png")
 
     def _repr_png_(self) -> bytes:
         return self.png()
@@ -141,9 +140,7 @@ class Preview:
         """
         target = Path(path).expanduser()
         check_folder(target, SHEETS)
-        buffer = io.BytesIO()
-        self.figure().savefig(buffer, format=target.suffix[1:].lower())
-        target.write_bytes(buffer.getvalue())
+        target.write_bytes(_encoded(self.figure(), target.suffix[1:].lower()))
 
     def animate(self, path: str | Path, frames_per_second: float = 10.0) -> None:
         """Write a film: one frame for each element, all with the same scales.
@@ -166,6 +163,15 @@ class Preview:
 
         target = Path(path).expanduser()
         film(target, self.title, self.labels, self.elements, frames_per_second)
+
+
+def _encoded(figure: Figure, suffix: str) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        # A box stands for a letter that the font lacks, which anybody sees.
+        warnings.filterwarnings("ignore", message="(Glyph|Matplotlib currently does not support)")
+        figure.savefig(buffer, format=suffix)
+    return buffer.getvalue()
 
 
 def preview(
@@ -245,7 +251,7 @@ def preview(
     if colormap is not None:
         check_colormap(colormap)
     if len(dataset) == 0:
-        raise ArgumentError(f"a dataset must have an element to show; {dataset!r} has none.")
+        raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     most = None if count is None else as_count("count", count)
     if most is not None and most > MOST_ELEMENTS:
         raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {most}.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError
+from oocdata.errors import EmptyError
 from oocdata.tools.pictures.panel import Panel
 from oocdata.tools.pictures.scale import Scale
 from oocdata.tools.preview.axes import Axes, axes_of
@@ -69,7 +69,7 @@ def parts_of(
     for name, leaf in found:
         element = leaf.shape[1:] if timed else leaf.shape
         if 0 in element:
-            raise ArgumentError(f"a row must hold a value to be shown; got rows of {element}.")
+            raise EmptyError(f"a row must hold a value to be shown; got rows of {element}.")
         axes = axes_of(element, layout if element else "auto", named.axes)
         if timed:
             axes = axes.in_time(leaf.shape[0])

@@ -2,7 +2,7 @@
 
 At most `VALUES` values are kept, and lines of `READ_BYTES` read, so large frames are thinned:
 lines are left out where they are read, and columns afterwards, because single values far apart
-cost as much as what lies between them; so does what lies between channels, unless it is large. Of chunks that are decoded whole, at most `DECODED_BYTES`
+cost as much as what lies between them. Of chunks that are decoded whole, at most `DECODED_BYTES`
 are, or those of three elements: rows then come from fewer chunks, and of frames in many chunks a
 window is shown.
 """
