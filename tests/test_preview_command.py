@@ -24,6 +24,7 @@ from PIL import Image
 from rich.console import Console
 
 from oocdata.cli.preview import preview as command
+from oocdata.errors import ArgumentError, PositionError
 from oocdata.tools.pictures.panel import painted
 from oocdata.tools.pictures.terminal import can_show, half_blocks
 from oocdata.tools.preview import preview
@@ -130,8 +131,8 @@ def test_json_has_no_number_that_is_none(folder: Path) -> None:
 def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith(folder.name))
     result = run("ds.npy", "--output", str(folder / "a.png"))
-    assert result.exit_code == 1
-    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.replace("│", "").split())
     assert "the picture's folder must be writable" in said
     assert "--output" in said
     assert not (folder / "a.png").exists()
@@ -154,16 +155,12 @@ def test_films(folder: Path) -> None:
     [
         (["dt.npy"], "Nearby: ds.npy"),
         (["sim.h5"], "'/flow/u', '/label'"),
-        (["ds.npy", "--output", "none/a.png"], "folder must exist; got 'none'"),
-        (["ds.npy", "--output", "a.gif"], "must end in .png"),
-        (["ds.npy", "--animate", "--output", "a.mp4"], "must end in .gif"),
-        (["ds.npy", "--rows", "50:60"], "below 40"),
-        (["ds.npy", "--layout", "HW"], "`layout`"),
-        (["ds.npy", "--colormap", "jett"], "Near: jet"),
-        (["ds.npy", "--channel", "3"], "`channel` must be below 3"),
+        (["none.npy"], "must have an element to show"),
+        (["ds.npy", "--horizon", "300"], "must fit"),
     ],
 )
 def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str) -> None:
+    np.save("none.npy", np.zeros((0, 3, 4)))
     result = run(*arguments)
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -196,6 +193,58 @@ def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ds.npy", "--output", "none/a.png"], "folder must exist; got 'none'"),
+        (["ds.npy", "--output", "a.gif"], "must end in .png"),
+        (["ds.npy", "--output", "a.bmp"], "must end in .png"),
+        (["ds.npy", "--animate", "--output", "a.mp4"], "must end in .gif"),
+        (["ds.npy", "--rows", "50:60"], "--rows must hold a position below 40"),
+        (["ds.npy", "--rows", "3,50"], "positions must lie within"),
+        (["ds.npy", "--rows", "3,7,9", "--count", "2"], "--count must be left out where --rows"),
+        (["ds.npy", "--layout", "HW"], "--layout must be 'auto' or a letter"),
+        (["six.npy"], "ooc.preview(view[:, 0])"),
+        (["ds.npy", "--colormap", "jett"], "Near: jet"),
+        (["ds.npy", "--channel", "3"], "--channel must be below 3"),
+        (["ds.npy", "--percentile", "1,200"], "--percentile must be two numbers, from 0 to 100"),
+        (["ds.npy", "--range", "1,inf"], "--range must be two numbers"),
+        (["ds.npy", "--count", "300"], "--count must be at most 256"),
+    ],
+)
+def test_wrong_calls_name_the_option(folder: Path, arguments: list[str], words: str) -> None:
+    np.save("six.npy", np.zeros((4, 2, 3, 4, 5, 6, 7)))
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert words in " ".join(result.stderr.replace("│", "").split())
+    assert "`" not in result.stderr
+    assert not list(folder.glob("*.png"))
+    assert isinstance(run(*arguments, "--debug").exception, ArgumentError | PositionError)
+
+
+def test_notes_name_the_option(folder: Path) -> None:
+    np.save("guess.npy", FRAMES[:, :, :3, :3])
+    result = run("guess.npy")
+    assert "are a guess: --layout says which they are" in " ".join(result.stdout.split())
+
+
+def test_a_film_of_listed_rows(folder: Path) -> None:
+    assert run("ds.npy", "--animate", "--rows", "3,7,9").exit_code == 0
+    with Image.open("oocdata-preview.gif") as film:
+        assert film.n_frames == 3
+
+
+def test_an_output_of_few_letters_is_enough(folder: Path) -> None:
+    code = "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ds.npy"], capture_output=True, text=True, encoding="latin-1",
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"}, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("written    oocdata-preview.png\n")
+
+
 def test_help_has_examples() -> None:
     result = run("--help")
     assert result.exit_code == 0
@@ -222,6 +271,17 @@ def test_half_blocks_are_the_pixels_of_the_panels() -> None:
             assert tuple(span.style.color.triplet) == tuple(expected[2 * number, place])
             assert tuple(span.style.bgcolor.triplet) == tuple(expected[2 * number + 1, place])
         assert len(line.spans) == 2 * cell
+
+
+@pytest.mark.parametrize("width", [10, 40, 80, 200])
+@pytest.mark.parametrize("horizon", [None, 1])
+def test_titles_keep_their_ends(width: int, horizon: int | None) -> None:
+    array = np.zeros((4, 12, 8, 10))
+    found = preview(array, horizon=horizon, layout="CHW", channel=[0, 1, 10, 11], count=1)
+    lines = half_blocks(found.labels, found.elements, width)
+    said = " ".join(line.plain for line in lines if "▀" not in line.plain)
+    for number in (0, 1, 10, 11):
+        assert len(re.findall(rf"l {number}\b", said)) == (1 if horizon is None else 3)
 
 
 @pytest.mark.parametrize("width", [10, 40, 80, 200])

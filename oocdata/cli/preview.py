@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -24,6 +28,7 @@ from oocdata.cli.options import (
     opening_of,
     print_json,
 )
+from oocdata.errors import ArgumentError, EmptyError, PositionError
 
 if TYPE_CHECKING:
     from oocdata.tools.preview import Preview
@@ -32,6 +37,8 @@ __all__ = ["preview"]
 
 _PICTURES = (".png", ".gif", ".webp", ".jpg", ".jpeg", ".pdf", ".svg")
 _FILM_FRAMES = 48
+_OPTIONS = {"limits": "range"}
+"""Arguments whose options have other names."""
 _Number = TypeVar("_Number", int, float)
 
 
@@ -53,7 +60,9 @@ def preview(
     count: Annotated[
         int | None,
         typer.Option(
-            help="How many to show, evenly spread; of a film, one after the other.", min=1
+            help="How many to show, evenly spread; of a film, one after the other. Not with a list "
+            "of rows, which are all shown.",
+            min=1,
         ),
     ] = None,
     next_frame: Annotated[
@@ -144,20 +153,25 @@ def preview(
         written = output
         if written is None and not json:
             written = Path("oocdata-preview.gif" if animate else "oocdata-preview.png")
-        if written is not None:
-            check_folder(written.expanduser(), FILMS if animate else SHEETS)
-        made = make(
-            opening.view(path, key),
-            rows=chosen,
-            count=_FILM_FRAMES if count is None and animate else count,
-            horizon=horizon or (1 if next_frame else None),
-            consecutive=animate,
-            layout=layout,
-            channel=channels,
-            limits=span,
-            percentile=between,
-            colormap=colormap,
-        )
+        if animate and count is None and not isinstance(chosen, list):
+            count = _FILM_FRAMES
+        with _rules_of_arguments(debug):
+            if written is not None:
+                check_folder(written.expanduser(), FILMS if animate else SHEETS)
+        view = opening.view(path, key)
+        with _rules_of_arguments(debug):
+            made = make(
+                view,
+                rows=chosen,
+                count=count,
+                horizon=horizon or (1 if next_frame else None),
+                consecutive=animate,
+                layout=layout,
+                channel=channels,
+                limits=span,
+                percentile=between,
+                colormap=colormap,
+            )
         if written is not None and animate:
             made.animate(written, fps)
         elif written is not None:
@@ -168,8 +182,38 @@ def preview(
             return
         if terminal:
             _show(made)
-        typer.echo(str(made))
-        typer.echo(f"{'written':<10} {written}")
+        _say(_with_options(str(made)))
+        _say(f"{'written':<10} {written}")
+
+
+@contextmanager
+def _rules_of_arguments(debug: bool) -> Iterator[None]:
+    """Make a wrong argument of the function a wrong option of the command."""
+    try:
+        yield
+    except EmptyError:  # the file is as short as it is
+        raise
+    except (ArgumentError, PositionError) as error:
+        if debug:
+            raise
+        raise typer.BadParameter(_with_options(str(error))) from error
+
+
+def _with_options(text: str) -> str:
+    """Return a text that names options instead of arguments.
+
+    Examples
+    --------
+    >>> _with_options("`limits` must be two numbers")
+    '--range must be two numbers'
+    """
+    return re.sub(r"`([a-z]+)`", lambda found: f"--{_OPTIONS.get(found[1], found[1])}", text)
+
+
+def _say(text: str) -> None:
+    """Print a text, with question marks for letters that the output can't hold."""
+    encoding = sys.stdout.encoding or "utf-8"
+    typer.echo(text.encode(encoding, "replace").decode(encoding))
 
 
 def _show(made: Preview) -> None:

@@ -31,6 +31,7 @@ __all__ = ["can_show", "half_blocks", "show"]
 
 _NARROWEST, _WIDEST = 14, 40
 _MOST_LINES = 48
+_HALVES = "▀"
 _TALLEST = 80
 _GRAPHICAL = ("contour", "foot", "ghostty", "iterm", "kitty", "mintty", "mlterm", "rio", "sixel",
               "wezterm")  # fmt: skip
@@ -39,6 +40,10 @@ _GRAPHICAL_VARIABLES = ("KITTY_WINDOW_ID", "KONSOLE_VERSION", "WT_SESSION", "XTE
 
 def can_show(console: Console) -> bool:
     """Return whether colours reach a person: no pipe, no file, no dumb terminal, no NO_COLOR."""
+    try:
+        _HALVES.encode(console.encoding)
+    except UnicodeEncodeError:
+        return False
     plain = console.no_color or console.is_dumb_terminal or not console.color_system
     return console.is_terminal and not plain
 
@@ -147,7 +152,9 @@ def _cells(count: int, panels: Sequence[Panel], width: int) -> tuple[int, int]:
 def _words(texts: Sequence[str], cell: int) -> Any:
     from rich.text import Text
 
-    return Text("".join(f"{text[:cell]:<{cell + 1}}" for text in texts).rstrip())
+    # The end tells one from the other: the number of a channel, the last row.
+    short = [text if len(text) <= cell else f"…{text[len(text) - cell + 1 :]}" for text in texts]
+    return Text("".join(f"{text:<{cell + 1}}" for text in short).rstrip())
 
 
 def _height(panel: Panel, cell: int) -> int:
@@ -177,7 +184,7 @@ def _rows(images: Sequence[NDArray[np.uint8]]) -> list[Any]:
                 line.append(" ")
             for upper, lower in zip(image[top].tolist(), image[top + 1].tolist(), strict=True):
                 line.append(
-                    "▀", Style(color=Color.from_rgb(*upper), bgcolor=Color.from_rgb(*lower))
+                    _HALVES, Style(color=Color.from_rgb(*upper), bgcolor=Color.from_rgb(*lower))
                 )
         lines.append(line)
     return lines

@@ -186,10 +186,14 @@ def _by_lengths(sizes: tuple[int, ...]) -> tuple[str, bool]:
         return "HW", True
     last, certain = _last_three(sizes[-3:])
     before = len(sizes) - 3
-    if before > 2 or (before == 2 and "D" in last):
+    if before > 2:
         raise ArgumentError(
-            f"a row must have at most 5 axes to be drawn, and one reading of them; got {sizes}. "
-            "Give `layout`, or cut the row first: view[:, 0]."
+            f"a row must have at most 5 axes to be drawn; got {sizes}. Take a part of it, in "
+            "Python: ooc.preview(view[:, 0])."
+        )
+    if before == 2 and "D" in last:
+        raise ArgumentError(
+            f"`layout` must say which axis is which of rows of {sizes}, e.g. 'TDCHW'."
         )
     # A volume in time, channels in time, or a volume with channels.
     return ("" if before == 0 else "T" if before == 1 else "TD") + last, certain
