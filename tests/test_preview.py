@@ -24,10 +24,10 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, MissingDependencyError, PositionError
 from oocdata.index import Cut, cut_shape
 from oocdata.testing import RecordingSource
-from oocdata.tools.pictures.film import _size_of
+from oocdata.tools.pictures.film import _frame, _size_of, _text
 from oocdata.tools.pictures.panel import averaged, painted
 from oocdata.tools.pictures.scale import BAD, Scale, colours, scale_of
-from oocdata.tools.pictures.terminal import _cells, _height
+from oocdata.tools.pictures.terminal import _cells, _height, half_blocks
 from oocdata.tools.pictures.values import values_of
 from oocdata.tools.preview import Preview, preview
 from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES
@@ -705,6 +705,8 @@ def test_no_text_of_a_sheet_lies_on_other_text() -> None:
         (RNG.normal(size=300) * 1e-9, {}),
         (RNG.normal(size=(30, 8, 8)) + 1e6, {"count": 2}),
         (RNG.normal(size=(30, 200, 9)) * 1e-7, {"count": 6, "layout": "WC"}),
+        (ooc.zip(*map(ooc.open, (FRAMES, RNG.normal(size=(30, 20, 200)), FRAMES[:, 0]))), {}),
+        (ooc.zip({"a": ooc.open(FRAMES[:, 0]), "wide": ooc.open(FRAMES[:, :3])}), {"count": 9}),
     ]:
         figure = preview(array, **options).figure()
         figure.canvas.draw()
@@ -714,11 +716,11 @@ def test_no_text_of_a_sheet_lies_on_other_text() -> None:
         corners = np.array([text.get_window_extent(renderer).extents for text in texts])
         low, high = corners[:, :2], corners[:, 2:]
         inside = (low >= -1).all(axis=1) & (high <= figure.bbox.max + 1).all(axis=1)
-        assert inside.all(), (array.shape, said[int(np.argmin(inside))])
+        assert inside.all(), (array, said[int(np.argmin(inside))])
         # Less a pixel and a half all around.
         over = (np.maximum(low[:, None], low) + 3 < np.minimum(high[:, None], high)).all(axis=2)
         pairs = np.argwhere(np.triu(over, 1))
-        assert not len(pairs), (array.shape, [(said[i], said[j]) for i, j in pairs])
+        assert not len(pairs), (array, [(said[i], said[j]) for i, j in pairs])
 
 
 def texts_of(figure: Any) -> list[Any]:
@@ -756,6 +758,32 @@ def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path, suffix: str)
     found.save(tmp_path / f"a{suffix}")
     assert found.png()
     found.animate(tmp_path / "a.gif")
+
+
+def test_each_kind_of_panel_has_its_aspect_and_axes() -> None:
+    wide = ooc.open(RNG.normal(size=(30, 20, 200)))
+    found = preview(ooc.zip(ooc.open(FRAMES), wide, wide, ooc.open(FRAMES[:, 0])), count=3)
+    panels = found.figure().axes[:12]
+    for number, axes in enumerate(panels):
+        box = axes.get_window_extent()
+        aspect = [20 / 14, 0.15, 0.15, 0.6][number % 4]
+        assert box.height / box.width == pytest.approx(aspect, rel=1e-6)
+        labels = ["← y", "← y", "", "value"][number % 4] if number >= 8 else ""
+        assert axes.get_ylabel() == labels
+    lines = half_blocks(found.labels, found.elements, 80)
+    cell = lines[1].plain.index("1") - 1
+    heights = [sum(one.plain[place * (cell + 1)] == "▀" for one in lines[2:9]) for place in (0, 1)]
+    assert heights[1] < heights[0]
+
+
+def test_a_film_says_its_range() -> None:
+    frames = [_frame(("a", "b"), preview(FRAMES, limits=limits, count=1).elements[0], 300)
+              for limits in [(-1.5, 2), (-1.5, 2), (-1.5, 3)]]  # fmt: skip
+    panel = preview(FRAMES, horizon=1, limits=(-1.5, 2)).elements[0][1]
+    assert _text(panel) == "y: -1.5 to 2"
+    heads = [frame[: -256 - 6] for frame in frames]
+    np.testing.assert_array_equal(heads[0], heads[1])
+    assert not np.array_equal(heads[0], heads[2])
 
 
 def test_pyplot_is_left_alone() -> None:

@@ -104,6 +104,12 @@ def _wide(text: str) -> int:
     return int(_font().getlength(text)) + 1
 
 
+def _text(panel: Panel) -> str:
+    """Return what a panel shows, and the range of its colours or heights."""
+    span = f"{panel.scale.low:.4g} to {panel.scale.high:.4g}"
+    return f"{panel.place}: {span}" if panel.place else span
+
+
 def _columns(count: int) -> int:
     """Return how many of an element's panels stand side by side: as square as fits.
 
@@ -121,10 +127,10 @@ def _columns(count: int) -> int:
 def _frame(head: Sequence[str], panels: Sequence[Panel], width: int) -> NDArray[np.uint8]:
     image, font = pillow("Image"), _font()
     sizes = [_size_of(panel) for panel in panels]
-    named = any(panel.place for panel in panels)
+    texts = [_text(panel) for panel in panels]
     # Cells of one size, each with its line of text.
-    across = max(max(size[1] for size in sizes), *(_wide(panel.place) for panel in panels)) + _GAP
-    down = max(size[0] for size in sizes) + _TEXT * named + _GAP
+    across = max(max(size[1] for size in sizes), *map(_wide, texts)) + _GAP
+    down = max(size[0] for size in sizes) + _TEXT + _GAP
     columns = _columns(len(panels))
     top = _GAP + _TEXT * len(head) + _GAP // 2
     width = max(across * columns - _GAP, width) + 2 * _GAP
@@ -134,7 +140,7 @@ def _frame(head: Sequence[str], panels: Sequence[Panel], width: int) -> NDArray[
         pen.text((_GAP, _GAP + line * _TEXT), text, "black", font=font)
     for place, (panel, size) in enumerate(zip(panels, sizes, strict=True)):
         left, upper = _GAP + across * (place % columns), top + down * (place // columns)
-        pen.text((left, upper), panel.place, "black", font=font)
+        pen.text((left, upper), texts[place], "black", font=font)
         drawn = image.fromarray(painted(panel, *size))
-        frame.paste(drawn, (left, upper + _TEXT * named))
+        frame.paste(drawn, (left, upper + _TEXT))
     return np.asarray(frame, np.uint8)

@@ -1,13 +1,14 @@
 """Contact sheets: all panels, and beside them what their colours and values are.
 
 Every length is in inches and chosen here, so that nothing can overlap: a panel has a line of text
-above it, the first panel of the last line has its axes labelled, and each scale has its own
+above it, the first panels of the last line have their axes labelled, and each scale has its own
 histogram with the colour bar under it.
 """
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,22 +31,27 @@ _LEFT, _TOP, _BOTTOM, _RIGHT = 0.75, 0.75, 0.55, 0.2
 _TEXT, _LINE = 0.2, 0.15
 _CHARACTERS = 15.5
 """Of text in an inch."""
-_GAP, _APART = 0.12, 0.2
+_GAP, _APART, _AXES = 0.12, 0.2, 0.6
 _PANELS_WIDTH, _PANELS_HEIGHT = 8.4, 7.4
 _SMALLEST, _LARGEST = 0.7, 2.7
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Where panels stand: how many in a line and of an element, their size, the text over them."""
+    """Where panels stand: how many in a line, their size, the text over and left of them."""
 
     columns: int
     lines: int
-    each: int
+    margins: tuple[float, ...]  # of an element's panels
     width: float
-    height: float
+    height: float  # of the tallest
     text: float
     stacked: bool
+
+    @property
+    def each(self) -> int:
+        """How many panels an element has."""
+        return len(self.margins)
 
     @property
     def total(self) -> tuple[float, float]:
@@ -57,17 +63,34 @@ class _Grid:
 
     def left(self, column: int) -> float:
         """Return where a column begins: elements stand a little apart."""
-        return column * (self.width + _GAP) + (column // self.each) * _APART * (self.each > 1)
+        elements, place = divmod(column, self.each)
+        between = elements * (_APART * (self.each > 1) + sum(self.margins))
+        return column * (self.width + _GAP) + between + sum(self.margins[: place + 1])
+
+
+def _aspect(panel: Panel) -> float:
+    """Return height by width, within bounds."""
+    if panel.kind == "curve":
+        return 0.6
+    height, width = panel.size
+    return min(max(height / width, 0.15), 4.0)
+
+
+def _has_new_axes(panels: Sequence[Panel]) -> list[bool]:
+    """Return of each panel whether its axes are others than those of the panels before."""
+    axes = [(panel.kind == "curve", panel.x, panel.y) for panel in panels]
+    return [one not in axes[:place] for place, one in enumerate(axes)]
 
 
 def _grid(preview: Preview) -> _Grid:
     """Return the grid of the largest panels; those of an element stay in one line."""
     each, count = len(preview.elements[0]), len(preview.elements)
-    panel = preview.elements[0][0]
-    if panel.kind == "curve" and each == count == 1:
-        return _Grid(1, 1, 1, _PANELS_WIDTH, 3.2, _TEXT, False)
-    aspect = 0.6 if panel.kind == "curve" else panel.size[0] / panel.size[1]
-    aspect = min(max(aspect, 0.15), 4.0)
+    panels = preview.elements[0]
+    if panels[0].kind == "curve" and each == count == 1:
+        return _Grid(1, 1, (0.0,), _PANELS_WIDTH, 3.2, _TEXT, False)
+    aspect = max(map(_aspect, panels))
+    # The first stands at the margin of the sheet.
+    margins = (0.0, *(_AXES * new for new in _has_new_axes(panels)[1:]))
     places = [one.place for one in preview.elements[0]]
     stacked = max(map(len, places)) > _CHARACTERS * _PANELS_WIDTH / each
     over = max(one.count(", ") for one in places) if stacked else 0
@@ -75,10 +98,11 @@ def _grid(preview: Preview) -> _Grid:
 
     def of(groups: int) -> _Grid:
         columns, lines = each * groups, -(-count // groups)
-        wide = (_PANELS_WIDTH + _GAP - (groups - 1) * _APART * (each > 1)) / columns - _GAP
+        apart = (groups - 1) * _APART * (each > 1) + groups * sum(margins)
+        wide = (_PANELS_WIDTH + _GAP - apart) / columns - _GAP
         high = (_PANELS_HEIGHT + _GAP) / lines - _GAP - text
         width = max(_SMALLEST, min(wide, high / aspect, _LARGEST / max(1.0, aspect)))
-        return _Grid(columns, lines, each, width, width * aspect, text, stacked)
+        return _Grid(columns, lines, margins, width, width * aspect, text, stacked)
 
     # The smallest sheet of those with the largest panels.
     return max(
@@ -134,16 +158,18 @@ def sheet(preview: Preview) -> Figure:
         )
 
     flat = [(number, panel) for number, some in enumerate(preview.elements) for panel in some]
-    each = len(preview.elements[0])
+    each = grid.each
+    labelled = _has_new_axes(preview.elements[0])
+    tallest = max(map(_aspect, preview.elements[0]))
     for place, (number, panel) in enumerate(flat):
         line, column = divmod(place, grid.columns)
         drawn = axes(
             _LEFT + grid.left(column),
             top + grid.text + line * (grid.height + grid.text + _GAP),
             grid.width,
-            grid.height,
+            grid.height * _aspect(panel) / tallest,
         )
-        corner = line == grid.lines - 1 and column == 0
+        corner = line == grid.lines - 1 and column < each and labelled[column]
         _draw(drawn, panel, corner, grid.width, preview.unit)
         label = preview.labels[number] if each == 1 else ""
         said = ", ".join(word for word in (label, panel.place, panel.remark) if word)
@@ -205,7 +231,8 @@ def _draw(drawn: Any, panel: Panel, corner: bool, inches: float, unit: str | Non
         extent=(first - 0.5, last + 0.5, bottom + 0.5, top - 0.5),
     )
     drawn.set_xticks([first, last] if corner and first != last else [])
-    drawn.set_yticks([top, bottom] if corner and top != bottom else [])
+    tall = drawn.bbox.height > 30  # room for two numbers
+    drawn.set_yticks([top, bottom] if corner and top != bottom and tall else [])
     if corner:
         drawn.set_xticklabels([f"{one:,.0f}" for one in drawn.get_xticks()])
         drawn.set_yticklabels([f"{one:,.0f}" for one in drawn.get_yticks()])

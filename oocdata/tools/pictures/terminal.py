@@ -123,7 +123,7 @@ def half_blocks(
             row = some[start : start + columns]
             if any(panel.place for panel in row):
                 band.append(_words([panel.place for panel in row], cell))
-            band += _rows([painted(panel, tall, cell) for panel in row])
+            band += _rows([painted(panel, _height(panel, cell), cell) for panel in row], tall)
         if lines and len(lines) + len(band) > _MOST_LINES:
             lines.append(Text(f"… and {len(elements) - first} more"))
             break
@@ -170,18 +170,21 @@ def _aspect(panel: Panel) -> float:
     return min(max(height / width, 0.1), 4.0)
 
 
-def _rows(images: Sequence[NDArray[np.uint8]]) -> list[Any]:
-    """Return images side by side, two of their lines in each line of text."""
+def _rows(images: Sequence[NDArray[np.uint8]], height: int) -> list[Any]:
+    """Return images side by side, two of `height` lines in each line of text."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
 
     lines = []
-    for top in range(0, len(images[0]), 2):
+    for top in range(0, height, 2):
         line = Text()
         for number, image in enumerate(images):
             if number:
                 line.append(" ")
+            if top >= len(image):
+                line.append(" " * image.shape[1])
+                continue
             for upper, lower in zip(image[top].tolist(), image[top + 1].tolist(), strict=True):
                 line.append(
                     _HALVES, Style(color=Color.from_rgb(*upper), bgcolor=Color.from_rgb(*lower))
