@@ -185,7 +185,9 @@ def test_a_number_stands_at_its_row(rows: Any, cut: slice, expected: Any) -> Non
     assert panel.x == ("row", places)
     np.testing.assert_array_equal(panel.values, [places])
     assert found.labels == (f"rows {places[0]:,} to {places[-1]:,}",)
-    (line,) = found.figure().axes[0].lines
+    axes = found.figure().axes[0]
+    (line,) = axes.lines
+    assert np.array_equal(axes.get_xticks() % 1, np.zeros(len(axes.get_xticks())))
     np.testing.assert_array_equal(line.get_xydata(), np.transpose([places, places]))
     # A straight line from the lower left to the upper right, here too.
     image = painted(panel, 100, 200)

@@ -217,6 +217,8 @@ def _draw(drawn: Any, panel: Panel, corner: bool, inches: float, unit: str | Non
         else:
             drawn.set_xlabel(x, fontsize=POINT, labelpad=1, parse_math=False)
             drawn.locator_params(nbins=max(3, int(inches * 1.4)))
+            drawn.locator_params(axis="x", integer=True)  # places
+            drawn.xaxis.get_offset_text().set_fontsize(POINT - 1)
             drawn.set_ylabel(unit or "value", fontsize=POINT, labelpad=1, parse_math=False)
             # To the left of the panel's title.
             drawn.yaxis.get_offset_text().set(fontsize=POINT - 1, horizontalalignment="right")
