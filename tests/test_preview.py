@@ -402,6 +402,7 @@ def test_of_large_rows_little_is_read(element: tuple[int, ...]) -> None:
         ((400, 224, 224), [399, 0, 399], 1),
         ((400, 224, 224), [0, 5, 399], 8),
         ((224, 224, 400), [0, 399], 8),
+        ((224, 224, 400), [7], 8),
     ],
 )
 def test_what_lies_between_channels_is_within_the_bound(

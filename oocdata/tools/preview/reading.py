@@ -158,8 +158,12 @@ def _covers(part: Part, axes: int) -> list[range]:
 
 def _values_read(part: Part, axes: int) -> int:
     """Return how many values are read of an element: what lies between those shown, too."""
-    windows = part.axes.sizes[: len(part.places) - axes]
-    return prod(windows) * prod(map(len, _covers(part, axes)))
+    sizes = part.axes.sizes
+    count = prod(sizes[: len(sizes) - axes])  # the moments of a window
+    for axis, cover in enumerate(_covers(part, axes), start=len(sizes) - axes):
+        whole = prod(sizes[axis:]) * part.dtype.itemsize
+        count *= len(cover) if whole >= _FAR_BYTES else sizes[axis]
+    return count
 
 
 def choose_positions(
