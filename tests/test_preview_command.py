@@ -275,13 +275,14 @@ def test_half_blocks_are_the_pixels_of_the_panels() -> None:
 
 @pytest.mark.parametrize("width", [10, 40, 80, 200])
 @pytest.mark.parametrize("horizon", [None, 1])
-def test_titles_keep_their_ends(width: int, horizon: int | None) -> None:
+def test_titles_keep_both_ends(width: int, horizon: int | None) -> None:
     array = np.zeros((4, 12, 8, 10))
     found = preview(array, horizon=horizon, layout="CHW", channel=[0, 1, 10, 11], count=1)
     lines = half_blocks(found.labels, found.elements, width)
     said = " ".join(line.plain for line in lines if "▀" not in line.plain)
     for number in (0, 1, 10, 11):
         assert len(re.findall(rf"l {number}\b", said)) == (1 if horizon is None else 3)
+    assert said.count("y - x") == (0 if horizon is None else 4)
 
 
 @pytest.mark.parametrize("width", [10, 40, 80, 200])

@@ -152,9 +152,21 @@ def _cells(count: int, panels: Sequence[Panel], width: int) -> tuple[int, int]:
 def _words(texts: Sequence[str], cell: int) -> Any:
     from rich.text import Text
 
-    # The end tells one from the other: the number of a channel, the last row.
-    short = [text if len(text) <= cell else f"…{text[len(text) - cell + 1 :]}" for text in texts]
-    return Text("".join(f"{text:<{cell + 1}}" for text in short).rstrip())
+    return Text("".join(f"{_shortened(text, cell):<{cell + 1}}" for text in texts).rstrip())
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text with its beginning and its end, which tell one from the other.
+
+    Examples
+    --------
+    >>> _shortened("y - x, channel 10", 14)
+    'y - x,…nnel 10'
+    """
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}…{text[len(text) - most + 1 + head :]}"
 
 
 def _height(panel: Panel, cell: int) -> int:
