@@ -22,6 +22,7 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
 from oocdata.order import BlockShuffle, Order, Sequential
+from oocdata.order.order import visited
 from oocdata.read_ahead import READ_AHEAD, read_ahead
 from oocdata.runs import Run, steps_together
 from oocdata.sources.buffers import ALIGNMENT
@@ -173,6 +174,7 @@ class Loader:
                 f"`step` must lie within [0, {steps}) and `epoch` must not be negative; got step "
                 f"{step} of epoch {epoch}."
             )
+        step, epoch = int(step), int(epoch)  # NumPy's own would overflow
         return self._positions(Run(epoch, step, step + 1))
 
     def _positions(self, run: Run) -> NDArray[np.int64]:
@@ -182,7 +184,7 @@ class Loader:
         else:
             spans = [self._share(step) for step in range(run.start, run.stop)]
         parts = [
-            self.order.positions(len(self.dataset), *span, seed=self.seed, epoch=run.epoch)
+            visited(self.order, len(self.dataset), *span, seed=self.seed, epoch=run.epoch)
             for span in spans
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -215,7 +217,8 @@ class Loader:
         oocdata.errors.SourceError
             If storage can't deliver a row: with file, dataset and rows.
         """
-        return self.dataset.read(self.positions(step, epoch), Draw(self.seed, epoch, step))
+        positions = self.positions(step, epoch)
+        return self.dataset.read(positions, Draw(self.seed, int(epoch), int(step)))
 
     def run(self, run: Run) -> Batch:
         """Read a run of steps at once: their batches one after the other, in the same arrays.
@@ -260,7 +263,7 @@ class Loader:
                 f"`start` must lie within [0, {len(self)}] and `epoch` must not be negative; got "
                 f"step {start} of epoch {epoch}."
             )
-        return read_ahead(self, epoch, start)
+        return read_ahead(self, int(epoch), int(start))
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it is begun."""

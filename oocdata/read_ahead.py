@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from oocdata.datasets.spec import Batch, leaves, map_tree
+from oocdata.errors import DatasetGoneError
 from oocdata.runs import Pass, Run
 
 if TYPE_CHECKING:
@@ -30,10 +32,16 @@ def read_ahead(loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
     over = Pass(epoch * steps + start, steps - start, steps, loader.steps_together)
     runs = (over.run(number) for number in range(len(over)))
     ahead: deque[Future[Batch] | Call] = deque()
+    process = os.getpid()
     with _readers(loader) as (begin, most):
         for run in itertools.islice(runs, most):
             ahead.append(begin(run))
         while ahead:
+            if os.getpid() != process:
+                raise DatasetGoneError(
+                    "batches must be read in the process that began to read them; this one is a "
+                    "fork of it. Begin anew: `.epoch(epoch, start=step)`."
+                )
             batches = ahead.popleft().result()
             for run in itertools.islice(runs, 1):
                 ahead.append(begin(run))
@@ -60,4 +68,6 @@ def _readers(loader: Loader) -> Iterator[tuple[Callable[[Run], Future[Batch] | C
     try:
         yield lambda run: pool.submit(loader.run, run), READ_AHEAD
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        # Without waiting: what is dropped in a cycle is closed by whatever thread the collector
+        # happens to run in, and that may be the one that is waited for, or hold what it needs.
+        pool.shutdown(wait=False, cancel_futures=True)

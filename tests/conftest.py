@@ -48,8 +48,12 @@ def open_files(folder: Path) -> list[str]:
 
 
 def our_threads() -> set[threading.Thread]:
-    """Return the threads that oocdata started."""
-    return {thread for thread in threading.enumerate() if thread.name.startswith("oocdata")}
+    """Return the threads that oocdata started, but for the one that a process keeps."""
+    return {
+        thread
+        for thread in threading.enumerate()
+        if thread.name.startswith("oocdata") and thread.name != "oocdata-uninterrupted"
+    }
 
 
 def close_handles() -> None:

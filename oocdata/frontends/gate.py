@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -18,8 +19,15 @@ class Gate:
     """
 
     QUIET_SECONDS = 0.1
+    LONGEST_SECONDS = 60.0
+    """Where Python's collector drops an iterator in one of TensorFlow's threads, that waits for
+    itself: it never comes out."""
 
     def __init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """Begin anew, with no call inside."""
         self._changed = threading.Condition()
         self._inside = 0
         self._calls = 0
@@ -39,12 +47,16 @@ class Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Refuse new calls; return when none is inside and none has come for a while."""
+        """Refuse new calls; return when none is inside and none has come for a while.
+
+        Not later than when one has been inside for a minute.
+        """
         with self._changed:
             self._closed = True
             while True:
                 calls = self._calls
-                self._changed.wait_for(lambda: self._inside == 0)
+                if not self._changed.wait_for(lambda: self._inside == 0, self.LONGEST_SECONDS):
+                    return
                 if not self._changed.wait_for(self._called_since(calls), self.QUIET_SECONDS):
                     return
 
@@ -54,3 +66,6 @@ class Gate:
 
 gate = Gate()
 """The process's own; whoever gives TensorFlow a function closes it at exit."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=gate.open)  # calls of the parent never end there

@@ -13,7 +13,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Order"]
+from oocdata.errors import ArgumentError
+
+__all__ = ["Order", "visited"]
 
 
 @runtime_checkable
@@ -51,3 +53,33 @@ class Order(Protocol):
             When the range does not lie in the epoch, or the epoch is negative.
         """
         ...
+
+
+def visited(
+    order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """Return what any order says, if it is as `Order.positions` promises.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If it gives other than ``stop - start`` whole numbers in ``range(count)``: rows that are not
+        in the dataset would be read, of another split for one.
+
+    Examples
+    --------
+    >>> from oocdata.order import Sequential
+    >>> visited(Sequential(), 10, 4, 7, seed=0, epoch=0)
+    array([4, 5, 6])
+    """
+    found = np.asarray(order.positions(count, start, stop, seed=seed, epoch=epoch))
+    if found.shape != (stop - start,) or found.dtype.kind not in "iu":
+        got = f"{found.dtype} of shape {found.shape}"
+    elif len(found) and not (found.min() >= 0 and found.max() < count):
+        got = f"positions from {found.min()} to {found.max()}"
+    else:
+        return found.astype(np.int64, copy=False)
+    raise ArgumentError(
+        f"an order must give {stop - start} whole numbers in [0, {count}) for places {start} to "
+        f"{stop - 1} of epoch {epoch}; {order!r} gave {got}."
+    )

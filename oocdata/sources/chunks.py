@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, pairwise
 from typing import Any
 
@@ -25,6 +26,7 @@ from oocdata.sources.leases import Slots
 from oocdata.sources.readers import BoxReader, ChunkReader
 from oocdata.sources.slots import slots_of
 from oocdata.sources.source import Layout, Source
+from oocdata.threads import uninterrupted
 
 __all__ = ["BoxReader", "ChunkReader", "Chunks"]
 
@@ -160,13 +162,16 @@ class Chunks:
         columns = layout.columns
         parts = list(_parts(len(numbers), columns, slots.largest_lease))
         if len(parts) == 1:  # almost always
-            self._gather(layout, slots, columns, numbers, which, within, out, slice(None))
+            given = layout, slots, columns, numbers, which, within, out, slice(None)
+            uninterrupted(partial(self._gather, *given))
             return
         # Always from end to end: two threads that read at the same time share what they decode.
         for some, few in parts:
             places = np.flatnonzero((which >= some.start) & (which < some.stop))
             here, inside = which[places] - some.start, within[places]
-            self._gather(layout, slots, few, numbers[some], here, inside, out, places)
+            uninterrupted(
+                partial(self._gather, layout, slots, few, numbers[some], here, inside, out, places)
+            )
 
     def _gather(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import Any, Protocol
 
@@ -24,15 +25,17 @@ from oocdata.index import Cut
 from oocdata.sources.dimensions import as_stored
 from oocdata.sources.kept import SMALL, Kept, KeptBlocks
 from oocdata.sources.pieces import Pieces, contiguous_strides, cut_strides, deliver, pieces_of
-from oocdata.sources.requests import UnfinishedError, join, read_runs
+from oocdata.sources.requests import MANY, UnfinishedError, join, read_runs
 from oocdata.sources.source import Layout, Source
 from oocdata.sources.stamp import FileStamp
+from oocdata.threads import uninterrupted
 
 __all__ = ["ChunkStarts", "Extents", "FileStamp", "contiguous_strides"]
 
 _KEPT = "small rows, in blocks that are each read once and kept in memory"
 
 _SCRATCH_BYTES = 1 << 20
+_MOST_BYTES = 128 << 20
 """Rows that must be rearranged or converted pass through a block of about this size, in cache."""
 
 
@@ -126,11 +129,26 @@ class Extents:
         if out.size == 0:
             return
         pieces = self._pieces
-        if self.kept is not None:
-            memory = self.kept.memory()
-            if memory is not None and self._take(memory, rows, pieces, out):
-                return
-        deliver(pieces, self.stored, rows, out, self._read_rows)
+        memory = None if self.kept is None else self.kept.memory()
+        read = partial(self._read_some, memory, pieces)
+        if len(rows) * len(pieces.offsets) < MANY or (memory is not None and memory.complete):
+            read(rows, out)  # without the queues of the kernel, which must not be left half changed
+            return
+        # Some at a time, so that Ctrl-C ends long reads soon.
+        count = max(1, _MOST_BYTES // pieces.row_bytes)
+        for start in range(0, len(rows), count):
+            part = slice(start, start + count)
+            uninterrupted(partial(read, rows[part], out[part]))
+
+    def _read_some(
+        self,
+        memory: KeptBlocks | None,
+        pieces: Pieces,
+        rows: NDArray[np.int64],
+        out: NDArray[Any],
+    ) -> None:
+        if memory is None or not self._take(memory, rows, pieces, out):
+            deliver(pieces, self.stored, rows, out, self._read_rows)
 
     def _take(
         self, memory: KeptBlocks, rows: NDArray[np.int64], pieces: Pieces, out: NDArray[Any]
@@ -203,7 +221,8 @@ class Extents:
         self.file.check(opened, self.described.key, rows)
         out = np.empty(len(offsets) * nbytes, np.uint8)
         run = Pieces(True, np.zeros(1, np.int64), nbytes, nbytes, (nbytes,), (1,))
-        self._read(np.full(len(offsets), rows[0]), self.offset + offsets, run, out)
+        first = np.full(len(offsets), rows[0])
+        uninterrupted(partial(self._read, first, self.offset + offsets, run, out))
         return out
 
     def _offsets(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:

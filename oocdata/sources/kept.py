@@ -91,8 +91,8 @@ class KeptBlocks:
         places = blocks[firsts] * _BLOCK
         np.minimum(lengths, len(self.bytes) - places, out=lengths)
         try:
-            file = self.file.descriptor().number
-            read_runs(file, self.first + places, places, lengths, self.bytes)
+            opened = self.file.descriptor()  # held: closed, its number would be another file's
+            read_runs(opened.number, self.first + places, places, lengths, self.bytes)
         except (SourceError, UnfinishedError):
             return False
         self._present[blocks] = True

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from oocdata.sources.ring import read_many
 
-__all__ = ["UnfinishedError", "join", "read_runs"]
+__all__ = ["MANY", "UnfinishedError", "join", "read_runs"]
 
-_WORTH_A_RING = 8
+MANY = 8
 """Requests from which on handing them to the kernel together costs less than it gains."""
 
 
@@ -104,7 +104,7 @@ def read_runs(
     if not out.flags.writeable:  # the kernel would not ask
         raise ValueError("`out` must be writable; it is read-only.")
     finished = np.zeros(len(offsets), np.int64)
-    if len(offsets) >= _WORTH_A_RING:
+    if len(offsets) >= MANY:
         # By offset: what lies together in the file lies together in the kernel's tables.
         order = np.argsort(offsets) if isinstance(file, int) else np.lexsort((offsets, file))
         sorted_runs = (part[order] for part in (offsets, out.ctypes.data + places, lengths))

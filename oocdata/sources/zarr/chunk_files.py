@@ -12,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -30,6 +31,7 @@ from oocdata.sources.source import Layout, Source
 from oocdata.sources.zarr.store import Folder
 from oocdata.sources.zarr.store import join as join_names
 from oocdata.sources.zarr.stored import StoredArray
+from oocdata.threads import uninterrupted
 
 __all__ = ["ChunkFiles", "plain_rows"]
 
@@ -98,7 +100,7 @@ class ChunkFiles:
         self.stored.check_unchanged()
         pieces = pieces_of(self.shape[1:], self.strides[1:], self.elements.itemsize)
         try:
-            deliver(pieces, self.elements, rows, out, self._read)
+            uninterrupted(partial(deliver, pieces, self.elements, rows, out, self._read))
         except (SourceError, UnfinishedError):
             self.whole.read_into(rows, out)
         self.stored.check_unchanged()

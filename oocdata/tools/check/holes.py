@@ -74,7 +74,8 @@ def unwritten_rows(source: Source) -> tuple[Fault, ...]:
     found, zeros, nbytes = Ranges(), Ranges(), 0
     # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
     end = min(rows.file.nbytes, rows.offset + (rows.shape[0] - 1) * step + span)
-    for hole, data in holes(rows.file.descriptor().number, rows.offset, end):
+    opened = rows.file.descriptor()
+    for hole, data in holes(opened.number, rows.offset, end):
         before, behind = hole - rows.offset, data - rows.offset
         # All of a row but a page at each end is in the hole: it was not written.
         whole = range(-((_PAGE - before) // step), (behind + _PAGE - span) // step + 1)

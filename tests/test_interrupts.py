@@ -1,0 +1,202 @@
+"""Reads that are interrupted, dropped or forked: what comes after them is right."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import h5py
+import interrupts
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError, DatasetGoneError
+from oocdata.frontends.gate import Gate
+from oocdata.sources import kept
+from oocdata.threads import uninterrupted
+
+
+def write_npy(path: Path) -> Path:
+    np.save(path / "a.npy", interrupts.ROWS)
+    return path / "a.npy"
+
+
+def write_hdf5(path: Path) -> Path:
+    with h5py.File(path / "a.h5", "w") as file:
+        file.create_dataset("u", data=interrupts.ROWS, chunks=(16, 512), compression="gzip")
+    return path / "a.h5"
+
+
+def write_zarr(path: Path) -> Path:
+    zarr.create_array(str(path / "a.zarr"), data=interrupts.ROWS, chunks=(16, 512))
+    return path / "a.zarr"
+
+
+@pytest.mark.parametrize("write", [write_npy, write_hdf5, write_zarr])
+def test_ctrl_c_leaves_nothing_half_changed(write: Any, tmp_path: Path) -> None:
+    """Of real signals; before reads were out of their reach, every tenth to hundredth tore one."""
+    command = [sys.executable, interrupts.__file__, str(write(tmp_path)), "200"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    wrong, count = map(int, done.stdout.split())
+    assert (wrong, count >= 94) == (0, True)
+
+
+def test_ctrl_c_ends_the_waiting_and_the_work_goes_on() -> None:
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(60)
+        ended.set()
+
+    def press() -> None:
+        begun.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presses = threading.Thread(target=press)
+    presses.start()
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(work)
+    assert not ended.is_set()
+    go_on.set()
+    assert ended.wait(60)
+    presses.join()
+
+
+def test_what_the_work_raises_comes_out() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("by nothing")
+
+    with pytest.raises(ZeroDivisionError, match="by nothing"):
+        uninterrupted(fail)
+
+
+def test_a_descriptor_is_held_while_it_is_read_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More files than are kept open: what is pushed out is closed, and its number used again."""
+    for number in range(200):
+        np.save(tmp_path / f"{number}.npy", np.full((2500, 8), number))
+    first = ooc.open(tmp_path / "0.npy")
+    others = ooc.open([tmp_path / f"{number}.npy" for number in range(1, 200)])
+    read, once = kept.read_runs, []
+
+    def slow(*arguments: Any) -> None:
+        """Another thread reads of the others meanwhile."""
+        if not once:
+            once.append(True)
+            rows = np.arange(0, len(others), 2500)
+            thread = threading.Thread(target=lambda: others.take(rows))
+            thread.start()
+            thread.join()
+        read(*arguments)
+
+    monkeypatch.setattr(kept, "read_runs", slow)
+    assert_array_equal(first.take([5, 900, 2400]), np.zeros((3, 8)))
+    assert once
+
+
+SCRIPT = """
+import sys
+import oocdata as ooc
+ooc.set_chunk_budget(1 << 20)
+loader = ooc.open(sys.argv[1]).batches(16, shuffle=True)
+def first_batch():
+    batches = iter(loader)
+    try:
+        next(batches)
+        raise RuntimeError("enough")
+    except RuntimeError as caught:
+        error = caught  # frame, traceback and iterator: a cycle that the collector drops
+for _ in range(400):
+    first_batch()
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("write", [write_npy, write_hdf5])
+def test_the_collector_may_drop_an_iterator_anywhere(write: Any, tmp_path: Path) -> None:
+    """In a thread that it reads with, for one: a hang is what this is about."""
+    command = [sys.executable, "-c", SCRIPT, str(write(tmp_path))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("ended\n", "", 0)
+
+
+def in_a_fork(act: Any) -> str:
+    """Return what an action gives in a forked child, as text."""
+    with tempfile.TemporaryFile("w+") as told:
+        gc.collect()
+        child = os.fork()
+        if child == 0:
+            try:
+                told.write(str(act()))
+                told.flush()
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        told.seek(0)
+        return told.read()
+
+
+def test_an_iterator_in_a_fork_is_refused() -> None:
+    batches = iter(ooc.open(np.arange(100)).batches(8))
+    next(batches)
+
+    def go_on() -> str:
+        try:
+            return str(len(list(batches)))
+        except DatasetGoneError as error:
+            return str(error)
+
+    assert "in the process that began to read them" in in_a_fork(go_on)
+    assert len(list(batches)) == 12
+
+
+def test_reads_in_a_fork_have_a_thread_of_their_own(tmp_path: Path) -> None:
+    path = write_hdf5(tmp_path)
+    view = ooc.open(path)
+    rows = np.arange(0, 3000, 40)
+    view.take(rows)
+    assert in_a_fork(lambda: view.take(rows).sum()) == str(interrupts.ROWS[rows].sum())
+
+
+def test_a_gate_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    monkeypatch.setattr(gate, "LONGEST_SECONDS", 0.01)
+    with gate:
+        gate.close()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32])
+def test_steps_and_epochs_of_numpy(kind: Any) -> None:
+    loader = ooc.open(np.arange(20_000)).batches(200, shuffle=True)
+    assert_array_equal(loader.batch(kind(99), kind(3)), loader.batch(99, 3))
+    assert_array_equal(next(loader.epoch(kind(90), kind(99))), loader.batch(99, 90))
+
+
+class Shifted:
+    """An order that is none."""
+
+    def __init__(self, shift: int, length: int = 0, dtype: str = "i8") -> None:
+        self.shift, self.length, self.dtype = shift, length, dtype
+
+    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Any:
+        return np.arange(start, stop + self.length).astype(self.dtype) + self.shift
+
+
+@pytest.mark.parametrize("order", [Shifted(1), Shifted(-1), Shifted(0, 1), Shifted(0, 0, "f8")])
+def test_orders_are_taken_by_their_word(order: Any) -> None:
+    loader = ooc.open(np.arange(10.0))[:8].batches(4, shuffle=order)
+    with pytest.raises(ArgumentError, match=r"must give 4 whole numbers in \[0, 8\)"):
+        list(loader)
