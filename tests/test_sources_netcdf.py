@@ -127,9 +127,8 @@ def test_missing_values_come_as_stored_too(
         data.to_zarr(path, zarr_format=int(kind[-1]), consolidated=False, encoding=encoding)
     view = ooc.open(path, missing="fill")
     assert_array_equal(np.asarray(view), np.array([[1, fill], [3, 4]], dtype))
-    # In version 2 it is the fill value of the array itself, no attribute.
     layout = layout_of(view.source)
-    assert layout.packed == ("" if kind == "zarr2" else said)
+    assert layout.packed == said
     assert ("missing ones too" in layout.reading) == bool(layout.packed)
 
 

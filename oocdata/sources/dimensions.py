@@ -7,8 +7,6 @@ needs no key.
 
 from __future__ import annotations
 
-import base64
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +15,25 @@ import numpy as np
 
 from oocdata.errors import ArgumentError
 
-__all__ = ["Named", "as_stored", "axis_number", "data_variables", "packing"]
+__all__ = [
+    "PACKING",
+    "SCALED",
+    "VALID",
+    "Named",
+    "as_stored",
+    "axis_number",
+    "data_variables",
+    "packing",
+]
 
-_PACKED = ("scale_factor", "add_offset")
+SCALED = ("scale_factor", "add_offset", "_Unsigned")
+"""Attributes by which packed numbers are read (CF conventions, 8.1; NetCDF Users Guide)."""
+
+PACKING = (*SCALED, "_FillValue", "missing_value")
+"""And missing ones (CF conventions, 2.5.1)."""
+
+VALID = ("valid_range", "valid_min", "valid_max")
+"""Attributes that hold numbers packed as the array's are (CF conventions, 2.5.1 and 8.1)."""
 
 
 def axis_number(name: str, names: Sequence[str], ndim: int) -> int:
@@ -123,20 +137,13 @@ def packing(attributes: Mapping[str, Any]) -> str:
     >>> packing({"_FillValue": float("nan")})
     ''
     """
-    names = (*_PACKED, "_FillValue", "missing_value")
-    said = {name: _number(attributes[name]) for name in names if name in attributes}
+    said = {name: _first(attributes[name]) for name in PACKING if name in attributes}
     # NaN says of itself what it is.
     return ", ".join(f"{name} {value}" for name, value in said.items() if value == value)
 
 
-def _number(value: Any) -> Any:
-    """Return an attribute's one number; of floats in Zarr v3, xarray writes the bytes as base64."""
-    if isinstance(value, str):
-        try:
-            held = base64.b64decode(value, validate=True)
-        except ValueError:
-            return value
-        return struct.unpack("<d", held)[0] if len(held) == 8 else value
+def _first(value: Any) -> Any:
+    """Return an attribute's one value."""
     found = np.ravel(value)
     return found[0] if len(found) else "empty"
 
@@ -154,6 +161,6 @@ def as_stored(packed: str) -> str:
     if not packed:
         return ""
     what, how = "packed", "unpack"
-    if not packed.startswith(_PACKED):
+    if not packed.startswith(SCALED):
         what, how = "missing ones too", "mask"
     return f"; delivered as stored, {what} ({packed}): {how} in .map, or open it with xarray"
