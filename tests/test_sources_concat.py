@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.sources.adapt import Converted
@@ -163,3 +165,34 @@ def test_what_it_says_of_itself(tmp_path: Path):
     layout = source.layout()
     assert layout.path == f"{tmp_path / '0.npy'} and 2 more"
     assert layout.stored_bytes == 3 * 120
+
+
+@pytest.mark.parametrize("kind", ["nc", "zarr2", "zarr3"])
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        ({"scale_factor": 0.25}, r"_FillValue -9, part 1 has scale_factor 0\.25, add_offset 1\.0"),
+        ({"_FillValue": -8}, "_FillValue -9, part 1 has .*_FillValue -8"),
+    ],
+)
+def test_parts_that_are_packed_differently(
+    tmp_path: Path, kind: str, odd: dict[str, Any], said: str
+):
+    xarray = pytest.importorskip("xarray")
+    values = np.arange(12.0).reshape(6, 2) + 1
+    alike = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 1.0, "_FillValue": -9}
+    for name, packed in (("a", alike), ("b", {**alike, **odd}), ("c", alike)):
+        data, encoding = xarray.Dataset({"u": (("time", "x"), values)}), {"u": packed}
+        if kind == "nc":
+            data.to_netcdf(tmp_path / f"{name}.nc", encoding=encoding)
+        else:
+            version = int(kind[-1])
+            path = tmp_path / f"{name}.{kind}"
+            data.to_zarr(path, zarr_format=version, consolidated=False, encoding=encoding)
+    paths = [str(tmp_path / f"{name}.{kind}") for name in "abc"]
+    assert ooc.open([paths[0], paths[2]]).shape == (12, 2)
+    with pytest.raises(MismatchedPartsError, match=rf"{said}.*through xarray.*b\.{kind}"):
+        ooc.open(paths)
+    engine = {} if kind == "nc" else {"engine": "zarr", "consolidated": False}
+    shown = ooc.open([xarray.open_dataset(path, **engine)["u"] for path in paths])
+    np.testing.assert_array_equal(np.asarray(shown), np.concatenate([values] * 3))

@@ -100,7 +100,8 @@ def concatenate(parts: Sequence[Source]) -> Source:
     Raises
     ------
     oocdata.errors.MismatchedPartsError
-        If element shapes or dtypes differ; the message names the first part that differs.
+        If element shapes or dtypes differ, or how the numbers are packed; the message names the
+        first part that differs.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -112,6 +113,18 @@ def concatenate(parts: Sequence[Source]) -> Source:
                 f"{first.dtype}, part {number} has {part.shape[1:]} {part.dtype}. "
                 "Open them one by one and use `.astype`, or leave that file out.",
                 path=layout_of(part).path,
+            )
+    packed = layout_of(first).packed
+    for number, part in enumerate(parts):
+        layout = layout_of(part)
+        if layout.packed != packed:
+            raise MismatchedPartsError(
+                "parts must hold numbers that are packed alike, because they are delivered as "
+                f"stored; part 0 has {packed or 'none packed'}, part {number} has "
+                f"{layout.packed or 'none packed'}. Open them through xarray, which unpacks them: "
+                "ooc.open([xarray.open_dataset(path)['name'] for path in paths]).",
+                path=layout.path,
+                key=layout.key,
             )
     flat = [one for part in parts for one in (part.parts if isinstance(part, Concat) else (part,))]
     # A part without rows owns nothing, and would share its start with the next.
