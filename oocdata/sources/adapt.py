@@ -147,6 +147,10 @@ class CutRows(Wrapper):
         """Native byte order."""
         return self.source.dtype
 
+    def layout(self) -> Layout:
+        """Return where and how the array is stored."""
+        return layout_of(self.source).cut(self.cuts)
+
     def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]`` after the cut; `out` may have any numeric dtype."""
         if out.size == 0:

@@ -131,7 +131,7 @@ class Chunks:
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
-        return self.reader.layout()
+        return self.reader.layout().with_row_axis(self.axis).cut(self.cuts)
 
     def cut(self, cuts: tuple[Cut, ...]) -> Source:
         """Return the source of ``row[cuts]``: chunks outside of it are not read."""

@@ -112,12 +112,14 @@ class Extents:
             self,
             shape=tuple(self.shape[axis] for axis in order),
             strides=tuple(self.strides[axis] for axis in order),
+            described=self.described.with_row_axis(axis),
         )
 
     def cut(self, cuts: tuple[Cut, ...]) -> Source:
         """Return the source of ``row[cuts]``: other offsets and strides, nothing else."""
         offset, shape, strides = cut_strides(self.offset, self.shape, self.strides, cuts)
-        return replace(self, offset=offset, shape=shape, strides=strides)
+        described = self.described.cut(cuts)
+        return replace(self, offset=offset, shape=shape, strides=strides, described=described)
 
     @property
     def kept_bytes(self) -> int:

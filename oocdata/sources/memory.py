@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -13,10 +13,21 @@ from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeErro
 from oocdata.index import Cut, as_slice
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.extents import Extents, FileStamp
-from oocdata.sources.source import Layout, Source, check_axis, check_dtype
+from oocdata.sources.source import Annotations, Layout, Source, check_axis, check_dtype
 from oocdata.sources.strided import row_source
 
-__all__ = ["Memory", "open_array", "open_object"]
+__all__ = ["IN_MEMORY", "Memory", "open_array", "open_object"]
+
+IN_MEMORY = Layout(
+    format="array in memory",
+    path=None,
+    key=None,
+    storage="contiguous",
+    codec="none",
+    stored_bytes=None,
+    reading="each row copied into the batch",
+)
+"""The layout of an array of which nothing more is known."""
 
 _SCRATCH_BYTES = 1 << 20
 
@@ -29,9 +40,14 @@ class Memory:
     ----------
     array : ndarray, shape (rows, *element)
         Any strides and byte order. It is not copied: changing it changes what is read.
+    described : Layout
+    said : Annotations
+        Of whatever held the array.
     """
 
     array: NDArray[Any]
+    described: Layout = IN_MEMORY
+    said: Annotations = field(default_factory=Annotations)
 
     converts = True
     chunk_rows = 1
@@ -48,20 +64,17 @@ class Memory:
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
-        return Layout(
-            "array in memory",
-            None,
-            None,
-            "contiguous",
-            "none",
-            None,
-            "each row copied into the batch",
-        )
+        return self.described
+
+    def annotations(self) -> Annotations:
+        """Return attributes of whatever held the array."""
+        return self.said
 
     def cut(self, cuts: tuple[Cut, ...]) -> Source:
         """Return the source of ``row[cuts]``: a view of the array."""
         key = [cut if isinstance(cut, int) else as_slice(cut) for cut in cuts]
-        return replace(self, array=self.array[(slice(None), *key)])
+        array = self.array[(slice(None), *key)]
+        return replace(self, array=array, described=self.described.cut(cuts))
 
     def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]``; `out` may have any numeric dtype."""

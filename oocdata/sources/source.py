@@ -7,8 +7,8 @@ batch is written once, and because rows are plain integers, composing datasets n
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,6 +25,8 @@ from oocdata.index import Cut
 from oocdata.sources.dimensions import axis_number
 
 __all__ = [
+    "Annotated",
+    "Annotations",
     "ConvertingSource",
     "CuttableSource",
     "DescribedSource",
@@ -137,6 +139,8 @@ class Layout:
     packed : str
         ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are packed or
         missing by the CF conventions; they are delivered as stored.
+    axes : tuple of int or None
+        The stored axis of each one that is delivered, rows first; None: all, as stored.
     """
 
     format: str
@@ -148,6 +152,54 @@ class Layout:
     reading: str
     dimensions: tuple[str, ...] = ()
     packed: str = ""
+    axes: tuple[int, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """Names of the axes that are delivered, rows first; empty where none has a name."""
+        names = tuple(self.dimensions[axis] or None for axis in self._delivered)
+        return names if any(names) else ()
+
+    def with_row_axis(self, axis: int) -> Layout:
+        """Return the layout of the same array with `axis` moved to the front."""
+        axes = self._delivered
+        return replace(self, axes=(axes[axis], *axes[:axis], *axes[axis + 1 :])) if axes else self
+
+    def cut(self, cuts: Sequence[Cut]) -> Layout:
+        """Return the layout of ``row[cuts]``, which an int takes an axis from."""
+        axes = self._delivered
+        kept = [axis for axis, cut in zip(axes[1:], cuts, strict=False) if not isinstance(cut, int)]
+        return replace(self, axes=(axes[0], *kept)) if axes else self
+
+    @property
+    def _delivered(self) -> tuple[int, ...]:
+        return tuple(range(len(self.dimensions))) if self.axes is None else self.axes
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """What storage says of an array beside its layout, read when it is asked for.
+
+    Attributes
+    ----------
+    attributes : mapping of str
+        As the format's library gives them, names of dimensions left out; None for one that can't
+        be read, or that is not true of what is delivered.
+    fill_value : number or None
+        What was never written reads as.
+    """
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    fill_value: Any = None
+
+
+@runtime_checkable
+class Annotated(Protocol):
+    """A source or a reader that can say what storage says of its array."""
+
+    def annotations(self) -> Annotations:
+        """Return attributes and fill value."""
+        ...
 
 
 def check_dtype(

@@ -23,10 +23,11 @@ from oocdata.errors import (
 )
 from oocdata.sources.extents import FileStamp
 from oocdata.sources.handles import handle
+from oocdata.sources.hdf5.annotations import annotations_of
 from oocdata.sources.hdf5.file import hdf5_library, open_file, readable, require_filters, said
 from oocdata.sources.hdf5.storage import Rules, raw_folder
 from oocdata.sources.hdf5.virtual import first_places, inspect_storage
-from oocdata.sources.source import Layout
+from oocdata.sources.source import Annotations, Layout
 
 __all__ = ["Hdf5Reader", "ObjectReader", "delivered"]
 
@@ -206,6 +207,10 @@ class ObjectReader:
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
         return self.described
+
+    def annotations(self) -> Annotations:
+        """Return attributes and fill value."""
+        return annotations_of(self.dataset)
 
     def read_box(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the elements of a box."""

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from oocdata.index import Cut
 from oocdata.sources.adapt import Wrapper, cut_source, layout_of, through_scratch
 from oocdata.sources.dimensions import as_stored
-from oocdata.sources.source import Layout, Source
+from oocdata.sources.source import Annotations, Layout, Source
+from oocdata.sources.xarray.annotations import annotations_of
 from oocdata.sources.xarray.stored import Decode, decoding_of
 
 __all__ = ["Decoded"]
@@ -62,6 +63,10 @@ class Decoded(Wrapper):
         if stored.packed:
             words += f" ({stored.packed})"
         return replace(stored, reading=words, packed="")
+
+    def annotations(self) -> Annotations:
+        """Return the attributes of the numbers as decoded."""
+        return annotations_of(self.variable)
 
     def cut(self, cuts: tuple[Cut, ...]) -> Source:
         """Return the source of ``row[cuts]``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +17,9 @@ from oocdata.errors import (
 from oocdata.sources.adapt import Rows, cut_source, layout_of
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.dimensions import Named, data_variables, packing
-from oocdata.sources.memory import open_array
+from oocdata.sources.memory import IN_MEMORY, Memory
 from oocdata.sources.source import Source, check_axis, check_dtype
+from oocdata.sources.xarray.annotations import annotations_of
 from oocdata.sources.xarray.decoded import Decoded
 from oocdata.sources.xarray.reader import VariableReader
 from oocdata.sources.xarray.stored import StoredArray, decoding_of, stored_array
@@ -152,9 +154,12 @@ def open_data_array(
             "numbers."
         )
     check_dtype(dtype)
-    row_axis = check_axis(axis, variable.ndim, names=tuple(map(str, variable.dims)))
+    names = tuple(map(str, variable.dims))
+    row_axis = check_axis(axis, variable.ndim, names=names)
     if variable._in_memory:
-        return open_array(np.asarray(variable.values), axis=row_axis)
+        values = np.moveaxis(np.asarray(variable.values), row_axis, 0)
+        layout = replace(IN_MEMORY, dimensions=names).with_row_axis(row_axis)
+        return Memory(values, layout, annotations_of(variable))
     stored = stored_array(variable)
     found = None if stored is None else _open_stored(variable, stored, row_axis, missing, external)
     return Chunks.of(VariableReader(variable), row_axis) if found is None else found

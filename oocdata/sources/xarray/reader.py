@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.sources.memory import ObjectReader
-from oocdata.sources.source import Layout
+from oocdata.sources.source import Annotations, Layout
+from oocdata.sources.xarray.annotations import annotations_of
 
 __all__ = ["VariableReader"]
 
@@ -54,6 +55,10 @@ class VariableReader:
     def read_box(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the elements of a box; nothing of it stays in xarray's cache."""
         return ObjectReader(self.variable).read_box(box)
+
+    def annotations(self) -> Annotations:
+        """Return the attributes of the values that it shows."""
+        return annotations_of(self.variable)
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""

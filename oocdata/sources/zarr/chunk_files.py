@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
 from oocdata.index import Cut
-from oocdata.sources.adapt import cut_source
+from oocdata.sources.adapt import cut_source, layout_of
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.handles import Descriptor, handle
 from oocdata.sources.pieces import Pieces, cut_strides, deliver, pieces_of
 from oocdata.sources.requests import UnfinishedError, join, read_runs
 from oocdata.sources.slots import chunk_budget
-from oocdata.sources.source import Layout, Source
+from oocdata.sources.source import Annotations, Layout, Source
 from oocdata.sources.zarr.store import Folder
 from oocdata.sources.zarr.store import join as join_names
 from oocdata.sources.zarr.stored import StoredArray
@@ -85,7 +85,12 @@ class ChunkFiles:
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
-        return self.stored.layout("each row by its offset in its chunk's file, into the batch")
+        found = self.stored.layout("each row by its offset in its chunk's file, into the batch")
+        return replace(found, axes=layout_of(self.whole).axes)
+
+    def annotations(self) -> Annotations:
+        """Return attributes and fill value."""
+        return self.stored.annotations()
 
     def cut(self, cuts: tuple[Cut, ...]) -> Source:
         """Return the source of ``row[cuts]``: other offsets and strides, nothing else."""

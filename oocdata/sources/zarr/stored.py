@@ -16,7 +16,8 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.sources.dimensions import as_stored
-from oocdata.sources.source import Layout
+from oocdata.sources.source import Annotations, Layout
+from oocdata.sources.zarr.attributes import attributes_of, fill_value_of
 from oocdata.sources.zarr.metadata import ArrayMetadata
 from oocdata.sources.zarr.store import Folder, Store
 
@@ -103,6 +104,11 @@ class StoredArray:
                 key=self.key or None,
             )
 
+    def annotations(self) -> Annotations:
+        """Return attributes and fill value."""
+        said = attributes_of(self.store, self.key, self.metadata)
+        return Annotations(said.attributes, fill_value_of(self.metadata))
+
     def layout(self, reading: str) -> Layout:
         """Return where and how the array is stored."""
         return Layout(
@@ -134,6 +140,10 @@ class Described:
 
     __slots__ = ()
     stored: StoredArray
+
+    def annotations(self) -> Annotations:
+        """Return attributes and fill value."""
+        return self.stored.annotations()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """What goes along with the numbers: attributes, names of dimensions, the fill value.
 
-Numbers packed by the CF conventions (8.1) mean nothing without their ``scale_factor``. What one
-format has no place for is named, so that nothing is lost without a word.
+Numbers packed by the CF conventions (8.1) mean nothing without their ``scale_factor``, and
+something else with that of others. What one format has no place for, or what is not true of the
+result, is named, so that nothing is lost without a word.
 """
 
 from __future__ import annotations
@@ -9,32 +10,28 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from oocdata.datasets.view import View
-from oocdata.sources.adapt import Converted, layout_of
+from oocdata.sources.adapt import Converted, Wrapper, layout_of
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.concat import Concat
-from oocdata.sources.extents import Extents, contiguous_strides
-from oocdata.sources.hdf5.file import open_file
-from oocdata.sources.source import Layout, Source
-from oocdata.sources.zarr.chunk_files import ChunkFiles
+from oocdata.sources.dimensions import PACKING, VALID
+from oocdata.sources.source import Annotated, Annotations, Source
 from oocdata.writers.codec import Format
 from oocdata.writers.target import holds
 
 __all__ = ["Carried", "carried"]
 
-_NETCDF_OWN = {
-    *("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
-    *("_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"),
-    "_ARRAY_DIMENSIONS",
-}
-"""Attributes by which HDF5, netCDF4 and Zarr v2 keep what is carried as names of dimensions."""
+_NAMES = "the names of its dimensions"
+
+_MISSING = ("_FillValue", "missing_value")
+"""Attributes that hold a number of the array."""
 
 _MOST_HDF5 = 60_000
 """Bytes of an attribute that lies in an object header, which holds 64 KiB; texts lie elsewhere."""
@@ -51,7 +48,7 @@ class Carried:
         Rows first.
     fill_value : number or None
     lost : tuple of str
-        Names of what the result has no place for.
+        Names of what the result has no place for, or what is not true of it.
     """
 
     attributes: tuple[tuple[str, Any], ...] = ()
@@ -74,94 +71,122 @@ def carried(view: View, target: Format) -> Carried:
     >>> carried(ooc.open(np.zeros((10, 3))), "zarr").attributes
     ()
     """
-    source = view.source
-    while isinstance(source, Converted | Concat):
-        source = source.source if isinstance(source, Converted) else source.parts[0]
-    layout = layout_of(source)
-    attributes, fill, stored = _stored(layout)
-    names = _names(view, source, layout, stored)
-    if target == "npy":
-        lost = [*attributes, *(["the names of its dimensions"] if names else [])]
-        return Carried(lost=tuple(lost))
+    parts = list(_parts(view.source, (view.dtype,)))
+    said = _common([_annotations(part.source) for part in parts])
+    dtypes = {dtype for part in parts for dtype in part.dtypes}
+    # Numbers of another dtype are those as stored, without the sign that the attribute gives them.
+    untrue = {*PACKING, *VALID} if "_Unsigned" in said.attributes and len(dtypes) > 1 else set()
     kept: list[tuple[str, Any]] = []
-    lost = []
-    for name, value in attributes.items():
-        made = value if target == "hdf5" else _as_json(name, value)
-        if target == "hdf5":
-            made = _as_hdf5(value)
+    lost: list[str] = []
+    for name, value in said.attributes.items():
+        true = None if name in untrue else value
+        if name in _MISSING:
+            true = _as_dtypes(true, dtypes, view.dtype)
+        made = None if true is None else _encoded(name, true, target)
         if made is None:
             lost.append(name)
         else:
             kept.append((name, made))
-    if fill is not None and not holds(view.dtype, fill):
-        fill = None
-    return Carried(tuple(kept), names, fill, tuple(lost))
+    names = {part.names for part in parts}
+    one = len(names) == 1 and len(parts[0].names) == view.ndim
+    if any(names) and (target == "npy" or not one):
+        lost.append(_NAMES)
+    return Carried(
+        attributes=tuple(kept),
+        dimension_names=parts[0].names if one and any(names) and target != "npy" else None,
+        fill_value=_as_dtypes(said.fill_value, dtypes, view.dtype) if target != "npy" else None,
+        lost=tuple(lost),
+    )
 
 
-_Lengths: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]] | None
-"""The shape of an array in HDF5, and of what lies in one piece: a chunk, or all."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An array that a source is made of, and the dtypes its numbers go through."""
+
+    source: Source
+    dtypes: tuple[np.dtype[Any], ...]
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        return layout_of(self.source).names
 
 
-def _stored(layout: Layout) -> tuple[dict[str, Any], Any, _Lengths]:
-    """Return attributes, fill value and lengths of an array in a file."""
-    if layout.path is None or "://" in layout.path:
-        return {}, None, None
-    if layout.format == "HDF5" and layout.key and os.path.isfile(layout.path):
-        with open_file(layout.path) as file:
-            dataset = file[layout.key]
-            found: dict[str, Any] = {}
-            for name in dataset.attrs:
-                if name not in _NETCDF_OWN:
-                    try:
-                        found[name] = dataset.attrs[name]
-                    except (OSError, TypeError, ValueError, RuntimeError):
-                        found[name] = None  # of a kind that h5py can't read
-            lengths = (dataset.shape, dataset.chunks or dataset.shape)
-            return found, dataset.fillvalue, lengths
-    if layout.format.startswith("Zarr") and os.path.isdir(layout.path):
-        return *_stored_zarr(os.path.join(layout.path, layout.key or "")), None
-    return {}, None, None
+def _parts(source: Source, dtypes: tuple[np.dtype[Any], ...]) -> Iterator[_Part]:
+    if isinstance(source, Concat):
+        for part in source.parts:
+            yield from _parts(part, dtypes)
+    elif isinstance(source, Converted):
+        yield from _parts(source.source, (*dtypes, source.dtype))
+    else:
+        yield _Part(source, (*dtypes, source.dtype))
 
 
-def _stored_zarr(folder: str) -> tuple[dict[str, Any], Any]:
-    def read(name: str) -> dict[str, Any]:
-        try:
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                found = json.load(file)
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+def _annotations(source: Source) -> Annotations:
+    """Return what storage says of an array."""
+    reader = source.reader if isinstance(source, Chunks) else source
+    if isinstance(reader, Annotated):
+        return reader.annotations()
+    if isinstance(reader, Wrapper):
+        return _annotations(reader.source)
+    layout = layout_of(source)
+    if layout.format == "HDF5" and layout.path and layout.key:
+        from oocdata.sources.hdf5 import read_annotations
 
-    node = read("zarr.json")
-    attributes = node.get("attributes", {}) if node else read(".zattrs")
-    fill = (node or read(".zarray")).get("fill_value")
-    number = isinstance(fill, int | float)
-    if fill in ("NaN", "Infinity", "-Infinity"):
-        fill, number = float(fill.replace("Infinity", "inf")), True
-    kept = {name: value for name, value in attributes.items() if name not in _NETCDF_OWN}
-    if node:
-        kept = {name: _plain(name, value) for name, value in kept.items()}
-    return kept, fill if number else None
+        return read_annotations(layout.path, layout.key)
+    packed = [name for name in PACKING if f"{name} " in layout.packed]
+    return Annotations(dict.fromkeys(packed))
 
 
-def _plain(name: str, value: Any) -> Any:
-    """Return a ``_FillValue`` as a number: xarray writes floats in base64 to Zarr v3."""
-    if name == "_FillValue" and isinstance(value, str):
-        try:
-            return float(struct.unpack("<d", base64.standard_b64decode(value))[0])
-        except (ValueError, struct.error):
-            return value
-    return value
+def _common(said: list[Annotations]) -> Annotations:
+    """Return what is said of all parts; None for what is not said of each, or not the same."""
+    names = dict.fromkeys(name for one in said for name in one.attributes)
+    first = said[0]
+    return Annotations(
+        {
+            name: first.attributes.get(name)
+            if all(_same(one.attributes.get(name), first.attributes.get(name)) for one in said)
+            else None
+            for name in names
+        },
+        first.fill_value if all(_same(one.fill_value, first.fill_value) for one in said) else None,
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
+        first, second = np.asarray(one), np.asarray(other)
+        numbers = first.dtype.kind in "fc" and second.dtype.kind in "fc"
+        return bool(np.array_equal(first, second, equal_nan=numbers))
+    return bool(one == other or (one != one and other != other))
+
+
+def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) -> Any:
+    """Return numbers as the array has them now; None where they are none, or others by now."""
+    try:
+        numbers = np.ravel(value)
+    except ValueError:  # lists of unequal length
+        return None
+    same = [holds(one, number, rounded=True) for one in through for number in numbers]
+    if not same or not all(same):
+        return None
+    made = numbers.astype(dtype)
+    return made[0] if len(made) == 1 else made
+
+
+def _encoded(name: str, value: Any, target: Format) -> Any:
+    """Return an attribute as a format has it; None where it has no place for it."""
+    if target == "npy":
+        return None
+    return _as_hdf5(value) if target == "hdf5" else _as_json(name, value)
 
 
 def _as_json(name: str, value: Any) -> Any:
     """Return an attribute as JSON has it; None for what it can't say."""
-    if name == "_FillValue" and np.size(value) == 1 and np.asarray(value).dtype.kind == "f":
+    if name == "_FillValue" and isinstance(value, np.inexact):
         # So xarray reads and writes it (xarray.backends.zarr.FillValueCoder).
-        number = float(np.ravel(value)[0])
-        return base64.standard_b64encode(struct.pack("<d", number)).decode()
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        parts = (value.real, value.imag) if isinstance(value, np.complexfloating) else (value,)
+        texts = [base64.standard_b64encode(struct.pack("<d", part)).decode() for part in parts]
+        return texts if len(texts) > 1 else texts[0]
     if isinstance(value, np.ndarray | np.generic):
         # netCDF writes single numbers as arrays of one.
         value = value.item() if value.size == 1 else value.tolist()
@@ -206,29 +231,3 @@ def _as_hdf5(value: Any) -> Any:
 def _is_text(value: Any) -> bool:
     """Return whether HDF5 has a text: it ends one at a zero."""
     return "\0" not in value if isinstance(value, str) else isinstance(value, bytes)
-
-
-def _names(
-    view: View, source: Source, layout: Layout, stored: _Lengths
-) -> tuple[str | None, ...] | None:
-    """Return the names of a view's axes, rows first."""
-    names = tuple(getattr(layout, "dimensions", ()))
-    if isinstance(source, ChunkFiles):
-        source = source.whole
-    if not any(names) or len(names) != view.ndim:
-        return None
-    if isinstance(source, Chunks):
-        axis = source.axis
-    elif isinstance(source, Extents) and stored is not None:
-        # The one whose places lie as far apart as the rows; cuts change the other strides.
-        strides = contiguous_strides(stored[1], source.stored.itemsize)
-        lying = zip(stored[0], strides, strict=True)
-        rows = (source.shape[0], source.strides[0])
-        axes = [number for number, one in enumerate(lying) if one == rows]
-        if len(axes) != 1:
-            return None
-        axis = axes[0]
-    else:
-        return None
-    ordered = [names[axis], *names[:axis], *names[axis + 1 :]]
-    return tuple(name or None for name in ordered)
