@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from oocdata.datasets.view import View
+from oocdata.sources.hdf5.reader import Hdf5Reader
 from oocdata.sources.stamp import FileStamp
 from oocdata.sources.zarr.stored import StoredArray
 
@@ -120,7 +121,8 @@ class Journal:
 def identity(view: View) -> dict[str, str]:
     """Return what tells a view's content from any other; empty where nothing can.
 
-    Files are known by path, size and time of change.
+    Files are known by path, size and time of change; those that an HDF5 dataset has its bytes from
+    are not known at all.
 
     Examples
     --------
@@ -154,6 +156,8 @@ def _describe(value: Any, found: list[str], stamps: list[str]) -> None:
         known = "" if isinstance(value.version, str) else f", version {value.version}"
         stamps.append(f"{where} (changed {value.written}{known})")
         _describe((value.axis, value.missing, value.metadata.shape), found, stamps)
+    elif isinstance(value, Hdf5Reader) and value.outside:
+        raise TypeError("it is as it was only if other files are")
     elif isinstance(value, np.ndarray):
         if value.nbytes and not isinstance(value, np.memmap) and value.dtype.kind in "iu":
             found.append(blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest())
