@@ -245,6 +245,8 @@ def tiff(path: Path) -> None:
         ("a.csv", text("1,2\n3,4\n"), r"text\. .*np\.loadtxt"),
         ("a.pt", torch_archive, r"torch\.save.*torch\.load\(path, mmap=True\)"),
         ("a", safetensors, r"safetensors\. .*load_file"),
+        ("a", head(b"\1\0\0\0\0\0\0\0{\0"), "its first bytes are"),
+        ("a", head(b'\0\0\0\0\0\0\1\0{"'), "its first bytes are"),
         ("a", lambda path: path.write_bytes(pickle.dumps(np.zeros(3))), "a pickle"),
         ("a.json", text('{"refs": {}}'), r"JSON\. .*kerchunk"),
         ("a.npy.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "a compressed file. Unp"),
@@ -281,6 +283,30 @@ def test_what_tf_data_writes(tmp_path: Path) -> None:
             ooc.open(tmp_path / name)
     with pytest.raises(UnknownFormatError, match=r"tf\.data\.Dataset\.save .*Dataset\.load\)"):
         ooc.open(tmp_path / "saved")
+    for _ in dataset.snapshot(str(tmp_path / "snapshot")):
+        pass
+    for folder in (tmp_path / "snapshot", *(tmp_path / "snapshot").iterdir()):
+        with pytest.raises(UnknownFormatError, match=r"got a tf\.data snapshot.*ooc\.create"):
+            ooc.open(folder)
+
+
+@pytest.mark.parametrize("change", [lambda it: it, lambda it: it.cache(), lambda it: it.batch(3)])
+def test_a_dataset_of_tf_data(tmp_path: Path, change: Callable[[Any], Any]) -> None:
+    import tensorflow as tf
+
+    target = change(tf.data.Dataset.from_tensor_slices(ARRAY[:8]))
+    said = r"ooc\.create and writer\.append\(batch\) for each batch in target\.as_numpy_iter"
+    with pytest.raises(UnknownFormatError, match=said):
+        ooc.open(target)
+    with ooc.create(tmp_path / "a.npy", dtype="f4", element_shape=ARRAY.shape[1:]) as writer:
+        for batch in target.as_numpy_iterator():
+            writer.append(batch)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.npy")), ARRAY[:8])
+
+
+def test_an_iterator() -> None:
+    with pytest.raises(UnknownFormatError, match=r"got generator\. .*for each batch in it\."):
+        ooc.open(one for one in range(3))
 
 
 @pytest.mark.parametrize(

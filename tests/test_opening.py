@@ -145,6 +145,15 @@ def test_a_folder_that_is_not_zarr(tmp_path: Path):
         ooc.open(tmp_path)
 
 
+@pytest.mark.parametrize("options", [{}, {"dtype": "u1", "shape": (-1,)}], ids=["known", "raw"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, options: dict[str, Any]):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(UnknownFormatError, match=r"regular file.*got a pipe") as caught:
+            ooc.open(path, **options)
+        assert caught.value.path == str(path)
+
+
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path, _ = store(tmp_path, "npy")
 

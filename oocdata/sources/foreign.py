@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 __all__ = [
@@ -38,6 +38,8 @@ class Foreign:
         Ends of names, one of which is in such a folder or ZIP archive.
     suffixes : tuple of str
         Ends of the file's name.
+    fits : function, optional
+        Whether a file's first bytes and its length go with `magic`, where that is short.
     """
 
     what: str
@@ -45,6 +47,7 @@ class Foreign:
     magic: tuple[bytes, ...] = ()
     members: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
+    fits: Callable[[bytes, int], bool] | None = None
 
 
 _BUNDLE = Foreign(
@@ -58,8 +61,14 @@ FOREIGN = (
     Foreign(
         "what tf.data.Dataset.save writes, which can be read from its beginning only",
         f"Open the file that it was made from; or load it (tf.data.Dataset.load) and {_WRITE}.",
-        members=("dataset_spec.pb", "snapshot.metadata"),
-        suffixes=("dataset_spec.pb", "snapshot.metadata"),
+        members=("dataset_spec.pb",),
+        suffixes=("dataset_spec.pb",),
+    ),
+    Foreign(
+        "a tf.data snapshot, which can be read from its beginning only",
+        f"Open the file that it was made from; or iterate over the dataset and {_WRITE}.",
+        members=("snapshot.metadata",),
+        suffixes=("snapshot.metadata",),
     ),
     Foreign(
         "a TFRecord, which can be read from its beginning only",
@@ -113,8 +122,10 @@ FOREIGN = (
         "safetensors",
         "Save the tensor as an array: "
         "np.save('ds.npy', safetensors.numpy.load_file(path)['name']).",
-        magic=(b"        {",),
+        magic=(b'        {"',),
         suffixes=(".safetensors",),
+        # The length of the header that begins here.
+        fits=lambda head, nbytes: 8 + int.from_bytes(head[:8], "little") <= nbytes,
     ),
     Foreign(
         "a pickle, which can run any code",
@@ -159,7 +170,7 @@ _REMOTE = {
 """Formats that are opened from a disk: ends of names, and what else can be done."""
 
 
-def foreign_file(path: str, head: bytes) -> Foreign | None:
+def foreign_file(path: str, head: bytes, nbytes: int) -> Foreign | None:
     """Return what a file is, by its first bytes and its name; None where that is not known.
 
     Parameters
@@ -167,14 +178,17 @@ def foreign_file(path: str, head: bytes) -> Foreign | None:
     path : str
     head : bytes
         Its first bytes, 32 or more where it has them.
+    nbytes : int
+        Its length.
 
     Examples
     --------
-    >>> foreign_file("old.nc", b"CDF" + bytes([2, 0])).what
+    >>> foreign_file("old.nc", b"CDF" + bytes([2, 0]), 5).what
     'netCDF of version 3'
     """
     for one in FOREIGN:
-        if any(_begins(head, magic) for magic in one.magic):
+        begins = any(_begins(head, magic) for magic in one.magic)
+        if begins and (one.fits is None or one.fits(head, nbytes)):
             return one
     return _by_name(path)
 

@@ -223,6 +223,13 @@ def open_object(target: Any, *, axis: int | str = 0) -> Chunks:
     """
     if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
         hint = "Convert it with np.asarray."
+        if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
+            tensors = hasattr(target, "as_numpy_iterator")
+            batches = "target.as_numpy_iterator()" if tensors else "it"
+            hint = (
+                "It is read from its beginning only: write it to a file once, with ooc.create and "
+                f"writer.append(batch) for each batch in {batches}."
+            )
         if hasattr(target, "keys"):
             hint = f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
         if hasattr(target, "to_numpy"):

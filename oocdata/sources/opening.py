@@ -118,6 +118,7 @@ def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
             raise ArgumentError(
                 f"`key` must be None for raw binary, which has no names; got {key!r}."
             )
+        _refuse_stream(path)
         if not os.path.isfile(path):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
         return npy.open_raw(path, dtype=dtype, shape=shape, offset=offset, axis=axis)
@@ -152,7 +153,7 @@ def format_of(path: str) -> Format:
     oocdata.errors.MissingFileError
         The message lists files of a similar name.
     oocdata.errors.UnknownFormatError
-        The message lists what can be opened.
+        The message lists what can be opened. A pipe or a device is not opened to see what it is.
     """
     if "://" in path:
         _refuse(foreign_url(path), path)
@@ -161,10 +162,12 @@ def format_of(path: str) -> Format:
         _refuse(foreign_beside(path), path)
     if not os.path.exists(path):
         raise MissingFileError(f"the file must exist; it does not.{_neighbours(path)}", path=path)
+    _refuse_stream(path)
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
-        _refuse(foreign_members(os.listdir(path)), path)
+        below = glob.glob("*/snapshot.metadata", root_dir=path)
+        _refuse(foreign_members([*os.listdir(path), *below]), path)
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
             "Use a glob for a directory of files: 'folder/*.npy'.",
@@ -187,7 +190,7 @@ def format_of(path: str) -> Format:
             if file.read(8) == _HDF5_SIGNATURE:
                 return "hdf5"
             place = max(512, place * 2)
-    _refuse(foreign_file(path, head), path)
+    _refuse(foreign_file(path, head, nbytes), path)
     raise UnknownFormatError(
         f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and `shape`.",
         path=path,
@@ -212,6 +215,16 @@ def _refuse(found: Foreign | None, path: str) -> None:
     if found is not None:
         rule = "a URL must be that of a Zarr array or group" if "://" in path else _RULE
         raise UnknownFormatError(f"{rule}; got {found.what}. {found.hint}", path=path)
+
+
+def _refuse_stream(path: str) -> None:
+    """Refuse a pipe, a socket or a device: opening it may wait for ever, and it has no places."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise UnknownFormatError(
+            "the file must be a regular file or a folder, which can be read at any place; got a "
+            "pipe, a socket or a device. Write what comes through it to a file.",
+            path=path,
+        )
 
 
 def _neighbours(path: str) -> str:
