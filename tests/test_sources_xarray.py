@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -457,6 +458,49 @@ def test_a_dataset_with_bounds_and_numbers_needs_no_key() -> None:
     data["time_bounds"] = (("time", "side"), np.zeros((23, 2)))
     data["crs"] = 4326
     assert ooc.open(data).shape == SHAPE
+
+
+@pytest.mark.parametrize("name", [0, ("u", 1), "subtree"], ids=str)
+def test_names_of_any_kind(name: Any) -> None:
+    numbers = np.arange(6.0)
+    data = xarray.Dataset({name: ("x", numbers)}, coords={"x": numbers})
+    assert_array_equal(np.asarray(ooc.open(data)), numbers)
+    data["other"] = ("x", numbers)
+    with pytest.raises(SeveralDatasetsError, match=re.escape(f"several: {name!r}, 'other'")):
+        ooc.open(data)
+
+
+def test_a_tree_of_groups() -> None:
+    numbers = xarray.Dataset({"u": ("x", np.arange(6.0))})
+    tree = xarray.DataTree.from_dict(
+        {"/": xarray.Dataset(coords={"x": np.zeros(6)}), "/a": numbers}
+    )
+    for key in (None, "a/u", "/a/u"):
+        assert_array_equal(np.asarray(ooc.open(tree, key)), np.arange(6.0))
+    tree["a/b"] = xarray.DataTree(numbers)
+    with pytest.raises(SeveralDatasetsError, match=r"'a/u', 'a/b/u'.*ooc\.open\(ds\['a/u'\]\)"):
+        ooc.open(tree)
+    assert ooc.open(tree["a"], "b/u").shape == (6,)
+    with pytest.raises(MissingKeyError, match=r"got 'a'\. Its variables: 'a/u', 'a/b/u'"):
+        ooc.open(tree, "a")
+
+
+def test_a_dataset_without_numbers() -> None:
+    data = xarray.Dataset({"s": ("x", np.array(["a", "b"])), "n": 4.0})
+    with pytest.raises(MissingKeyError, match=r"that holds 's' \(<U1\), 'n' \(float64\)\."):
+        ooc.open(data)
+
+
+def test_dates_of_cftime(tmp_path: Path) -> None:
+    pytest.importorskip("cftime")
+    days = xarray.date_range("2000-01-01", periods=4, calendar="noleap", use_cftime=True)
+    xarray.Dataset({"t": ("x", days)}).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with (
+        xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as opened,
+        pytest.raises(UnsupportedDtypeError, match=r"dates of cftime.*open it by its path"),
+    ):
+        ooc.open(opened["t"])
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.nc", "t")), np.arange(4))
 
 
 def test_other_arguments_are_refused(path: Path) -> None:

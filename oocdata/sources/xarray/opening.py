@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -47,7 +48,8 @@ def array_of(target: Any, key: str | None) -> Any:
     ----------
     target : xarray.DataArray, xarray.Variable, xarray.Dataset or xarray.DataTree
     key : str, optional
-        A variable of a Dataset; not needed when it has one that is no coordinate.
+        A variable of a Dataset, of a DataTree with its groups; not needed when there is one that is
+        no coordinate.
 
     Raises
     ------
@@ -63,19 +65,10 @@ def array_of(target: Any, key: str | None) -> Any:
                 f"{key!r}."
             )
         return target
-    arrays = [
-        (Named.of(str(name), tuple(map(str, one.dims)), {**one.encoding, **one.attrs}), one)
-        for name, one in target.variables.items()
-    ]
-    data = set(data_variables([named for named, _ in arrays]))
-    names = [
-        named.key
-        for named, one in arrays
-        if named.key in data
-        and named.key in target.data_vars
-        and one.dims
-        and one.dtype.kind in _NUMBERS
-    ]
+    variables = list(_variables(target))
+    data = set(data_variables([one.named for one in variables]))
+    arrays = [one for one in variables if one.named.key in data and not one.coordinate]
+    names = [one.name for one in arrays if one.dtype.kind in _NUMBERS and one.named.dimensions]
     there = ", ".join(map(repr, names)) or "none"
     if key is not None:
         try:
@@ -92,12 +85,44 @@ def array_of(target: Any, key: str | None) -> Any:
         return target[names[0]]
     if not names:
         raise MissingKeyError(
-            f"`target` must be an array of numbers; got a {type(target).__name__} that holds none."
+            f"`target` must be an array of numbers; got a {type(target).__name__} that holds "
+            + (", ".join(f"{one.name!r} ({one.dtype})" for one in arrays) or "none")
+            + "."
         )
     raise SeveralDatasetsError(
         f"`target` must be one array; got a {type(target).__name__} of several: {there}. Pass one "
         f"of them: ooc.open(ds[{names[0]!r}])."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    """A variable of a Dataset or DataTree.
+
+    Attributes
+    ----------
+    name : hashable
+        By which it is got; with its groups in a DataTree.
+    named : Named
+    dtype : numpy.dtype or one of pandas
+    coordinate : bool
+    """
+
+    name: Any
+    named: Named
+    dtype: Any
+    coordinate: bool
+
+
+def _variables(target: Any) -> Iterator[_Variable]:
+    # Asked of the class: a variable of a Dataset may have that name.
+    for node in target.subtree if hasattr(type(target), "subtree") else (target,):
+        group = node.relative_to(target) if node is not target else "."
+        for name, one in node.variables.items():
+            path = name if group == "." else f"{group}/{name}"
+            said = {**one.encoding, **one.attrs}
+            named = Named.of(str(path), tuple(map(str, one.dims)), said)
+            yield _Variable(path, named, one.dtype, name not in node.data_vars)
 
 
 def open_data_array(
@@ -108,7 +133,9 @@ def open_data_array(
     Parameters
     ----------
     target : xarray.DataArray or xarray.Variable
-        Lazy or in memory. Changing a lazy one later does not change what is read of its file.
+        Lazy or in memory. Changing a lazy one later does not change what is read of its file. That
+        is the one which has its path now: xarray does not tell whether it is still the one it
+        opened, which is seen here only where it is packed or shaped in another way.
     axis : int or str
         The row axis: its number or its name.
     missing, external
@@ -147,6 +174,11 @@ def open_data_array(
             f"elements must be numbers of a dtype of NumPy; got {variable.dtype!r}. Turn them into "
             "numbers: array.astype('f8')."
         ) from error
+    if dtype.kind == "O":
+        raise UnsupportedDtypeError(
+            "elements must be numbers; got Python objects, such as text or dates of cftime. Dates "
+            "are numbers in the file: open it by its path, or with decode_times=False."
+        )
     if dtype.kind in "mM":
         raise UnsupportedDtypeError(
             f"elements must be numbers; got times ({dtype}). Turn them into numbers "
