@@ -244,6 +244,16 @@ def test_attributes_called_like_those_of_scales(tmp_path: Path, target: Path) ->
     assert dict(carried(ooc.open(tmp_path / "a.h5", "x"), "zarr").attributes) == {"units": "m"}
 
 
+def test_attributes_of_a_dataset_in_external_files_that_is_being_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        raw = [(str(tmp_path / "a.raw"), 0, 48)]
+        made = file.create_dataset("u", data=np.ones((4, 3), "f4"), external=raw)
+        made.attrs.update({"units": "K", "höhe": 1})
+    view = ooc.open(tmp_path / "a.h5", external=True)
+    view.take([0])
+    assert dict(carried(view, "hdf5").attributes) == {"höhe": 1, "units": "K"}
+
+
 def test_a_fill_value_that_hdf5_leaves_undefined(tmp_path: Path) -> None:
     library = ctypes.CDLL(h5py.h5p.__file__)  # h5py itself has no way to say so
     library.H5Pset_fill_value.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from oocdata.sources.hdf5.file import open_file, readable
+from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
 from oocdata.sources.hdf5.links import find_dataset
 from oocdata.sources.source import Annotations
 
@@ -34,12 +34,25 @@ def annotations_of(dataset: Any) -> Annotations:
     {'units': 'K'}
     """
     own = _OWN | _OF_SCALES if dataset.is_scale else _OWN
-    found = {name: _value(dataset, name) for name in dataset.attrs if name not in own}
+    found = {name: _value(dataset, name) for name in _names(dataset) if name not in own}
     try:
         fill_value = dataset.fillvalue
     except RuntimeError:  # it was left undefined
         fill_value = None
     return Annotations(found, fill_value)
+
+
+def _names(dataset: Any) -> list[str]:
+    """Return the names of the attributes.
+
+    By their numbers: to iterate, HDF5 opens the dataset again, and refuses to while a reader holds
+    it whose external files have a folder.
+    """
+    h5a = hdf5_library().h5a
+    order = {"index_type": hdf5_library().h5.INDEX_NAME}
+    count = range(h5a.get_num_attrs(dataset.id))
+    names = [h5a.open(dataset.id, index=number, **order).name for number in count]
+    return [name.decode("utf-8", "surrogateescape") for name in names]
 
 
 def _value(dataset: Any, name: str) -> Any:
