@@ -22,7 +22,7 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
-from oocdata.writers.placement import PARTIAL
+from oocdata.writers.placement import COMPLETE, PARTIAL
 
 SUFFIXES = [".npy", ".h5", ".hdf5", ".zarr"]
 
@@ -416,11 +416,32 @@ def test_an_hdf5_file_that_changes_meanwhile_stays(tmp_path: Path, there: bool) 
     writer = create(path, key="u", element_shape=(), dtype="f4")
     with h5py.File(path, "a") as file:
         file["z"] = [3, 4]
-    with pytest.raises(SourceError, match="must not change"):
+    writer.append(np.ones(2, "f4"))
+    with pytest.raises(SourceError, match=r"must not change.*kept as"):
         writer.close()
     with h5py.File(path) as file:
         assert file["z"][()].tolist() == [3, 4]
-    assert os.listdir(tmp_path) == ["a.h5"]
+    with h5py.File(f"{path}{COMPLETE}") as file:
+        assert file["u"][()].tolist() == [1, 1]
+    assert sorted(os.listdir(tmp_path)) == ["a.h5", f"a.h5{COMPLETE}"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_a_complete_array_whose_name_is_taken_is_kept(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    for number in (1, 2):
+        writer = create(path, element_shape=(2,), dtype="f4")
+        writer.append(np.full((3, 2), number, "f4"))
+        path.mkdir() if suffix == ".zarr" else path.touch()
+        with pytest.raises(SourceError, match="kept as") as caught:
+            writer.close()
+        kept = Path(str(caught.value).split("kept as '")[1].split("'")[0])
+        path.rmdir() if suffix == ".zarr" else path.unlink()
+        assert kept.parent == tmp_path
+        kept.rename(path)
+        assert read(path).tolist() == [[number, number]] * 3
+        path.rename(kept)  # the next one leaves it alone
+    assert sorted(os.listdir(tmp_path)) == [f"a{suffix}{COMPLETE}", f"a{suffix}{COMPLETE}-2"]
 
 
 def test_an_hdf5_file_that_can_not_be_read_is_not_replaced(tmp_path: Path) -> None:
@@ -504,3 +525,121 @@ def test_a_folder_that_is_another_one_s_by_now_stays(tmp_path: Path) -> None:
         first.close()
     second.close()
     assert read(tmp_path / "a.npy").tolist() == [1, 1]
+
+
+def test_consolidated_metadata_that_can_not_be_made_again_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zarr"
+    zarr.create_group(path).create_array("u", shape=(3,), dtype="i4")[:] = 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(path)
+
+    def fails(folder: str) -> None:
+        raise ValueError("something else lies there")
+
+    monkeypatch.setattr(zarr, "consolidate_metadata", fails)
+    with pytest.warns(RuntimeWarning, match=r"something else lies there.*again"):
+        add(path, "v")
+    group = zarr.open_group(path, mode="r")
+    assert (group["u"][:].tolist(), group["v"][:].tolist()) == ([5, 5, 5], [1, 1, 1])
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_only_datasets_of_an_hdf5_file_are_replaced(tmp_path: Path, overwrite: bool) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file.create_group("g")
+    with h5py.File(path, "w") as file:
+        file["type"] = np.dtype("f4")
+        file["nowhere"] = h5py.SoftLink("/lost")
+        file["outside"] = h5py.ExternalLink("none.h5", "/x")
+        file["other"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/g")
+    before = [(tmp_path / name).read_bytes() for name in ("a.h5", "other.h5")]
+    for key in ("type", "nowhere", "outside", "type/u", "nowhere/u", "outside/u", "other/u"):
+        with pytest.raises(ArgumentError, match=r"something else|inside another"):
+            create(path, key=key, element_shape=(), dtype="f4", overwrite=overwrite)
+    assert before == [(tmp_path / name).read_bytes() for name in ("a.h5", "other.h5")]
+    assert sorted(os.listdir(tmp_path)) == ["a.h5", "other.h5"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400])
+def test_a_private_file_stays_private(tmp_path: Path, suffix: str, mode: int) -> None:
+    path = tmp_path / f"a{suffix}"
+    for _ in range(2):
+        writer = create(path, element_shape=(), dtype="f4", overwrite=True)
+        left = tmp_path / f"a{suffix}{PARTIAL}" / f"result{suffix}"
+        while_made = left.stat().st_mode & 0o077
+        writer.append(np.ones(3, "f4"))
+        writer.close()
+        assert read(path).tolist() == [1, 1, 1]
+        found = path.stat().st_mode & 0o777
+        path.chmod(mode | (0o100 if suffix == ".zarr" else 0))
+    assert while_made == mode & 0o077
+    assert found & 0o077 == mode & 0o077
+    if suffix == ".h5":
+        add(path, "u")
+        assert path.stat().st_mode & 0o077 == mode & 0o077
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["there", "dangling"])
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_a_symbolic_link_stays(tmp_path: Path, suffix: str, there: bool) -> None:
+    (tmp_path / "far").mkdir()
+    path, far = tmp_path / f"a{suffix}", tmp_path / "far" / "b"
+    if there:
+        with create(path, element_shape=(), dtype="f4") as writer:
+            writer.append(np.zeros(2, "f4"))
+        path.rename(far)
+    path.symlink_to("far/b")
+    with create(path, element_shape=(), dtype="f4", overwrite=there) as writer:
+        writer.append(np.ones(3, "f4"))
+        assert os.listdir(tmp_path / "far") == (["b"] if there else []) + [f"b{PARTIAL}"]
+    assert path.readlink() == Path("far/b")
+    assert read(path).tolist() == [1, 1, 1]
+    assert os.listdir(tmp_path / "far") == ["b"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_what_is_no_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    os.mkfifo(tmp_path / f"a{suffix}")
+    (tmp_path / f"b{suffix}").symlink_to(f"b{suffix}")
+    for name in "ab":
+        with pytest.raises(ArgumentError, match="neither"):
+            create(tmp_path / f"{name}{suffix}", element_shape=(), dtype="f4", overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == [f"a{suffix}", f"b{suffix}"]
+
+
+STOPPED = """
+import os, sys, types
+import numpy as np
+from oocdata.writers import create, disk
+disk.sys = types.SimpleNamespace(platform="other")  # as on NFS, FUSE, macOS
+rename = os.rename
+def stopped(source, target):
+    rename(source, target)
+    if target.endswith(".replaced"):
+        os._exit(9)
+os.rename = stopped
+options = {"key": sys.argv[2] or None, "overwrite": True}
+with create(sys.argv[1], element_shape=(), dtype="f8", **options) as writer:
+    writer.append(np.full(3, 2.0))
+"""
+
+
+@pytest.mark.parametrize("key", [None, "g/u"])
+def test_what_was_taken_away_by_a_killed_process_comes_back(
+    tmp_path: Path, key: str | None
+) -> None:
+    path = tmp_path / "a.zarr"
+    with create(path, key=key, element_shape=(), dtype="f8") as writer:
+        writer.append(np.ones(3))
+    command = [sys.executable, "-c", STOPPED, str(path), key or ""]
+    assert subprocess.run(command, check=False).returncode == 9
+    with pytest.raises(ArgumentError, match="must not exist yet"):
+        create(path, key=key, element_shape=(), dtype="f8")
+    assert np.asarray(ooc.open(path, key)).tolist() == [1, 1, 1]
+    assert os.listdir(tmp_path) == ["a.zarr"]

@@ -337,6 +337,28 @@ def test_a_lock_on_what_was_deleted_is_none(
     locks[0].release()
 
 
+def test_a_folder_that_goes_while_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = placed(tmp_path / "a.npy")
+    mkdir = os.mkdir
+
+    def late(path: str, *given: Any) -> None:
+        monkeypatch.setattr(os, "mkdir", mkdir)
+        mkdir(path, *given)
+        try:
+            mkdir(path, *given)
+        finally:
+            os.rmdir(path)  # whoever had it is done with it
+
+    monkeypatch.setattr(os, "mkdir", late)
+    with Lock(one):
+        assert one.folder in map(str, tmp_path.iterdir())
+    (tmp_path / f"b.npy{PARTIAL}").symlink_to("nowhere")
+    with pytest.raises(SourceError, match="writable"):
+        Lock(placed(tmp_path / "b.npy"))
+
+
 def test_a_folder_that_can_not_be_replaced_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,14 +41,16 @@ def create(
 
     Until the writer is closed without an exception there is nothing under `path`: the array is made
     in a folder beside it, ``<path>.oocdata-partial``, made safe on the disk, and renamed. A process
-    that is killed leaves only that folder, which the next `create` of the same path clears away. An
+    that is killed leaves only that folder, which the next `create` of the same path clears away. A
+    complete array whose name was taken meanwhile is kept as ``<path>.oocdata-complete``. An
     array that exists can't be appended to, because no format can do that and be whole at every
     moment; write several files, which a glob opens as one array.
 
     Parameters
     ----------
     path : path
-        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3).
+        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3). A symbolic
+        link stays, and what it leads to is written.
     dtype : dtype_like
         Of the elements; written in native byte order.
     element_shape : sequence of int

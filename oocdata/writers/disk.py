@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["move", "sync_file", "sync_folders"]
+__all__ = ["move", "replaced", "sync_file", "sync_folders"]
 
 
 def sync_file(path: str | os.PathLike[str]) -> None:
@@ -43,9 +43,14 @@ def move(source: str, target: str) -> None:
         names = os.fsencode(source), os.fsencode(target)
         if rename and rename(_HERE, names[0], _HERE, names[1], _RENAME_EXCHANGE) == 0:
             return
-    os.rename(target, f"{source}.replaced")
+    os.rename(target, replaced(source))
     try:
         os.rename(source, target)
     except OSError:
-        os.rename(f"{source}.replaced", target)
+        os.rename(replaced(source), target)
         raise
+
+
+def replaced(source: str) -> str:
+    """Return where a folder lies while another one takes its name, which needs two renames."""
+    return f"{source}.replaced"

@@ -34,7 +34,9 @@ def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Sto
         if os.path.exists(_mark(path)):
             raise SourceError("the file was stopped while it was being saved.", path=path)
     else:
-        with _writable(path, target.key), hdf5_library().File(path, "a") as file:
+        library = hdf5_library()
+        mode = "r+" if library.is_hdf5(path) else "w"  # an empty file may be there, for its mode
+        with _writable(path, target.key), library.File(path, mode) as file:
             _create(file, target)
     if target.chunks is not None:
         return Hdf5Storage(target, path, resume=resume)

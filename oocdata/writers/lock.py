@@ -39,7 +39,7 @@ class Lock:
             # Who had it before may have deleted the folder between two of these steps.
             while not self.held():
                 self.release()
-                os.makedirs(placement.folder, exist_ok=True)
+                _make_folder(placement.folder)
                 name = os.path.join(placement.folder, LOCKED)
                 with suppress(FileNotFoundError):
                     self._number = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
@@ -98,3 +98,12 @@ class Lock:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        # Not with makedirs, which fails where the folder goes while it looks at it.
+        if os.path.islink(path) and not os.path.exists(path):
+            raise

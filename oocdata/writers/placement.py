@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import move, sync_file, sync_folders
+from oocdata.writers.disk import move, replaced, sync_file, sync_folders
 from oocdata.writers.present import (
     Consolidated,
     arrays_in,
@@ -24,13 +24,18 @@ from oocdata.writers.present import (
     stamp_of,
 )
 
-__all__ = ["LOCKED", "PARTIAL", "Placement"]
+__all__ = ["COMPLETE", "LOCKED", "PARTIAL", "Placement"]
 
 PARTIAL = ".oocdata-partial"
 """What follows the name of the result in the name of the folder where it is made."""
 
 LOCKED = "README.txt"
 """The file in it that is locked, and tells what it is."""
+
+COMPLETE = ".oocdata-complete"
+"""What follows the name of the result in the name of a complete one that can't have it."""
+
+_SUFFIXES: dict[Format, str] = {"npy": ".npy", "hdf5": ".h5", "zarr": ".zarr"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ class Placement:
             If what is there can't be read.
         """
         full = os.path.abspath(path.rstrip("/"))
+        if os.path.islink(full):  # the link stays, and what it leads to is written
+            full = os.path.realpath(full)
         before = stamp_of(full) if target == "hdf5" else ""
         placed = cls(full, key, target, overwrite, before)
         parent = os.path.dirname(placed.path)
@@ -88,12 +95,20 @@ class Placement:
     @property
     def result(self) -> str:
         """Its path while it is made."""
-        return os.path.join(self.folder, f"result{os.path.splitext(self.path)[1]}")
+        return os.path.join(self.folder, f"result{_SUFFIXES[self.format]}")
 
     @property
     def made(self) -> str:
         """What is made of it: the array in a Zarr group, or the file."""
         return os.path.join(self.result, self.key or "") if self._in_group else self.result
+
+    @property
+    def inode(self) -> int:
+        """The number by which the disk knows what is made; 0 if there is none."""
+        try:
+            return os.stat(self.made).st_ino
+        except OSError:
+            return 0
 
     @property
     def _in_group(self) -> bool:
@@ -103,6 +118,11 @@ class Placement:
         """Raise if something lies there that may not be replaced; see `of`."""
         if not os.path.lexists(self.path):
             return
+        if not (os.path.isfile(self.path) or os.path.isdir(self.path)):
+            raise ArgumentError(
+                "what is replaced must be a file or a folder, and what is added to as well; "
+                f"'{self.path}' is neither. Choose another name."
+            )
         found = arrays_in(self.path, self.format)
         if (
             found is None
@@ -134,8 +154,7 @@ class Placement:
                     f"an array must not lie inside another one, or have the name of a group; "
                     f"'{self.path}' holds {other!r}, and the key is {self.key!r}."
                 )
-        (check_group if self.format == "zarr" else check_file)(self.path, mine)
-        if mine in found:
+        if (check_group if self.format == "zarr" else check_file)(self.path, mine):
             self._refuse(f"{self.key!r} in '{self.path}'")
 
     def _refuse(self, what: str) -> None:
@@ -177,29 +196,51 @@ class Placement:
         """
         self.check()
         self.check_unchanged()
-        source, target = self.result, self.path
-        if not self._in_group:
-            if self.format == "zarr":
-                sync_folders(source)
-            else:
-                sync_file(source)
-            move(source, target)
-            sync_file(os.path.dirname(target))
-            return
-        sync_folders(source)
-        # Into a group that is there, down to what it lacks.
-        for part in (self.key or "").split("/"):
-            if not os.path.isdir(target):
-                break
-            target, source = os.path.join(target, part), os.path.join(source, part)
+        source, target = self._ends
+        (sync_folders if self.format == "zarr" else sync_file)(self.result)
         copies = Consolidated(self.path, self.key or "")
         copies.drop()
         move(source, target)
         sync_file(os.path.dirname(target))
         copies.restore()
 
+    @property
+    def _ends(self) -> tuple[str, str]:
+        """What is moved, and where to: into a group that is there, down to what it lacks."""
+        source, target = self.result, self.path
+        for part in (self.key or "").split("/") if self._in_group else ():
+            if not os.path.isdir(target):
+                break
+            target, source = os.path.join(target, part), os.path.join(source, part)
+        return source, target
+
+    def keep(self) -> str:
+        """Move a complete result that can't have its name beside it, and return where it is."""
+        kept, number = self.path + COMPLETE, 1
+        while os.path.lexists(kept):
+            number += 1
+            kept = f"{self.path}{COMPLETE}-{number}"
+        os.rename(self.result, kept)
+        return kept
+
     def clear(self) -> None:
-        """Delete what an earlier process left; the lock must be held, and stays."""
+        """Delete what an earlier process left; the lock must be held, and stays.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If that process had taken away what was there, to put another in its place: it is back.
+        """
+        if self._empty():
+            self.check()
+
+    def _empty(self) -> bool:
+        """Delete everything in the folder but the lock; return whether something was put back."""
+        source, target = self._ends
+        left = replaced(source)
+        back = os.path.lexists(left) and not os.path.lexists(target)
+        if back:
+            os.rename(left, target)
         for entry in list(os.scandir(self.folder)):
             if entry.name == LOCKED:
                 continue
@@ -207,11 +248,12 @@ class Placement:
                 shutil.rmtree(entry.path)
             else:
                 os.unlink(entry.path)
+        return back
 
     def remove(self) -> None:
         """Delete the folder where it was made; what is locked last, for it keeps others out."""
         with suppress(OSError):
-            self.clear()
+            self._empty()
         with suppress(OSError):
             os.unlink(os.path.join(self.folder, LOCKED))
             os.rmdir(self.folder)

@@ -48,16 +48,39 @@ def stamp_of(path: str) -> str:
     return f"{found.st_ino}, {found.st_size} bytes, changed {found.st_mtime_ns}"
 
 
-def check_file(path: str, key: str) -> None:
-    """Raise if a key is the name of a group in an HDF5 file.
+def check_file(path: str, key: str) -> bool:
+    """Return whether an HDF5 file has a dataset of that name.
 
     Raises
     ------
     oocdata.errors.ArgumentError
+        If there is anything else of that name, or on the way to it.
     """
+    library = hdf5_library()
     with open_file(path) as file:
-        if file.get(key, getclass=True) is hdf5_library().Group:
-            _refuse_group(path, key)
+        group: Any = file
+        parts = key.split("/")
+        for count, part in enumerate(parts, 1):
+            link = group.get(part, getlink=True)
+            if link is None:
+                return False
+            last = count == len(parts)
+            try:
+                found = group[part]
+            except (KeyError, OSError, RuntimeError):  # a link that leads nowhere
+                found = None
+            if last and isinstance(found, library.Group):
+                _refuse_group(path, key)
+            # Through a link into another file that one would be written to.
+            foreign = isinstance(link, library.ExternalLink) and not last
+            if foreign or not isinstance(found, library.Dataset if last else library.Group):
+                raise ArgumentError(
+                    f"a key must name a dataset, and lie in groups of the same file; "
+                    f"{'/'.join(parts[:count])!r} in '{path}' is something else, which is never "
+                    "replaced. Choose another key."
+                )
+            group = found
+    return True
 
 
 def holds_more(path: str, key: str) -> bool:
@@ -77,18 +100,19 @@ def holds_more(path: str, key: str) -> bool:
     return True
 
 
-def check_group(path: str, key: str) -> None:
-    """Raise if an array can't be put into a Zarr group under a key.
+def check_group(path: str, key: str) -> bool:
+    """Return whether a Zarr group has an array of that name.
 
     Raises
     ------
     oocdata.errors.ArgumentError
+        If none can be put there.
     """
     parts = key.split("/")
     for count in range(len(parts)):
         folder = os.path.join(path, *parts[:count])
         if not os.path.isdir(folder):
-            return
+            return False
         if _node(folder).get("node_type") != "group":
             raise ArgumentError(
                 f"an array is put into a group of Zarr version 3; '{folder}' is none. Choose "
@@ -97,8 +121,10 @@ def check_group(path: str, key: str) -> None:
     folder = os.path.join(path, *parts)
     if _node(folder).get("node_type") == "group":
         _refuse_group(path, key)
-    if os.path.lexists(folder) and _node(folder).get("node_type") != "array":
+    there = os.path.lexists(folder)
+    if there and _node(folder).get("node_type") != "array":
         raise ArgumentError(f"'{folder}' is no Zarr array, and is never replaced.")
+    return there
 
 
 def _refuse_group(path: str, key: str) -> None:
@@ -142,12 +168,20 @@ class Consolidated:
             write_json(os.path.join(folder, "zarr.json"), node)
 
     def restore(self) -> None:
-        """Make them again, when it is there."""
+        """Make them again, when it is there; a group is as good without them, only slower."""
         if not self._folders:
             return
         import zarr
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that they are no part of the specification yet
-            for folder in reversed(self._folders):
-                zarr.consolidate_metadata(folder)
+        for folder in reversed(self._folders):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that they are no part of the specification
+                    zarr.consolidate_metadata(folder)
+            except Exception as error:
+                warnings.warn(
+                    f"the array is written, but the group '{folder}' has lost its consolidated "
+                    f"metadata: {error}. Make them again: zarr.consolidate_metadata.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 from math import prod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.errors import ArgumentError, PositionError
+from oocdata.errors import ArgumentError, PositionError, SourceError
 from oocdata.writers.target import Target
 
 if TYPE_CHECKING:
@@ -166,12 +168,17 @@ class Writer:
             )
 
     def close(self) -> None:
-        """Finish the array and give it its name. It stays unnamed if that fails.
+        """Finish the array and give it its name.
 
         Raises
         ------
         oocdata.errors.ArgumentError
             If there are fewer rows than `shape` said.
+        oocdata.errors.SourceError
+            If its name was taken meanwhile, or the HDF5 file changed to which it is added. The
+            message tells where the array is kept then.
+        OSError
+            If the disk is full, or fails; what was written is gone.
         """
         if not self._open:
             return
@@ -190,9 +197,24 @@ class Writer:
                 self._write(left)
             self._storage.close(self._rows)
             self._lock.check()
-            self._placement.place()
+            self._place()
         finally:
             self.abandon()
+
+    def _place(self) -> None:
+        """Give the complete array its name; what has taken hours is not lost where that fails."""
+        placement = self._placement
+        made = placement.inode
+        try:
+            placement.place()
+        except Exception as error:
+            if placement.inode != made:  # it has its name
+                raise
+            raise SourceError(
+                f"a complete array must get its name; {error} It was kept as '{placement.keep()}': "
+                "rename that.",
+                path=self.path,
+            ) from error
 
     def abandon(self) -> None:
         """Throw away what was written: there will be nothing under the path."""
@@ -224,9 +246,15 @@ class Writer:
 
 
 def prepare(placement: Placement) -> None:
-    """Copy an HDF5 file whose other arrays stay."""
+    """Let nobody read the result who can't read what it replaces; copy a file that it adds to."""
+    path, result = placement.path, placement.result
+    if os.path.exists(path):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if os.path.isdir(path):
+            os.mkdir(result, stat.S_IRWXU)
+        else:
+            os.close(os.open(result, os.O_CREAT | os.O_WRONLY, stat.S_IRUSR | stat.S_IWUSR))
+        os.chmod(result, mode | stat.S_IRUSR | stat.S_IWUSR)  # it is written to
     if placement.keeps_others():
-        import shutil
-
-        shutil.copyfile(placement.path, placement.result)
+        shutil.copyfile(path, result)
     placement.check_unchanged()

@@ -116,7 +116,7 @@ class _Run:
         anew = "" if resume or not journal.resumed else "it was told to"
         # Once it has its name, what it has changed places with may lie here: the old array.
         placing = journal.done(_PLACING)
-        if placing and self._inode() not in placing:
+        if placing and placement.inode not in placing:
             anew = anew or "its result has its name already"
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
         try:
@@ -144,7 +144,7 @@ class _Run:
             differing = self._compare(source, threads) if plan.verify else ()
             self._lock.check()
             if not differing:
-                journal.note(_PLACING, [self._inode()])
+                journal.note(_PLACING, [placement.inode])
         finally:
             journal.close()
             if self._storage is not None:
@@ -163,13 +163,6 @@ class _Run:
             verified=not differing if plan.verify else None,
             differing_rows=differing,
         )
-
-    def _inode(self) -> int:
-        """Return the number by which the disk knows the result; 0 if there is none."""
-        try:
-            return os.stat(self._placement.made).st_ino
-        except OSError:
-            return 0
 
     def _write(self, source: BoxSource, threads: ThreadPoolExecutor) -> None:
         plan, storage = self._plan, self._storage
