@@ -197,13 +197,17 @@ def test_a_file_stopped_while_it_was_saved_begins_anew(tmp_path: Path, values: A
     assert (load(tmp_path / "b.h5") == values).all()
 
 
-def test_hdf5_between_saves_is_what_was_saved(tmp_path: Path) -> None:
+def test_hdf5_between_saves_is_what_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between two saves, HDF5 brings nothing but chunks to the file, behind its end."""
+    from oocdata.writers import hdf5
     from oocdata.writers.codec import Codec
     from oocdata.writers.storage import open_storage
     from oocdata.writers.target import Target
 
     rows = 50_000  # chunks enough to fill HDF5's cache several times
+    monkeypatch.setattr(hdf5, "_MOST_UNSAVED", rows)
     values = np.arange(2 * rows, dtype="i4").reshape(rows, 2)
     target = Target(format="hdf5", key="/u", shape=values.shape, dtype=values.dtype,
                     chunks=(1, 2), codec=Codec("lzf"))  # fmt: skip

@@ -643,3 +643,30 @@ def test_what_was_taken_away_by_a_killed_process_comes_back(
         create(path, key=key, element_shape=(), dtype="f8")
     assert np.asarray(ooc.open(path, key)).tolist() == [1, 1, 1]
     assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+MANY_CHUNKS = """
+import sys, numpy as np
+from oocdata.writers import create
+
+def grown():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon"))
+
+with create(sys.argv[1], element_shape=(), dtype="u1", chunks=1, codec="none") as writer:
+    writer._block = np.empty(4096, "u1")  # written at once
+    rows = np.arange(4096, dtype="u1")
+    writer.append(rows)
+    before = grown()
+    for _ in range(24):
+        writer.append(rows)
+    print(grown() - before)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the memory so")
+def test_the_memory_does_not_grow_with_the_chunks(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MANY_CHUNKS, str(tmp_path / "a.h5")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 16 << 20  # 100,000 chunks would take twice as much
+    assert (read(tmp_path / "a.h5") == np.tile(np.arange(4096, dtype="u1"), 25)).all()

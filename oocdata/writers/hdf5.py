@@ -3,7 +3,8 @@
 A process that is killed while HDF5 changes its own structures leaves a file that nobody can read.
 So these stay in memory (``H5Fset_mdc_config``, evictions disabled) until a save: it closes the
 file, after noting that it does, so that whoever goes on knows whether it was interrupted. Between
-saves only chunks come to the file, behind all that it refers to.
+saves only chunks come to the file, behind all that it refers to. What stays in memory grows with
+the number of chunks, so there is a save whenever they are many.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from oocdata.writers.storage import Box, Storage, cells, padded, relative
 from oocdata.writers.target import Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
+
+_MOST_UNSAVED = 1 << 14
+"""Chunks between two saves: each takes about 350 bytes of HDF5's structures in memory until then.
+"""
 
 
 def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
@@ -101,15 +106,15 @@ class Hdf5Storage:
         self._target, self._path = target, path
         self._file: Any = None
         self._dataset: Any = None
+        self._unsaved = 0
         if resume:
             self._open()
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Encode the chunks of a box in threads, and write each as soon as it is."""
-        dataset = self._open()
-        if self._target.growing and box[0].stop > dataset.shape[0]:
-            dataset.resize(box[0].stop, axis=0)
+        if self._target.growing and box[0].stop > self._open().shape[0]:
+            self._open().resize(box[0].stop, axis=0)
 
         def encode(chunk: tuple[tuple[int, ...], Box]) -> tuple[tuple[int, ...], Any, int]:
             place, part = chunk
@@ -118,8 +123,13 @@ class Hdf5Storage:
 
         with closing(in_order(self._threads, encode, self._chunks(box))) as encoded:
             for place, data, skipped in encoded:
+                dataset = self._open()
                 with _writable(self._path, self._target.key):
                     dataset.id.write_direct_chunk(place, data, skipped)
+                self._unsaved += 1
+                if self._unsaved >= _MOST_UNSAVED:
+                    del dataset  # or the file would stay open
+                    self.save()
 
     def _chunks(self, box: Box) -> Iterator[tuple[tuple[int, ...], Box]]:
         """Yield where each chunk of a box begins, and which part of the box it is."""
@@ -171,7 +181,7 @@ class Hdf5Storage:
             os.unlink(_mark(self._path))
 
     def _close_file(self) -> None:
-        file, self._file, self._dataset = self._file, None, None
+        file, self._file, self._dataset, self._unsaved = self._file, None, None, 0
         if file is not None:
             file.close()
 
