@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,55 @@ def test_any_chunks_to_any_chunks(
     assert load(folder / f"b{target}", done.plan.target.key).tobytes() == wanted.tobytes()
 
 
+def slices(length: int) -> st.SearchStrategy[slice]:
+    ends = st.integers(0, length)
+    steps = st.sampled_from([1, 1, 2, 3, -1, -2])
+    return st.builds(lambda a, b, c: slice(*((min(a, b), max(a, b)) if c > 0 else (b, a)), c),
+                     ends, ends, steps)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(
+    chunks=st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6)),
+    rows=slices(40) | st.lists(st.integers(0, 39), min_size=1, max_size=60).map(np.array),
+    cuts=st.tuples(*2 * [slices(6) | st.integers(0, 5)]),
+    dtype=st.sampled_from(["i4", "f8"]),
+    elements=st.integers(1, 400),
+    source=st.sampled_from([*SUFFIXES, "fortran", "parts", "plain"]),
+)
+def test_any_view(
+    tmp_path_factory: pytest.TempPathFactory,
+    chunks: tuple[int, ...],
+    rows: Any,
+    cuts: tuple[Any, ...],
+    dtype: str,
+    elements: int,
+    source: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("view")
+    values = numbers((40, 6, 6), "int32")
+    if source == "parts":
+        for number, (first, last) in enumerate([(0, 15), (15, 16), (16, 40)]):
+            part = values[first:last]
+            store(folder / f"part{number}.h5", part, (min(chunks[0], len(part)), *chunks[1:]))
+        view = ooc.open(f"{folder}/part*.h5")
+    elif source == "plain":  # uncompressed chunks, each in a file
+        zarr.create_array(folder / "a.zarr", data=values, chunks=chunks, compressors=None)
+        view = ooc.open(folder / "a.zarr")
+    elif source == "fortran":
+        np.save(folder / "a.npy", np.asfortranarray(values))
+        view = ooc.open(folder / "a.npy")
+    else:
+        store(folder / f"a{source}", values, None if source == ".npy" else chunks)
+        view = ooc.open(folder / f"a{source}")
+    wanted = values[rows][(slice(None), *cuts)].astype(dtype)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(convert_plan, "as_count", lambda name, value, at_least: elements * 16)
+        convert(view[rows][(slice(None), *cuts)].astype(dtype), folder / "b.npy", verify=True)
+    found = np.load(folder / "b.npy")
+    assert (found.shape, found.tobytes()) == (wanted.shape, wanted.tobytes())
+
+
 @pytest.mark.parametrize("source", ["fortran", ".h5", ".zarr"])
 def test_a_bad_layout_is_decoded_once(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
@@ -250,6 +301,20 @@ def test_netcdf_to_npy_says_what_is_lost(netcdf: Path) -> None:
     assert "NOT carried" in text
     assert "scale_factor" in text
     assert "stay packed" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(None, None, -3), [7, 3, 3]], ids=str)
+def test_packed_numbers_are_decoded_as_xarray_does(netcdf: Path, rows: Any) -> None:
+    import xarray
+
+    with xarray.open_dataset(netcdf) as data, xarray.open_dataset(netcdf) as same:
+        view = ooc.open(data["t2m"])
+        wanted = same["t2m"].values
+        plan = plan_of(view[rows], str(netcdf.parent / "b.npy"))
+        assert plan.view.dtype == wanted.dtype
+        convert(view[rows][:, 1:, ::2], netcdf.parent / "b.npy", verify=True)
+    found = np.load(netcdf.parent / "b.npy")
+    assert np.array_equal(found, wanted[rows][:, 1:, ::2], equal_nan=True)
 
 
 def test_a_float_fill_value_in_zarr_is_as_xarray_writes_it(tmp_path: Path) -> None:
@@ -417,3 +482,103 @@ def test_shards_of_long_chunks_are_no_larger_than_the_memory(tmp_path: Path) -> 
     plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.zarr"),
                    chunks=(200_000, 8), memory=64 << 20)  # fmt: skip
     assert plan.memory_bytes < 512 << 20
+
+
+def test_a_view_of_chunks_that_span_the_rows_is_planned_by_the_chunks(tmp_path: Path) -> None:
+    """Not by whole elements, of which none fits into memory beside the others."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", (6000, 64, 64), "i2", chunks=(6000, 4, 4), compression="gzip",
+                            fillvalue=1)  # fmt: skip
+    whole = ooc.open(tmp_path / "a.h5", missing="fill")
+    stated = []
+    for view in (whole, whole[:, :32], whole[::2, 3:], whole[:, 5]):
+        plan = plan_of(view, str(tmp_path / "b.npy"), memory=2 << 20)
+        assert plan.steps.tiles is not None
+        assert plan.steps.tiles.most * 2 <= 1 << 19
+        stated.append(plan.memory_bytes)
+    assert max(stated) < 112 << 20
+
+
+def test_packed_chunks_that_span_the_rows_are_planned_by_the_chunks(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    netcdf4 = pytest.importorskip("netCDF4")
+    with netcdf4.Dataset(tmp_path / "a.nc", "w") as file:
+        for name, length in zip("tyx", (3000, 32, 32), strict=True):
+            file.createDimension(name, length)
+        made = file.createVariable("v", "i2", tuple("tyx"), zlib=True, chunksizes=(3000, 4, 4))
+        made.scale_factor = 0.5
+        made[:] = np.arange(32)
+    with xarray.open_dataset(tmp_path / "a.nc") as data:
+        plan = plan_of(ooc.open(data["v"]), str(tmp_path / "b.npy"), memory=2 << 20)
+    assert plan.steps.tiles is not None
+    assert plan.steps.tiles.step == (3000, 4, 4)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("shape", [(3, 2**31), (3, 64, 512, 1024, 64)])
+def test_rows_larger_than_the_memory(tmp_path: Path, suffix: str, shape: tuple[int, ...]) -> None:
+    np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "u1", shape)  # sparse
+    plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / f"b{suffix}"), memory=64 << 20,
+                   codec=None if suffix == ".npy" else "gzip")  # fmt: skip
+    assert plan.steps.tiles is None
+    assert plan.memory_bytes < 256 << 20
+
+
+def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of rows larger than the memory, but with pieces of a few bytes."""
+    from oocdata.tools.convert import lying
+
+    values = numbers((5, 12, 10), "int16")
+    store(tmp_path / "a.npy", values)
+    for module in (lying, convert_plan):
+        monkeypatch.setattr(module, "PIECE_BYTES", 40)
+    monkeypatch.setattr(convert_plan, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(convert_plan, "as_count", lambda name, value, at_least: 400)
+    for suffix in SUFFIXES:
+        plan = convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True).plan
+        assert plan.steps.blocks.step[0] == 1
+        assert plan.steps.blocks.most < 120
+        assert load(tmp_path / f"b{suffix}").tobytes() == values.tobytes()
+
+
+GROWN = """
+import sys, threading
+import numpy as np
+import oocdata as ooc
+from oocdata.tools.convert.plan import plan_of
+from oocdata.tools.convert.work import carry_out
+
+def taken():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon"))
+
+def watch():
+    while not done.wait(0.002):
+        peak[0] = max(peak[0], taken())
+
+view = ooc.open(sys.argv[1])
+order = np.random.default_rng(0).permutation(len(view))
+for chosen in (view[::2], view[order[::2]], view[:, :64]):
+    plan = plan_of(chosen, sys.argv[2], memory=4 << 20, overwrite=True)
+    done, peak, before = threading.Event(), [0], taken()
+    watching = threading.Thread(target=watch)
+    watching.start()
+    carry_out(plan)
+    done.set()
+    watching.join()
+    print(peak[0] - before, plan.memory_bytes, flush=True)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the memory so")
+def test_the_memory_is_no_more_than_the_plan_says(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("u", (4000, 128, 128), "f4", chunks=(8, 128, 128),
+                                   compression="gzip", compression_opts=1)  # fmt: skip
+        for first in range(0, 4000, 400):
+            made[first : first + 400] = np.full((400, 128, 128), first, "f4")
+    command = [sys.executable, "-c", GROWN, str(tmp_path / "a.h5"), str(tmp_path / "b.zarr")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in said.splitlines()]
+    assert len(pairs) == 3
+    assert all(grown < stated for grown, stated in pairs), pairs

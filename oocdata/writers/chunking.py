@@ -8,7 +8,14 @@ from math import prod
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 
-__all__ = ["CHUNK_BYTES", "SHARD_BYTES", "default_chunks", "default_shards", "full_shape"]
+__all__ = [
+    "CHUNK_BYTES",
+    "LARGEST",
+    "SHARD_BYTES",
+    "default_chunks",
+    "default_shards",
+    "full_shape",
+]
 
 CHUNK_BYTES = 256 << 10
 """Bytes of a chunk of several rows. Measured with rows of 16 KiB, gzip in HDF5 and blosc-zstd in
@@ -23,14 +30,14 @@ for a file system."""
 _MOST_CHUNKS = 4096
 """Chunks of a shard: its index, 16 bytes for each, is read before any of them."""
 
-_LARGEST = 1 << 30
+LARGEST = 1 << 30
 """Bytes of a chunk: HDF5 takes 4 GiB, Blosc 2; one row beyond is cut."""
 
 
 def default_chunks(
-    shape: Sequence[int], itemsize: int, nbytes: int = CHUNK_BYTES
+    shape: Sequence[int], itemsize: int, *, largest: int = LARGEST
 ) -> tuple[int, ...]:
-    """Return chunks of whole rows: as many as make `nbytes`, or one.
+    """Return chunks of whole rows: as many as make 256 KiB, or one; or of a part of one.
 
     Parameters
     ----------
@@ -38,8 +45,8 @@ def default_chunks(
         ``(rows, *element)``.
     itemsize : int
         Bytes of a number.
-    nbytes : int
-        Of a chunk, unless a row is larger.
+    largest : int
+        Bytes of a chunk; a row that has more is cut.
 
     Examples
     --------
@@ -49,12 +56,13 @@ def default_chunks(
     (1, 512, 1024, 512)
     """
     element = [max(1, length) for length in shape[1:]]
-    rows = max(1, nbytes // (prod(element) * itemsize))
+    rows = max(1, min(CHUNK_BYTES, largest) // (prod(element) * itemsize))
     for axis in range(len(element)):
-        if prod(element) * itemsize <= _LARGEST:
+        if prod(element) * itemsize <= largest:
             break
         rest = prod(element) // element[axis] * itemsize
-        element[axis] = max(1, min(element[axis], _LARGEST // rest))
+        most = max(1, min(element[axis], largest // rest))
+        element[axis] = -(-element[axis] // -(-element[axis] // most))  # parts of about one length
     return (rows, *element)
 
 

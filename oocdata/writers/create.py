@@ -13,7 +13,13 @@ from numpy.typing import DTypeLike
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.sources.adapt import as_dtype
-from oocdata.writers.chunking import SHARD_BYTES, default_chunks, default_shards, full_shape
+from oocdata.writers.chunking import (
+    LARGEST,
+    SHARD_BYTES,
+    default_chunks,
+    default_shards,
+    full_shape,
+)
 from oocdata.writers.codec import DEFAULT, NONE, Codec, Format, Shuffled, as_codec
 from oocdata.writers.target import Target, fitted, format_by_suffix, holds, target_key
 from oocdata.writers.writer import Writer
@@ -164,6 +170,7 @@ def chunked(
     shards: int | Sequence[int] | None,
     *,
     growing: bool = False,
+    chunk_bytes: int = LARGEST,
     shard_bytes: int = SHARD_BYTES,
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
     """Return the shapes of chunks and shards that were asked for, or are best for whole rows.
@@ -187,7 +194,8 @@ def chunked(
     if kind == "npy" or flat:
         return None, None
     if chunks is None:
-        chunk = fitted(default_chunks(shape, dtype.itemsize), shape, growing)
+        whole = default_chunks(shape, dtype.itemsize, largest=chunk_bytes)
+        chunk = fitted(whole, shape, growing)
     else:
         whole = full_shape("chunks", chunks, element)
         chunk = fitted(whole, shape, growing)

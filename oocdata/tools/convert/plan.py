@@ -19,10 +19,11 @@ from oocdata.sources.source import Layout
 from oocdata.threads import cores
 from oocdata.tools.convert.carry import Carried, carried
 from oocdata.tools.convert.journal import identity
+from oocdata.tools.convert.lying import PIECE_BYTES
 from oocdata.tools.convert.reading import BoxSource
 from oocdata.tools.convert.sample import chosen_codec
 from oocdata.tools.convert.steps import Steps, steps_of
-from oocdata.writers.chunking import SHARD_BYTES
+from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
 from oocdata.writers.codec import NONE, Shuffled
 from oocdata.writers.create import chunked
 from oocdata.writers.placement import Placement
@@ -185,6 +186,7 @@ def plan_of(
         way,
         chunks,
         shards,
+        chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
         shard_bytes=min(SHARD_BYTES, block_bytes),
     )
     target = Target(
@@ -199,11 +201,13 @@ def plan_of(
         attributes=along.attributes,
         dimension_names=along.dimension_names,
     )
+    # Where nothing is encoded, a piece of a row is as good as the row.
+    whole = default_chunks(view.shape, view.dtype.itemsize, largest=PIECE_BYTES)
     steps = steps_of(
         view.shape,
         view.dtype.itemsize,
         source.chunk,
-        target.unit,
+        target.unit if target.chunks is not None else (1, *whole[1:]),
         block_bytes,
         lead=source.lead,
         strides=source.strides,
@@ -251,14 +255,10 @@ def _refuse_source(view: View, layout: Layout, destination: str) -> None:
 def _memory(source: BoxSource, target: Target, steps: Steps, verify: bool) -> int:
     """Return the bytes that a conversion takes at most, libraries included."""
     itemsize = target.dtype.itemsize
-    block = steps.blocks.most * itemsize
-    tile = 0 if steps.tiles is None else steps.tiles.most * itemsize
-    chunk = prod(source.chunk) * max(itemsize, source.dtype.itemsize)
-    # A block while the next is read; a chunk as stored, with its shuffled bytes, in each thread.
-    writing = 2 * block
-    reading = 2 * max(block, tile) + (max(block, tile) if source.strides is not None else 0)
-    verifying = 3 * block + (block if source.strides is not None else 0) if verify else 0
-    pieces = (max(block, tile) if steps.tiles is not None else 0) // 2
+    block = steps.blocks.most
+    tile = block if steps.tiles is None else max(block, steps.tiles.most)
+    # A box while the next one is read; verifying, the block that it is compared with.
+    boxes = (2 * tile + (block if verify else 0)) * itemsize + source.extra_bytes(tile)
+    pieces = tile * itemsize // 2 if steps.tiles is not None else 0
     encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * itemsize
-    threads = cores() * (3 * chunk + encoding)
-    return max(writing, reading, verifying) + pieces + threads + _LIBRARIES
+    return boxes + pieces + cores() * (source.thread_bytes + encoding) + _LIBRARIES

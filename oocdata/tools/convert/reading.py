@@ -6,10 +6,9 @@ that it chooses. So it asks the readers for whole chunks, and nothing is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -17,23 +16,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
-from oocdata.index import take
+from oocdata.index import Selection, as_slice, select
 from oocdata.sources.adapt import Converted, cut_source, through_scratch
 from oocdata.sources.chunk_layout import Box
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.concat import Concat
 from oocdata.sources.extents import Extents
+from oocdata.sources.memory import Memory
 from oocdata.sources.readers import BoxReader, ChunkReader
 from oocdata.sources.source import Source
 from oocdata.sources.strided import StridedReader, neighbours
+from oocdata.sources.xarray.decoded import Decoded
 from oocdata.sources.zarr.chunk_files import ChunkFiles
 from oocdata.threads import cores, in_threads
 from oocdata.tools.convert.casting import cast_into
+from oocdata.tools.convert.lying import (
+    chunk_of,
+    decoded_bytes,
+    kept_bytes,
+    strided_of,
+    strides_of,
+)
+from oocdata.tools.convert.pieces import is_run, pieces_of, shifted, split
 
 __all__ = ["BoxSource"]
 
 _PART_BYTES = 4 << 20
-"""Rows that are copied or read by one thread at a time."""
+"""Of the rows that one thread copies at a time, or of the chunks that it decodes."""
+
+_PART_ROWS = 1 << 18
+"""The most of them at a time: each has a number of eight bytes."""
 
 
 class BoxSource:
@@ -49,7 +61,7 @@ class BoxSource:
     shape : tuple of int
     dtype : numpy.dtype
     chunk : tuple of int
-        What is decoded together, rows first; one row where each is addressable.
+        What is decoded together, rows first; one row, or a piece of it, where nothing is.
     lead : int
         Rows before the first border of chunks.
     strides : tuple of int or None
@@ -62,15 +74,38 @@ class BoxSource:
         self._threads = threads
         self.shape: tuple[int, ...] = view.shape
         self.dtype: np.dtype[Any] = view.dtype
+        rows, chunk = view.rows, chunk_of(self._source)
+        apart = abs(rows.step) if isinstance(rows, range) else 1
         self.chunk = tuple(
-            max(1, min(step, length))
-            for step, length in zip(_chunk_of(view.source), view.shape, strict=True)
+            max(1, min(long, length))
+            for long, length in zip((-(-chunk[0] // apart), *chunk[1:]), view.shape, strict=True)
         )
-        rows = view.rows
-        self._regular = isinstance(rows, range) and rows.step == 1
-        first = rows.start if isinstance(rows, range) and self._regular else 0
-        self.lead = -first % self.chunk[0]
-        self.strides = _strides_of(view.source) if self._regular else None
+        self.lead = -rows.start % self.chunk[0] if isinstance(rows, range) and is_run(rows) else 0
+        self.strides = strides_of(self._source) if is_run(rows) else None
+
+    @property
+    def thread_bytes(self) -> int:
+        """Bytes that a thread takes: of chunks, and of what they are decoded from."""
+        chunk = max(decoded_bytes(self._source), prod(self.chunk) * self._source.dtype.itemsize)
+        return 3 * chunk + max(chunk, _PART_BYTES)
+
+    def extra_bytes(self, elements: int) -> int:
+        """Return the bytes that reading a box of so many elements takes, beside it and the threads.
+
+        Decoded chunks that a source of another kind keeps are counted too.
+        """
+        source, rows, itemsize = self._source, self._view.rows, 0
+        if isinstance(source, Decoded):
+            source = source.source
+            itemsize = source.dtype.itemsize
+        if self.strides is not None:
+            itemsize += source.dtype.itemsize
+        elif isinstance(source, Chunks) and max(source.reader.chunk_shape) == 1:
+            itemsize += 2 * source.dtype.itemsize
+        # Rows in no order are sorted by the chunks that they lie in.
+        sorting = 0 if isinstance(rows, range) else 4 * rows.itemsize
+        count = elements // max(1, prod(self.shape[1:]))
+        return elements * itemsize + count * sorting + kept_bytes(source)
 
     def read(self, box: Box, out: NDArray[Any]) -> None:
         """Fill `out`, which has the box's shape.
@@ -81,117 +116,101 @@ class BoxSource:
             With file, dataset and rows, when storage can't deliver them, or their numbers don't fit
             the view's dtype.
         """
-        view = self._view
         cuts = tuple(range(part.start, part.stop) for part in box[1:])
-        if isinstance(view.rows, range) and self._regular:
-            self._read(self._source, view.rows.start + box[0].start, cuts, out)
-        else:
-            rows = take(view.rows, np.arange(box[0].start, box[0].stop, dtype=np.int64))
-            self._read_rows(self._source, rows, cuts, out)
+        rows = select(self._view.rows, range(box[0].start, box[0].stop))
+        self._read(cut_source(self._source, cuts), rows, range(len(rows)), out)
 
-    def _read(self, source: Source, first: int, cuts: tuple[range, ...], out: NDArray[Any]) -> None:
-        if isinstance(source, ChunkFiles):
-            self._read(source.whole, first, cuts, out)
+    def _read(self, source: Source, rows: Selection, places: Selection, out: NDArray[Any]) -> None:
+        """Bring rows of a source to these places of `out`."""
+        run = is_run(rows)
+        if isinstance(source, ChunkFiles) and run:
+            self._read(source.whole, rows, places, out)
         elif isinstance(source, Concat):
-            last = first + len(out)
-            for start, part in zip(source.part_starts, source.parts, strict=True):
-                begin, end = max(first, start), min(last, start + part.shape[0])
-                if begin < end:
-                    self._read(part, begin - start, cuts, out[begin - first : end - first])
-        elif (strided := _strided(source)) is not None:
-            self._read_strided(strided, first, cuts, out)
-        elif isinstance(source, Chunks) and _is_whole(source):
-            self._read_chunks(source, first, cuts, out)
+            for number, where in split(rows, source.part_starts):
+                inside = shifted(select(rows, where), -source.part_starts[number])
+                self._read(source.parts[number], inside, select(places, where), out)
+        elif isinstance(source, Decoded):
+            stored = np.empty((len(rows), *source.shape[1:]), source.source.dtype)
+            self._read(source.source, rows, range(len(rows)), stored)
+            held = replace(source, source=Memory(stored))
+            self._read_rows(source, rows, places, out, held)
+        elif run and (strided := strided_of(source)) is not None:
+            self._read_strided(strided, rows, places, out)
+        elif isinstance(source, Chunks) and (run or max(source.reader.chunk_shape) > 1):
+            self._read_chunks(source, rows, places, out)
         else:
-            rows = np.arange(first, first + len(out), dtype=np.int64)
-            self._read_rows(source, rows, cuts, out)
+            self._read_rows(source, rows, places, out)
 
     def _read_rows(
         self,
         source: Source,
-        rows: NDArray[np.int64],
-        cuts: tuple[range, ...],
+        rows: Selection,
+        places: Selection,
         out: NDArray[Any],
+        held: Source | None = None,
     ) -> None:
-        """Read rows as a loader does, some of them in each thread."""
-        cut = cut_source(source, cuts)
-        if isinstance(cut, Extents):
-            cut = replace(cut, kept=None)
-        whole = cut  # bound once: for the threads
+        """Read rows as a loader does, some in each thread; `held` has just these, in memory."""
+        given = source if held is None else held
+        if isinstance(given, Extents):
+            given = replace(given, kept=None)
 
-        def some(part: slice) -> None:
-            if whole.dtype == out.dtype:
-                whole.read_into(rows[part], out[part])
+        def some(part: range) -> None:
+            wanted = _numbers(select(rows, part) if held is None else part)
+            if given.dtype == out.dtype and is_run(places):
+                given.read_into(wanted, out[_index(select(places, part))])
                 return
-            for place, values in through_scratch(whole, rows[part]):
-                cast_into(out[part][place], values, rows[part][place], source)
+            for place, values in through_scratch(given, wanted):
+                _put(
+                    out, select(places, part[place]), (), values, select(rows, part[place]), source
+                )
 
-        in_threads(self._threads, some, _parts(out))
+        in_threads(self._threads, some, _parts(out, len(rows)))
 
     def _read_strided(
-        self, source: Extents, first: int, cuts: tuple[range, ...], out: NDArray[Any]
+        self, source: Extents, rows: Selection, places: Selection, out: NDArray[Any]
     ) -> None:
         """Read many rows whose bytes lie far apart: one long run at each place of an element."""
-        cut = source.cut(cuts)
-        if not isinstance(cut, Extents) or not neighbours(cut):
-            self._read_rows(source, np.arange(first, first + len(out), dtype=np.int64), cuts, out)
+        if not neighbours(source):
+            self._read_rows(source, rows, places, out)
             return
-        whole = tuple(slice(0, length) for length in cut.shape[1:])
-        read = StridedReader(cut, len(out)).read_box((slice(first, first + len(out)), *whole))
+        whole = tuple(slice(0, length) for length in source.shape[1:])
+        run = slice(int(rows[0]), int(rows[0]) + len(rows))
+        read = StridedReader(source, len(rows)).read_box((run, *whole))
 
-        def copy(part: slice) -> None:
-            cast_into(out[part], read[part], range(first, first + len(out))[part], source)
+        def copy(part: range) -> None:
+            some, where = select(rows, part), select(places, part)
+            _put(out, where, (), read[as_slice(part)], some, source)
 
-        in_threads(self._threads, copy, _parts(out))
+        in_threads(self._threads, copy, _parts(out, len(rows)))
 
     def _read_chunks(
-        self, source: Chunks, first: int, cuts: tuple[range, ...], out: NDArray[Any]
+        self, source: Chunks, rows: Selection, places: Selection, out: NDArray[Any]
     ) -> None:
-        """Decode each chunk into its place; one that reaches over the box, beside it."""
+        """Decode each chunk into its place; one of which only a part is wanted, beside it."""
         reader, axis = source.reader, source.axis
-        wanted = [slice(cut.start, cut.stop) for cut in cuts]
-        wanted.insert(axis, slice(first, first + len(out)))
-        stored = np.moveaxis(out, 0, axis)
-        boxes, places = [], []
-        for box in _cells(reader.chunk_shape, reader.shape, wanted):
-            boxes.append(box)
-            places.append(
-                tuple(
-                    (max(one.start, want.start), min(one.stop, want.stop))
-                    for one, want in zip(box, wanted, strict=True)
-                )
-            )
+        pieces = list(pieces_of(source, rows))
 
-        def decode(some: Sequence[int]) -> None:
+        def decode(some: slice) -> None:
             targets, aside = [], []
-            for number in some:
-                box, place = boxes[number], places[number]
-                part = stored[
-                    tuple(
-                        slice(a - want.start, b - want.start)
-                        for (a, b), want in zip(place, wanted, strict=True)
-                    )
-                ]
-                inside = all(
-                    (one.start, one.stop) == bounds for one, bounds in zip(box, place, strict=True)
-                )
-                if inside and part.dtype == reader.dtype:
-                    targets.append(part)
+            for piece in pieces[some]:
+                at = select(places, piece.where)
+                if piece.whole and is_run(at) and reader.dtype == out.dtype:
+                    targets.append(np.moveaxis(out[(_index(at), *piece.target)], 0, axis))
                     continue
-                whole = np.empty([one.stop - one.start for one in box], reader.dtype)
-                targets.append(whole)
-                within = tuple(
-                    slice(a - one.start, b - one.start)
-                    for one, (a, b) in zip(box, place, strict=True)
-                )
-                aside.append((range(*place[axis]), part, whole[within]))
-            _fill(reader, [boxes[number] for number in some], targets)
-            for rows, part, values in aside:
-                cast_into(np.moveaxis(part, axis, 0), np.moveaxis(values, axis, 0), rows, source)
+                chunk = np.empty([part.stop - part.start for part in piece.box], reader.dtype)
+                targets.append(chunk)
+                aside.append((piece, at, np.moveaxis(chunk, axis, 0)))
+            _fill(reader, [piece.box for piece in pieces[some]], targets)
+            for piece, at, chunk in aside:
+                taken = select(rows, piece.where)
+                _put(out, at, piece.target, chunk[piece.within], taken, source)
 
-        alone = isinstance(reader, ChunkReader) and reader.own_threads
-        step = len(boxes) if alone else max(1, -(-len(boxes) // (4 * cores())))
-        groups = [range(at, min(at + step, len(boxes))) for at in range(0, len(boxes), step)]
+        few = max(1, _PART_BYTES // max(1, decoded_bytes(source)))
+        if isinstance(reader, ChunkReader) and reader.own_threads:
+            few *= cores()
+        else:
+            few = min(few, -(-len(pieces) // (4 * cores())))
+        groups = [slice(first, first + few) for first in range(0, len(pieces), few)]
         in_threads(self._threads, decode, groups)
 
 
@@ -203,63 +222,37 @@ def _fill(reader: BoxReader, boxes: Sequence[Box], outs: Sequence[NDArray[Any]])
             out[...] = reader.read_box(box)
 
 
-def _parts(out: NDArray[Any]) -> list[slice]:
-    rows = max(1, _PART_BYTES // max(1, prod(out.shape[1:]) * out.itemsize))
-    return [slice(start, start + rows) for start in range(0, len(out), rows)]
+def _put(
+    out: NDArray[Any],
+    places: Selection,
+    target: tuple[slice, ...],
+    values: NDArray[Any],
+    rows: Selection,
+    source: Source,
+) -> None:
+    """Copy rows to their places, converted if they must be."""
+    key = (_index(places), *target)
+    if values.dtype == out.dtype:
+        out[key] = values
+    elif isinstance(places, range):
+        cast_into(out[key], values, rows, source)
+    else:
+        made = np.empty(values.shape, out.dtype)
+        cast_into(made, values, rows, source)
+        out[key] = made
 
 
-def _cells(chunk: Sequence[int], shape: Sequence[int], wanted: Sequence[slice]) -> Iterable[Box]:
-    """Yield the chunks that a box touches, each without what reaches over the array's edge."""
-    if max(chunk) == 1:  # any box costs what it holds
-        yield tuple(wanted)
-        return
-    axes = [
-        [
-            slice(at, min(at + step, length))
-            for at in range(part.start // step * step, part.stop, step)
-        ]
-        for step, length, part in zip(chunk, shape, wanted, strict=True)
-    ]
-    yield from product(*axes)
+def _index(places: Selection) -> slice | NDArray[np.int64]:
+    return as_slice(places) if isinstance(places, range) else places
 
 
-def _is_whole(source: Source) -> bool:
-    """Return whether a source is a chunked array of which nothing is cut off."""
-    if not isinstance(source, Chunks):
-        return False
-    element = [n for axis, n in enumerate(source.reader.shape) if axis != source.axis]
-    return source.cuts == tuple(range(length) for length in element)
+def _numbers(rows: Selection) -> NDArray[np.int64]:
+    if isinstance(rows, range):
+        return np.arange(rows.start, rows.stop, rows.step, dtype=np.int64)
+    return rows
 
 
-def _chunk_of(source: Source) -> tuple[int, ...]:
-    """Return what is decoded together, rows first."""
-    if isinstance(source, Converted):
-        return _chunk_of(source.source)
-    if isinstance(source, ChunkFiles):
-        return _chunk_of(source.whole)
-    if isinstance(source, Concat):
-        return tuple(max(steps) for steps in zip(*map(_chunk_of, source.parts), strict=True))
-    if isinstance(source, Chunks) and isinstance(source.reader, StridedReader):
-        return (1, *source.shape[1:])
-    if isinstance(source, Chunks) and _is_whole(source) and max(source.reader.chunk_shape) > 1:
-        chunk = source.reader.chunk_shape
-        return (chunk[source.axis], *(n for axis, n in enumerate(chunk) if axis != source.axis))
-    return (max(1, source.chunk_rows), *source.shape[1:])
-
-
-def _strided(source: Source) -> Extents | None:
-    """Return rows whose bytes lie far apart, as cut; None where they don't."""
-    if not isinstance(source, Chunks) or not isinstance(source.reader, StridedReader):
-        return None
-    cut = source.reader.rows.cut(source.cuts)
-    return cut if isinstance(cut, Extents) else None
-
-
-def _strides_of(source: Source) -> tuple[int, ...] | None:
-    """Return the strides of rows whose bytes lie far apart."""
-    if isinstance(source, Converted):
-        return _strides_of(source.source)
-    if isinstance(source, Concat):
-        return _strides_of(source.parts[0])
-    strided = _strided(source)
-    return None if strided is None else strided.strides
+def _parts(out: NDArray[Any], count: int) -> list[range]:
+    row_bytes = max(1, prod(out.shape[1:]) * out.itemsize)
+    step = max(1, min(_PART_ROWS, _PART_BYTES // row_bytes))
+    return [range(first, min(first + step, count)) for first in range(0, count, step)]
