@@ -359,6 +359,26 @@ def test_a_full_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert os.listdir(tmp_path) == ["a.npy"]
 
 
+def test_the_copy_of_a_file_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["other"] = np.zeros(1 << 18)
+    np.save(tmp_path / "a.npy", numbers((10, 4)))
+    plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.h5"), to_key="u")
+    assert "2.0 MiB for a copy of the file" in " ".join(str(plan).split())
+    monkeypatch.setattr(
+        convert_plan.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1 << 20})
+    )
+    with pytest.raises(SourceError, match=r"2\.0 MiB for a copy"):
+        plan.check_disk(0)
+
+
+def test_what_is_made_of_an_array_is_not_converted(tmp_path: Path) -> None:
+    view = ooc.open(numbers((10, 4)))
+    for source in (view.map(np.abs), view.next_frame()):
+        with pytest.raises(ArgumentError, match=r"oocdata\.create"):
+            convert(source, tmp_path / "a.npy")
+
+
 def test_a_missing_key(tmp_path: Path) -> None:
     store(tmp_path / "a.h5", numbers((4, 2)))
     with pytest.raises(MissingKeyError, match="/g/u"):

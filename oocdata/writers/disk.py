@@ -4,8 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["move", "replaced", "sync_file", "sync_folders"]
+from oocdata.errors import SourceError
+from oocdata.sources.hdf5.file import said
+
+__all__ = ["move", "replaced", "sync_file", "sync_folders", "writable"]
+
+
+@contextmanager
+def writable(path: str, key: str | None = None) -> Iterator[None]:
+    """Turn what is raised where the disk is full, by HDF5 too, into an error that names the file.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+    """
+    try:
+        yield
+    except SourceError:
+        raise
+    except (OSError, RuntimeError) as error:
+        raise SourceError(
+            f"the file must be writable; the system says: {said(error)}. Is the disk full?",
+            path=path,
+            key=key,
+        ) from error
 
 
 def sync_file(path: str | os.PathLike[str]) -> None:

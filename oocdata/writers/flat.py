@@ -15,7 +15,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from oocdata.writers.storage import Box
+from oocdata.sources.chunk_layout import Box
+from oocdata.writers.disk import writable
 from oocdata.writers.target import Target
 
 __all__ = ["FlatStorage", "open_npy_storage", "write_at"]
@@ -64,7 +65,7 @@ class FlatStorage:
 
     def __init__(self, target: Target, path: str, offset: int) -> None:
         self._target = target
-        self._offset = offset
+        self._offset, self._path = offset, path
         self._number = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
@@ -79,25 +80,28 @@ class FlatStorage:
         bases = product(*(range(part.start, part.stop) for part in box[:axis]))
         data = contiguous.reshape(-1).view(np.uint8).data
         nbytes = len(data) // max(1, prod(contiguous.shape[:axis]))
-        for number, base in enumerate(bases):
-            first = sum(
-                at * step for at, step in zip((*base, box[axis].start), strides, strict=False)
-            )
-            piece = data[number * nbytes : (number + 1) * nbytes]
-            write_at(self._number, piece, self._offset + first)
+        with writable(self._path):
+            for number, base in enumerate(bases):
+                first = sum(
+                    at * step for at, step in zip((*base, box[axis].start), strides, strict=False)
+                )
+                piece = data[number * nbytes : (number + 1) * nbytes]
+                write_at(self._number, piece, self._offset + first)
 
     def save(self) -> None:
         """Wait until the disk has it."""
-        os.fsync(self._number)
+        with writable(self._path):
+            os.fsync(self._number)
 
     def close(self, rows: int) -> None:
         """Cut or extend the file to the rows, and note them in its header."""
         try:
             if self._target.format == "npy":
-                os.ftruncate(self._number, self._offset + rows * self._target.row_bytes)
-                with open(self._number, "r+b", closefd=False) as file:
-                    _write_header(file, self._target, rows)
-            os.fsync(self._number)
+                with writable(self._path):
+                    os.ftruncate(self._number, self._offset + rows * self._target.row_bytes)
+                    with open(self._number, "r+b", closefd=False) as file:
+                        _write_header(file, self._target, rows)
+            self.save()
         finally:
             self.abandon()
 

@@ -12,18 +12,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
+from oocdata.sources.chunk_layout import Box
 from oocdata.sources.hdf5.file import hdf5_library, said
 from oocdata.threads import cores, in_order
+from oocdata.writers.disk import writable
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Box, Storage, cells, padded, relative
+from oocdata.writers.storage import Storage, cells, padded, relative
 from oocdata.writers.target import Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
@@ -31,6 +33,9 @@ __all__ = ["Hdf5Storage", "open_hdf5_storage"]
 _MOST_UNSAVED = 1 << 14
 """Chunks between two saves: each takes about 350 bytes of HDF5's structures in memory until then.
 """
+
+_DIMENSIONS_OWN = ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST")
+"""Attributes of HDF5's dimension scales, which end the process where they find others there."""
 
 
 def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
@@ -41,7 +46,7 @@ def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Sto
     else:
         library = hdf5_library()
         mode = "r+" if library.is_hdf5(path) else "w"  # an empty file may be there, for its mode
-        with _writable(path, target.key), library.File(path, mode) as file:
+        with writable(path, target.key), library.File(path, mode) as file:
             _create(file, target)
     if target.chunks is not None:
         return Hdf5Storage(target, path, resume=resume)
@@ -76,6 +81,11 @@ def _create(file: Any, target: Target) -> None:
     created = library.h5d.create(parent.id, name.encode(), kind, space, made)
     dataset = library.Dataset(created)
     for attribute, value in target.attributes:
+        if attribute in _DIMENSIONS_OWN:
+            raise ArgumentError(
+                f"an attribute in HDF5 must not be named {attribute!r}, by which dimensions are "
+                "told; give `dimension_names`."
+            )
         try:
             dataset.attrs[attribute] = value
         except (TypeError, ValueError, OSError) as error:
@@ -124,7 +134,7 @@ class Hdf5Storage:
         with closing(in_order(self._threads, encode, self._chunks(box))) as encoded:
             for place, data, skipped in encoded:
                 dataset = self._open()
-                with _writable(self._path, self._target.key):
+                with writable(self._path, self._target.key):
                     dataset.id.write_direct_chunk(place, data, skipped)
                 self._unsaved += 1
                 if self._unsaved >= _MOST_UNSAVED:
@@ -138,7 +148,7 @@ class Hdf5Storage:
 
     def _open(self) -> Any:
         if self._dataset is None:
-            with _writable(self._path, self._target.key):
+            with writable(self._path, self._target.key):
                 self._file = hdf5_library().File(self._path, "r+")
             kept = self._file.id.get_mdc_config()
             # Evictions can be disabled only where nothing resizes the cache.
@@ -155,7 +165,7 @@ class Hdf5Storage:
             os.fsync(file.fileno())  # the chunks, before anything refers to them
             with open(_mark(self._path), "wb") as mark:
                 os.fsync(mark.fileno())
-            with _writable(self._path, self._target.key):
+            with writable(self._path, self._target.key):
                 self._close_file()
             os.fsync(file.fileno())
         os.unlink(_mark(self._path))
@@ -184,16 +194,3 @@ class Hdf5Storage:
         file, self._file, self._dataset, self._unsaved = self._file, None, None, 0
         if file is not None:
             file.close()
-
-
-@contextmanager
-def _writable(path: str, key: str | None) -> Iterator[None]:
-    """Turn what h5py raises where the disk is full into a clear error."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        raise SourceError(
-            f"the file must be writable; HDF5 says: {said(error)}. Is the disk full?",
-            path=path,
-            key=key,
-        ) from error

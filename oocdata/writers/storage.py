@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.sources.chunk_layout import Box
+from oocdata.writers.disk import writable
 from oocdata.writers.target import Target
 
-__all__ = ["Box", "Storage", "cells", "open_storage", "padded", "relative"]
-
-Box: TypeAlias = tuple[slice, ...]
-"""One slice with start < stop and step 1 for each axis."""
+__all__ = ["Storage", "cells", "open_storage", "padded", "relative"]
 
 
 class Storage(Protocol):
@@ -65,17 +64,18 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
     oocdata.errors.SourceError
         If it can't be gone on with.
     """
-    if target.format == "zarr":
-        from oocdata.writers.zarr import ZarrStorage
+    with writable(path, target.key):
+        if target.format == "zarr":
+            from oocdata.writers.zarr import ZarrStorage
 
-        return ZarrStorage(target, path, resume=resume)
-    if target.format == "hdf5":
-        from oocdata.writers.hdf5 import open_hdf5_storage
+            return ZarrStorage(target, path, resume=resume)
+        if target.format == "hdf5":
+            from oocdata.writers.hdf5 import open_hdf5_storage
 
-        return open_hdf5_storage(target, path, resume=resume)
-    from oocdata.writers.flat import open_npy_storage
+            return open_hdf5_storage(target, path, resume=resume)
+        from oocdata.writers.flat import open_npy_storage
 
-    return open_npy_storage(target, path, resume=resume)
+        return open_npy_storage(target, path, resume=resume)
 
 
 def cells(box: Box, step: Sequence[int]) -> Iterator[Box]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.errors import ArgumentError, PositionError, SourceError
+from oocdata.writers.disk import writable
 from oocdata.writers.target import Target
 
 if TYPE_CHECKING:
@@ -137,7 +138,10 @@ class Writer:
                 "rows must not be masked, for a file has no place for the mask; got a masked "
                 "array. Fill it: rows.filled(value)."
             )
-        array = np.asarray(rows)
+        try:
+            array = np.asarray(rows)
+        except ValueError as error:  # lists of unequal length
+            raise ArgumentError(f"rows must make one array; {error}.") from error
         element, dtype = self._target.element, self._target.dtype
         if array.shape == element:
             array = array[None]
@@ -256,5 +260,6 @@ def prepare(placement: Placement) -> None:
             os.close(os.open(result, os.O_CREAT | os.O_WRONLY, stat.S_IRUSR | stat.S_IWUSR))
         os.chmod(result, mode | stat.S_IRUSR | stat.S_IWUSR)  # it is written to
     if placement.keeps_others():
-        shutil.copyfile(path, result)
+        with writable(result):
+            shutil.copyfile(path, result)
     placement.check_unchanged()

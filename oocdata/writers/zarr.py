@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
+from oocdata.sources.chunk_layout import Box
 from oocdata.sources.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
-from oocdata.writers.disk import sync_file, sync_folders
+from oocdata.writers.disk import sync_file, sync_folders, writable
 from oocdata.writers.encoding import compress
-from oocdata.writers.storage import Box, cells, padded, relative
+from oocdata.writers.storage import cells, padded, relative
 from oocdata.writers.target import Target
 
 __all__ = ["ZarrStorage", "fill_value_json", "write_json"]
@@ -59,7 +60,7 @@ class ZarrStorage:
     def __init__(self, target: Target, path: str, *, resume: bool = False) -> None:
         self._target = target
         self._path = os.path.abspath(path)
-        self._folder = os.path.join(self._path, target.key or "")
+        self._folder = os.path.join(self._path, target.key) if target.key else self._path
         name = os.path.join(self._folder, "zarr.json")
         if not resume:
             _check_attributes(target)
@@ -74,11 +75,12 @@ class ZarrStorage:
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write a box: a file for each of its shards, or chunks."""
         units = ((unit, values[relative(unit, box)]) for unit in cells(box, self._target.unit))
-        if self._target.shards is None:
-            in_threads(self._threads, self._write_chunk, units)
-            return
-        for unit, part in units:
-            self._write_shard(unit, part)
+        with writable(self._folder):
+            if self._target.shards is None:
+                in_threads(self._threads, self._write_chunk, units)
+                return
+            for unit, part in units:
+                self._write_shard(unit, part)
 
     def _write_chunk(self, chunk: tuple[Box, NDArray[Any]]) -> None:
         box, values = chunk
@@ -131,16 +133,25 @@ class ZarrStorage:
         return os.path.join(folder, places[-1])
 
     def save(self) -> None:
-        """Wait until the disk has every file."""
+        """Wait until the disk has every file, and its name."""
         names, self._written = self._written, []
-        in_threads(self._threads, sync_file, names)
+        folders = {self._folder}
+        for name in names:  # each folder may be new, and has its name in the one above
+            folder = os.path.dirname(name)
+            while folder not in folders:
+                folders.add(folder)
+                folder = os.path.dirname(folder)
+        with writable(self._folder):
+            in_threads(self._threads, sync_file, names)
+            in_threads(self._threads, sync_file, folders)
 
     def close(self, rows: int) -> None:
         """Note the number of rows."""
         try:
             self.save()
-            write_json(os.path.join(self._folder, "zarr.json"), _metadata(self._target, rows))
-            sync_folders(self._path)
+            with writable(self._folder):
+                write_json(os.path.join(self._folder, "zarr.json"), _metadata(self._target, rows))
+                sync_folders(self._path)
         finally:
             self.abandon()
 

@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
-from oocdata.errors import DamagedChunkError
+from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.tools.convert.plan import MEMORY, plan_of
 from oocdata.tools.convert.work import Conversion, carry_out
 from oocdata.writers.codec import Shuffled
@@ -50,7 +51,8 @@ def convert(
         The dataset inside the source.
     to_key : str, optional
         The array's name in an HDF5 file or Zarr group. By default that of the source in HDF5, else
-        ``"/data"``; a Zarr array of its own. What else the file holds stays.
+        ``"/data"``; a Zarr array of its own. What else the file holds stays; in an HDF5 file also
+        the room of an array that is replaced, until ``h5repack`` takes it away.
     chunks, shards, codec, shuffle
         As for `oocdata.create`. By default whole rows of about 256 KiB; a codec where a sample
         says that it saves a tenth, else none.
@@ -91,10 +93,15 @@ def convert(
     ...     done.verified, ooc.open(f"{folder}/a.zarr")[7]
     (True, array([21., 22., 23.]))
     """
+    if isinstance(source, Dataset) and not isinstance(source, View):
+        raise ArgumentError(
+            f"`source` must be a View, or what oocdata.open opens; got {source!r}. Write what is "
+            "made of an array batch by batch: oocdata.create."
+        )
     view = source if isinstance(source, View) and key is None else open_view(source, key)
     plan = plan_of(
         view,
-        os.path.expanduser(os.fspath(destination)),
+        os.path.expanduser(os.fsdecode(destination)),
         to_key=to_key,
         chunks=chunks,
         shards=shards,

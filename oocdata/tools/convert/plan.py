@@ -97,14 +97,21 @@ class Plan:
         return int(self.nbytes * min(1.0, self.sampled))
 
     @property
+    def more_disk(self) -> tuple[tuple[int, str], ...]:
+        """Bytes that the disk must have beside the result, and what for."""
+        found = []
+        if self.steps.tiles is not None:
+            found.append((self.nbytes, "a file that it goes through"))
+        if self.placement.keeps_others():
+            nbytes = os.path.getsize(self.placement.path)
+            found.append((nbytes, "a copy of the file that it is added to"))
+        return tuple(found)
+
+    @property
     def disk_bytes(self) -> int:
         """What must be free on the disk, the file to go through and a copy included."""
         needed = min(int(self.result_bytes * _UNSURE), self.nbytes) + (1 << 20)
-        if self.steps.tiles is not None:
-            needed += self.nbytes
-        if self.placement.keeps_others():
-            needed += os.path.getsize(self.placement.path)
-        return needed
+        return needed + sum(nbytes for nbytes, _ in self.more_disk)
 
     def check_disk(self, there: int) -> None:
         """Raise if the disk has too little room, beside `there` bytes that were written before.
@@ -119,8 +126,7 @@ class Plan:
             return
         how = "" if self.sampled is None else ", estimated from a sample"
         parts = f"{size(self.result_bytes)} for the result{how}"
-        if self.steps.tiles is not None:
-            parts += f", {size(self.nbytes)} for a file that it goes through"
+        parts += "".join(f", {size(nbytes)} for {what}" for nbytes, what in self.more_disk)
         raise SourceError(
             f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free some, or "
             "write to another disk.",

@@ -14,6 +14,7 @@ from oocdata.errors import SourceError
 from oocdata.sources.chunk_layout import Box
 from oocdata.threads import in_threads
 from oocdata.tools.convert.steps import Steps
+from oocdata.writers.disk import writable
 from oocdata.writers.flat import write_at
 from oocdata.writers.storage import relative
 
@@ -50,7 +51,8 @@ class Scratch:
             data = np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
             write_at(self._number, data, self._offset(piece))
 
-        in_threads(self._threads, one, self._blocks.touched(tile))
+        with writable(self._path):
+            in_threads(self._threads, one, self._blocks.touched(tile))
 
     def read(self, block: Box, out: NDArray[Any]) -> None:
         """Put a block together."""
@@ -98,7 +100,8 @@ class Scratch:
 
     def save(self) -> None:
         """Wait until the disk has it."""
-        os.fsync(self._number)
+        with writable(self._path):
+            os.fsync(self._number)
 
     def close(self) -> None:
         """Close the file."""

@@ -94,8 +94,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 def _chunks(plan: Plan) -> str:
     target = plan.target
     if target.chunks is None:
-        why = "each row lies by itself, and is read alone" if target.shape else ""
-        return f"none: {why}"
+        return "none: each row lies by itself, and is read alone"
     if not plan.chosen_chunks:
         return target.storage
     rows = target.chunks[0]
@@ -145,8 +144,8 @@ def _order(plan: Plan) -> str:
 
 def _disk(plan: Plan) -> str:
     about = "about " if plan.sampled is not None and plan.target.codec != NONE else ""
-    scratch = f" and {size(plan.nbytes)} for a while" if plan.steps.tiles is not None else ""
-    return f"{about}{size(plan.result_bytes)}{scratch}"
+    more = "".join(f", {size(nbytes)} for {what}" for nbytes, what in plan.more_disk)
+    return f"{about}{size(plan.result_bytes)}{more}"
 
 
 def _carried(plan: Plan) -> str:

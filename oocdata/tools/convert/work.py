@@ -87,7 +87,7 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
             if not run.worth_keeping:
                 if lock.held():  # or the folder is another's by now
                     plan.placement.remove()
-            elif isinstance(error, OSError | ArgumentError) and not isinstance(error, SourceError):
+            elif isinstance(error, OSError | ArgumentError):
                 error.add_note(f"What was done is kept in '{plan.placement.folder}'.")
             raise
 
