@@ -64,7 +64,7 @@ def test_force(array: Path) -> None:
     target = array.with_name("b.npy")
     target.write_bytes(b"mine")
     result = run(array, target)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "--force" in result.stderr
     assert result.stdout == ""
     assert target.read_bytes() == b"mine"
@@ -82,6 +82,23 @@ def test_force(array: Path) -> None:
 def test_wrong_options(array: Path, options: tuple[str, str]) -> None:
     result = run(array, array.with_name("b.zarr"), *options)
     assert result.exit_code == 2
+    assert os.listdir(array.parent) == ["a.npy"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("b.txt", ()), ("b.npy", ("--codec", "gzip")), ("b.npy", ("--chunks", "2")),
+        ("b.zarr", ("--chunks", "2,2,2")), ("b.h5", ("--codec", "gzip:10")),
+        ("b.h5", ("--to-key", "a//b")), ("b.zarr", ("--codec", "gzip", "--shuffle", "byte")),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit_the_format(
+    array: Path, name: str, options: tuple[str, ...]
+) -> None:
+    result = run(array, array.with_name(name), *options)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
     assert os.listdir(array.parent) == ["a.npy"]
 
 
@@ -144,6 +161,35 @@ def test_ctrl_c(array: Path) -> None:
     assert np.load(target).shape == (1000, 20)
 
 
+EARLY = """
+import signal, os, sys
+import typer
+from oocdata.cli.convert import convert
+from oocdata.tools.convert import run as convert_run
+from oocdata.tools.convert.reading import BoxSource
+read = BoxSource.read
+def late(self, box, out):
+    read(self, box, out)
+    if os.path.isdir(sys.argv[2] + ".oocdata-partial"):
+        os.kill(os.getpid(), signal.SIGINT)
+BoxSource.read = late
+app = typer.Typer()
+app.command()(convert)
+app()
+"""
+
+
+def test_ctrl_c_before_anything_is_saved(array: Path) -> None:
+    command = [sys.executable, "-c", EARLY, str(array), str(array.with_name("b.npy"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "stopped" in done.stderr
+    if os.listdir(array.parent) == ["a.npy"]:
+        assert "goes on" not in done.stderr
+    else:  # the signal came behind the save
+        assert "goes on" in done.stderr
+
+
 FULL = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -167,5 +213,6 @@ def test_a_file_that_can_not_grow(tmp_path: Path, suffix: str) -> None:
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "unexpected" not in result.stderr
-    assert "large" in result.stderr or "full" in result.stderr
+    assert "full?" in result.stderr
+    assert f"b{suffix}" in "".join(result.stderr.split())
     assert os.listdir(tmp_path) == ["a.npy"]

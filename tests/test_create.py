@@ -272,7 +272,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     writer.append(np.zeros(2, "f4"))
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(SourceError, match=r"No space.*Is the disk full\?.*a\.npy"):
             writer.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -348,6 +348,59 @@ def test_attributes_that_a_format_can_not_hold(tmp_path: Path, suffix: str, valu
     with pytest.raises(ArgumentError, match="'odd'"):
         create(tmp_path / f"a{suffix}", element_shape=(), dtype="f4", attributes={"odd": value})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_what_is_of_the_wrong_kind(tmp_path: Path, suffix: str) -> None:
+    wrong: list[dict[str, Any]] = [{"key": 3}, {"key": b"u"}]
+    if suffix != ".npy":
+        wrong += [
+            {"key": "a\0b"}, {"dimension_names": (1, 2)}, {"dimension_names": "ab"},
+            {"fill_value": [5.0]}, {"attributes": [("a", 1)]}, {"attributes": {"": 1}},
+            {"attributes": {1: 1}}, {"attributes": {"a\0": 1}},
+        ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(ArgumentError):
+            create(tmp_path / f"a{suffix}", element_shape=(2,), dtype="f4", **options)
+    with create(os.fsencode(tmp_path / f"a{suffix}"), element_shape=(2,), dtype="f4") as writer:
+        with pytest.raises(ArgumentError, match="one array"):
+            writer.append([[1, 2], [3]])
+        writer.append(np.ones((3, 2), "f4"))
+    assert read(tmp_path / f"a{suffix}").tolist() == [[1, 1]] * 3
+    assert os.listdir(tmp_path) == [f"a{suffix}"]
+
+
+def test_attributes_by_which_hdf5_tells_dimensions(tmp_path: Path) -> None:
+    for name in ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST"):
+        with pytest.raises(ArgumentError, match=name):
+            create(tmp_path / "a.h5", element_shape=(), dtype="f4", attributes={name: "x"},
+                   dimension_names=["time"])  # fmt: skip
+    assert os.listdir(tmp_path) == []
+
+
+def test_gzip_is_of_level_1_however_it_is_chosen(tmp_path: Path) -> None:
+    for number, options in enumerate([{}, {"codec": "gzip"}, {"shuffle": "byte"}]):
+        with create(tmp_path / f"{number}.h5", element_shape=(), dtype="f4", **options):
+            pass
+        with h5py.File(tmp_path / f"{number}.h5") as file:
+            assert (file["data"].compression_opts, file["data"].shuffle) == (1, True)
+
+
+def test_a_save_of_zarr_has_the_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from oocdata.writers import zarr as zarr_module
+    from oocdata.writers.target import Target
+    from oocdata.writers.zarr import ZarrStorage
+
+    synced: list[str] = []
+    monkeypatch.setattr(zarr_module, "sync_file", synced.append)
+    target = Target(format="zarr", key=None, shape=(4, 4), dtype=np.dtype("f4"), chunks=(2, 2))
+    storage = ZarrStorage(target, str(tmp_path / "a.zarr"))
+    storage.write((slice(0, 4), slice(0, 4)), np.ones((4, 4), "f4"))
+    storage.save()
+    storage.abandon()
+    folder = tmp_path / "a.zarr"
+    everything = {*folder.rglob("*"), folder} - {folder / "zarr.json"}
+    assert set(map(Path, synced)) == everything
 
 
 def test_shapes_that_are_no_sequences(tmp_path: Path) -> None:

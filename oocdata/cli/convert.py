@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ from oocdata.cli.options import (
     opening_of,
     print_json,
 )
+from oocdata.errors import ArgumentError
 
 if TYPE_CHECKING:
     from oocdata.writers.codec import Shuffled
@@ -90,8 +92,8 @@ def convert(
     all: until then it is made in DST.oocdata-partial, and the same command goes on with a run that
     was stopped. In Python: ooc.convert, and ooc.create for arrays that you make.
 
-    Exit codes: 0 done; 1 an error; 2 called wrongly; 3 --verify found rows that differ, and nothing
-    was written; 130 Ctrl-C.
+    Exit codes: 0 done; 1 an error; 2 called wrongly, or DST is there and may not be replaced; 3
+    --verify found rows that differ, and nothing was written; 130 Ctrl-C.
 
     \b
     Examples:
@@ -116,18 +118,21 @@ def convert(
         view = opening.view(path, key)
         view = view if part is None else view[part]
         view = view if to_dtype is None else view.astype(to_dtype)
-        plan = plan_of(
-            view,
-            destination,
-            to_key=to_key,
-            chunks=chunk,
-            shards=shards,
-            codec=codec,
-            shuffle=shuffled,
-            memory=nbytes,
-            verify=verify,
-            overwrite=force,
-        )
+        try:
+            plan = plan_of(
+                view,
+                destination,
+                to_key=to_key,
+                chunks=chunk,
+                shards=shards,
+                codec=codec,
+                shuffle=shuffled,
+                memory=nbytes,
+                verify=verify,
+                overwrite=force,
+            )
+        except ArgumentError as error:
+            raise typer.BadParameter(str(error)) from error
         if dry_run and json:
             print_json(plan.as_json())
         elif not json:
@@ -137,7 +142,7 @@ def convert(
         try:
             done = carry_out(plan, resume=resume, progress=True)
         except KeyboardInterrupt:
-            if plan.about:
+            if os.path.isdir(plan.placement.folder):
                 typer.echo("oocdata: the same command goes on from here.", err=True)
             raise
         if json:

@@ -73,8 +73,9 @@ def create(
         Zarr: what is one file, in whole chunks; by default rows of about 32 MiB. 0: a file for each
         chunk.
     codec : str, optional
-        ``"none"``, ``"gzip:4"``, ``"zstd:3"``, ``"blosc-lz4"``, …; by default gzip in HDF5,
-        blosc-zstd in Zarr, none in ``.npy``.
+        ``"none"``, ``"gzip:4"``, ``"zstd"``, ``"blosc-lz4"``, …, with a level after the colon;
+        by default ``"gzip"`` in HDF5, ``"blosc-zstd"`` in Zarr, none in ``.npy``. Levels, where
+        none is given: gzip 1, zstd and blosc-zstd 3, blosc-lz4 5.
     shuffle : {"byte", "bit", "none"}, optional
         What is put together before compression; by default bytes where the format can.
     fill_value : number, optional
@@ -84,7 +85,8 @@ def create(
     dimension_names : sequence of str, optional
         One for each axis, in HDF5 and Zarr.
     overwrite : bool
-        An array of that name may be replaced, when the new one is complete.
+        An array of that name may be replaced, when the new one is complete. An HDF5 file with
+        others keeps the room that it took; ``h5repack`` makes it smaller.
 
     Returns
     -------
@@ -113,7 +115,7 @@ def create(
     (<View: 20 rows of (2, 3) float32>, array([[1., 1., 1.],
            [1., 1., 1.]], dtype=float32))
     """
-    name = os.path.expanduser(os.fspath(path))
+    name = os.path.expanduser(os.fsdecode(path))
     kind = format_by_suffix(name)
     if (shape is None) == (element_shape is None):
         raise ArgumentError("one of `shape` and `element_shape` must be given; got both or none.")
@@ -127,10 +129,8 @@ def create(
         raise ArgumentError("`shape` must begin with the number of rows; got ().")
     growing = shape is None
     full = (0, *lengths) if growing else lengths
-    if dimension_names is not None and len(dimension_names) != len(full):
-        raise ArgumentError(
-            f"`dimension_names` must name each of the {len(full)} axes; got {dimension_names!r}."
-        )
+    _check_names(dimension_names, len(full))
+    _check_attributes(attributes)
     if kind == "npy" and (attributes or dimension_names or fill_value is not None):
         raise ArgumentError(
             "`attributes`, `dimension_names` and `fill_value` must be left out for .npy, which has "
@@ -159,6 +159,27 @@ def create(
         growing=growing,
     )
     return Writer(target, name, overwrite=overwrite)
+
+
+def _check_names(names: Any, axes: int) -> None:
+    if names is None:
+        return
+    listed = isinstance(names, Sequence) and not isinstance(names, str) and len(names) == axes
+    if not listed or not all(name is None or isinstance(name, str) for name in names):
+        raise ArgumentError(
+            f"`dimension_names` must name each of the {axes} axes, by a text or None; got "
+            f"{names!r}."
+        )
+
+
+def _check_attributes(attributes: Any) -> None:
+    if attributes is None:
+        return
+    if not isinstance(attributes, Mapping):
+        raise ArgumentError(f"`attributes` must be a mapping; got {attributes!r}.")
+    for name in attributes:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise ArgumentError(f"the name of an attribute must be a text; got {name!r}.")
 
 
 def chunked(

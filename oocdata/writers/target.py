@@ -69,12 +69,14 @@ def target_key(target: Format, key: str | None, usual: str | None = None) -> str
     >>> target_key("hdf5", None), target_key("zarr", None), target_key("hdf5", "flow/u")
     ('/data', None, '/flow/u')
     """
+    if key is not None and not isinstance(key, str):
+        raise ArgumentError(f"a key must be a text; got {key!r}.")
     if key is None:
         return f"/{(usual or 'data').strip('/')}" if target == "hdf5" else None
     parts = key.strip("/").split("/")
     if target == "npy":
         raise ArgumentError(f"a key must be left out for .npy, which holds one array; got {key!r}.")
-    if any(part in ("", ".", "..") or part.startswith("__") for part in parts):
+    if any(part in ("", ".", "..") or part.startswith("__") or "\0" in part for part in parts):
         raise ArgumentError(f"a key must be names joined by '/'; got {key!r}.")
     if target == "zarr" and any(part in ("c", "zarr.json") for part in parts):
         raise ArgumentError(f"a key in Zarr must not hold 'c' or 'zarr.json'; got {key!r}.")
@@ -142,11 +144,6 @@ class Target:
         return self.shards or self.chunks or (1, *self.element)
 
     @property
-    def unit_bytes(self) -> int:
-        """Bytes of it in memory."""
-        return prod(self.unit) * self.dtype.itemsize
-
-    @property
     def storage(self) -> str:
         """How the array is divided, in a few words."""
         if self.shards is not None:
@@ -174,7 +171,7 @@ def holds(dtype: np.dtype[Any], fill: Any, *, rounded: bool = False) -> bool:
     """
     try:
         number = np.asarray(fill)
-        if number.dtype.kind not in "biufc" or number.size != 1:
+        if number.dtype.kind not in "biufc" or number.ndim:
             return False
         with np.errstate(all="ignore"):
             made = number.astype(dtype)
