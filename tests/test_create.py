@@ -638,6 +638,23 @@ def test_a_private_file_stays_private(tmp_path: Path, suffix: str, mode: int) ->
         assert path.stat().st_mode & 0o077 == mode & 0o077
 
 
+def test_a_complete_array_where_nothing_can_be_renamed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*names: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    writer = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
+    writer.append(np.ones(2, "f4"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", refused)
+        patched.setattr(os, "rename", refused)
+        with pytest.raises(SourceError, match=r"denied.*kept as") as caught:
+            writer.close()
+    kept = Path(str(caught.value).split("kept as '")[1].split("'")[0])
+    assert read(kept).tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("there", [True, False], ids=["there", "dangling"])
 @pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
 def test_a_symbolic_link_stays(tmp_path: Path, suffix: str, there: bool) -> None:

@@ -215,12 +215,18 @@ class Placement:
         return source, target
 
     def keep(self) -> str:
-        """Move a complete result that can't have its name beside it, and return where it is."""
+        """Move a complete result that can't have its name beside it, and return where it is.
+
+        Where nothing can be renamed, it stays where it was made.
+        """
         kept, number = self.path + COMPLETE, 1
         while os.path.lexists(kept):
             number += 1
             kept = f"{self.path}{COMPLETE}-{number}"
-        os.rename(self.result, kept)
+        try:
+            os.rename(self.result, kept)
+        except OSError:
+            return self.result
         return kept
 
     def clear(self) -> None:

@@ -49,6 +49,7 @@ class Writer:
         self._target = target
         self._rows = 0
         self._open = True
+        self._kept = ""
         self._process = os.getpid()
         self._placement: Placement = Placement.of(path, target.key, target.format, overwrite)
         self._lock: Lock = Lock(self._placement)
@@ -214,9 +215,10 @@ class Writer:
         except Exception as error:
             if placement.inode != made:  # it has its name
                 raise
+            self._kept = placement.keep()
             raise SourceError(
-                f"a complete array must get its name; {error} It was kept as '{placement.keep()}': "
-                "rename that.",
+                f"a complete array must get its name; {error} It was kept as '{self._kept}': "
+                "rename that, before you write another one.",
                 path=self.path,
             ) from error
 
@@ -225,7 +227,8 @@ class Writer:
         if self._open and self._process == os.getpid():  # what is forked belongs to another
             self._open = False
             self._storage.abandon()
-            if self._lock.held():  # or the folder is another's by now
+            # Or the folder is another's by now, or the array must stay in it.
+            if self._lock.held() and self._kept != self._placement.result:
                 self._placement.remove()
             self._lock.release()
 
