@@ -22,7 +22,7 @@ import oocdata as ooc
 from oocdata.cli.bench import bench as command
 from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
 from oocdata.sources.slots import chunk_budget, set_chunk_budget
-from oocdata.tools.bench import bench
+from oocdata.tools.bench import bench, ways
 from oocdata.tools.bench import disk as bench_disk
 from oocdata.tools.bench import files as bench_files
 from oocdata.tools.bench import session as bench_session
@@ -33,6 +33,7 @@ from oocdata.tools.bench.picture import draw
 from oocdata.tools.bench.result import Bench, Limit
 from oocdata.tools.bench.ways import Candidate, loader_of
 from oocdata.tools.profile.counts import counted
+from oocdata.tools.profile.pacing import Pace
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
@@ -334,18 +335,32 @@ def test_an_interrupt_while_pages_are_counted(
         files_of(ooc.open("ds.npy")).evict()
 
 
-def test_cold_empties_the_cache_before_each_way(
+def test_cold_empties_the_cache_before_each_epoch(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dropped = []
+    """A small file has many epochs in a stretch, of which only the first would be cold."""
+    files = files_of(ooc.open("ds.npy"))
+    if not files.evict():
+        pytest.skip("this file system lies in memory")
+    events: list[str] = []
     drop = bench_files.Files.drop
     monkeypatch.setattr(
-        bench_files.Files, "drop", lambda self: (dropped.append(self.paths), drop(self))[1]
+        bench_files.Files, "drop", lambda self: (events.append("dropped"), drop(self))[1]
     )
-    found = bench(ooc.open("ds.npy"), batch_sizes=[32], seconds=0.2, cold=True)
-    if found.cache == "warm":
-        pytest.skip("this file system lies in memory")
-    assert len(dropped) >= sum(len(way.rounds) for way in found.ways) + len(found.looks)
+
+    def three_epochs(epochs: Any, seconds: float, **_: object) -> Pace:
+        for number in range(3):
+            assert sum(map(len, epochs(number))) == len(FRAMES)
+            events.append("read")
+        return Pace(3 * len(FRAMES), 3, 1.0, 0.0)
+
+    monkeypatch.setattr(ways, "pace", three_epochs)
+    found = bench(ooc.open("ds.npy"), batch_sizes=[32], seconds=60.0, cold=True)
+    assert found.cache == "cold"
+    warming_up = 3
+    stretches = sum(len(way.rounds) for way in found.ways) + len(found.looks)
+    first = events.index("read") + warming_up
+    assert events[first:][: 6 * stretches] == ["dropped", "read"] * 3 * stretches
 
 
 def test_decoding_decodes_every_chunk_that_it_says(folder: Path) -> None:

@@ -196,7 +196,7 @@ def test_codecs_are_tried_on_the_data(tmp_path: Path) -> None:
     assert faster_codec(view.source, 1.0).codec in ("zstd", "blosc-lz4")  # type: ignore[union-attr,arg-type]
 
 
-@pytest.mark.parametrize(("rate", "told"), [(95.0, True), (30.0, False)])
+@pytest.mark.parametrize(("rate", "told"), [(95.0, True), (30.0, False), (129.0, False)])
 def test_a_disk_that_is_the_limit(tmp_path: Path, rate: float, told: bool) -> None:
     np.save(tmp_path / "ds.npy", ROWS)
     view = ooc.open(tmp_path / "ds.npy")

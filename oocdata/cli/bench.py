@@ -53,7 +53,7 @@ def bench(
         bool | None,
         typer.Option(
             "--cold/--warm",
-            help="Empty the page cache of the file before each way, or fill it; by default, what "
+            help="Empty the page cache of the file before each epoch, or fill it; by default, what "
             "its size and the free memory suggest.",
             show_default=False,
         ),

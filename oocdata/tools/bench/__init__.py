@@ -61,7 +61,7 @@ def bench(
     to_tf : bool
         Measure ``to_tf`` beside plain iteration. Loads TensorFlow, on top of `seconds`.
     cold : bool, optional
-        Empty the page cache before each way, or don't. By default where the files would not fit
+        Empty the page cache before each epoch, or don't. By default where the files would not fit
         into half of the free memory.
     progress : bool
         Show how far it is, on standard error.

@@ -198,7 +198,7 @@ def _disk(found: Bench, dataset: Dataset) -> Advice | None:
         if best is None or bound is None or best.estimated or not bound.name.startswith("disk"):
             continue
         share = best.rate / bound.elements
-        if _CLOSE <= share < _MUCH:  # what is faster still does not wait for it
+        if _CLOSE <= share <= 1:  # what is faster does not wait for it
             text = (
                 f"The disk gives {bound.rate / 1e6:,.0f} MB/s ({bound.name[5:]}), and {order} "
                 f"uses {share:.0%} of it: only a faster disk helps"

@@ -143,7 +143,7 @@ class Bench:
     chunk_rows : int
     cache : str
         ``"warm"``: the file was in the page cache; ``"cold"``: it was dropped from it before each
-        way; ``"memory"``: there is no file.
+        epoch; ``"memory"``: there is no file.
     limits : tuple of Limit
     ways : tuple of Way
     kept : Way or None

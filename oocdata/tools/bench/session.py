@@ -130,7 +130,7 @@ class Session:
             self.nbytes += max(measure.nbytes for measure in ways.values())
 
     def fill(self, cold: bool | None) -> str:
-        """Fill the page cache or see that it is emptied before each way; return which of them."""
+        """Fill the page cache or see that it is emptied before each epoch; return which of them."""
         files = self._files
         if not files.nbytes:
             return "memory"
@@ -169,8 +169,8 @@ class Session:
                 self._warm_up(seconds)
             for place in sorted(chosen - self._guessed.keys()):
                 begun = perf_counter()
-                self._empty()
-                rate = self._candidates[place].measure(seconds, number).rate
+                way = self._candidates[place]
+                rate = way.measure(seconds, number, empty=self._empty).rate
                 self._measured.setdefault(place, []).append(rate)
                 lasted[place] = perf_counter() - begun
             self._advance(1)
@@ -190,8 +190,7 @@ class Session:
             if place in self._guessed:
                 found[one.order] = one.guess()
             else:
-                self._empty()
-                found[one.order] = one.look(_LOOK * self._seconds, _ROUNDS)
+                found[one.order] = one.look(_LOOK * self._seconds, _ROUNDS, empty=self._empty)
             self._advance(1)
         return tuple(found.values())
 

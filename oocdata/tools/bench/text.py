@@ -14,7 +14,7 @@ _WIDTH = 80
 
 _STATES = {
     "warm": "warm: in the page cache, as from the second epoch on (--cold: as in the first)",
-    "cold": "cold: dropped from the page cache before each way",
+    "cold": "cold: dropped from the page cache before each epoch",
     "memory": "not from a file that is here, so neither warm nor cold",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,10 @@ _MOST_TOGETHER = 1 << 22
 order alone takes longer than a measurement may."""
 
 
+def _nothing() -> None:
+    """Leave the page cache as it is."""
+
+
 def element_bytes(dataset: Dataset) -> int:
     """Return the bytes of one element as delivered."""
     return sum(leaf.nbytes for leaf in leaves(dataset.spec))
@@ -85,7 +89,14 @@ class Candidate:
     reader: str
     loader: Loader
 
-    def measure(self, seconds: float, epoch: int, *, kept: bool = False) -> Pace:
+    def measure(
+        self,
+        seconds: float,
+        epoch: int,
+        *,
+        kept: bool = False,
+        empty: Callable[[], None] = _nothing,
+    ) -> Pace:
         """Read for some seconds, from the beginning of an epoch.
 
         Parameters
@@ -94,9 +105,13 @@ class Candidate:
         epoch : int
         kept : bool
             Let it find what was decoded before; else each epoch reads everything anew.
+        empty : callable
+            Called before each epoch, outside of what is timed: a small file has many in a stretch,
+            and only the first would come from the disk.
         """
 
         def epochs(number: int) -> Iterator[Any]:
+            empty()
             loader = self.loader
             if not kept:
                 loader = replace(loader, dataset=fresh(loader.dataset))
@@ -161,17 +176,17 @@ class Candidate:
             for source, numbers in touched.items()
         )
 
-    def look(self, seconds: float, epoch: int) -> Look:
-        """Read for some seconds, and see where the time goes and what is read."""
+    def look(self, seconds: float, epoch: int, *, empty: Callable[[], None] = _nothing) -> Look:
+        """Read for some seconds, as `measure` does; see where the time goes and what is read."""
         loader, counts = self.loader, Counts()
+
+        def epochs(number: int) -> Iterator[Any]:
+            empty()
+            return counted(loader, counts)[0].epoch(number)
+
         before = disk_bytes()
         with Sampler() as sampler:
-            pace(
-                lambda number: counted(loader, counts)[0].epoch(number),
-                seconds,
-                period=self._period,
-                first=epoch,
-            )
+            pace(epochs, seconds, period=self._period, first=epoch)
         after = disk_bytes()
         fetched = None if before is None or after is None else after - before
         return Look(
