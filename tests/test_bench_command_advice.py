@@ -230,10 +230,12 @@ def test_a_disk_that_is_outrun_is_no_limit(tmp_path: Path) -> None:
 
 
 def test_batches_that_are_too_small() -> None:
-    view = ooc.open(np.zeros((100_000, 2), "f4"))
-    found = bench(view, batch_sizes=[1, 2048], seconds=1.0)
-    one = kinds(found)["batch"]
-    assert one.text.startswith("Batches of 1 are bound by what each batch costs")
+    view = ooc.open(np.zeros((1000, 2), "f4"))
+    rates = {1: (10.0, 12.0), 256: (90.0, 110.0)}
+    ways = tuple(Way("sequential", size, "NumPy", rounds) for size, rounds in rates.items())
+    made = {one.kind: one for one in advice(replace(measured(view), ways=ways), view)}
+    assert made["batch"].text.startswith("Batches of 1 are bound by what each batch costs")
+    assert "batches of 256 give 9.1 times as many elements" in made["batch"].text
 
 
 def test_batches_that_are_large_enough() -> None:

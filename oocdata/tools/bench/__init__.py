@@ -19,11 +19,12 @@ from oocdata.explain import explain, size
 from oocdata.index import as_count
 from oocdata.sources.adapt import layout_of
 from oocdata.tools.bench.advising import advice
-from oocdata.tools.bench.files import available_memory, files_of, sources_of
+from oocdata.tools.bench.files import available_memory, files_of
 from oocdata.tools.bench.limits import THREADS
 from oocdata.tools.bench.result import Bench
 from oocdata.tools.bench.session import Session, stretches
 from oocdata.tools.bench.ways import ORDERS, candidates, element_bytes
+from oocdata.tools.profile.needed import sources_of
 from oocdata.tools.progress import progress as shown_progress
 
 __all__ = ["BATCH_SIZES", "SECONDS", "Bench", "bench"]

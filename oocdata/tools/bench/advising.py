@@ -14,7 +14,7 @@ from oocdata.sources.slots import chunk_budget
 from oocdata.sources.strided import StridedReader
 from oocdata.tools.bench.codecs import faster_codec
 from oocdata.tools.bench.command import convert_command
-from oocdata.tools.bench.files import available_memory, parts_of, sources_of
+from oocdata.tools.bench.files import available_memory
 from oocdata.tools.bench.result import Advice, Bench
 from oocdata.tools.bench.shuffling import (
     again,
@@ -24,6 +24,7 @@ from oocdata.tools.bench.shuffling import (
     shorter_chunks,
 )
 from oocdata.tools.bench.ways import loader_of
+from oocdata.tools.profile.needed import parts_of, sources_of
 
 __all__ = ["advice"]
 

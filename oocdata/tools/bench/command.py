@@ -8,8 +8,8 @@ from pathlib import Path
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.sources.concat import Concat
-from oocdata.tools.bench.files import sources_of
 from oocdata.tools.bench.result import Bench
+from oocdata.tools.profile.needed import sources_of
 
 __all__ = ["as_typed", "convert_command"]
 

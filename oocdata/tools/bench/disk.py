@@ -22,8 +22,9 @@ from oocdata.sources.adapt import layout_of
 from oocdata.sources.buffers import empty
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.requests import UnfinishedError, read_runs
-from oocdata.tools.bench.files import Files, parts_of, sources_of
+from oocdata.tools.bench.files import Files
 from oocdata.tools.bench.limits import THREADS, Measure, together
+from oocdata.tools.profile.needed import parts_of, sources_of
 
 __all__ = ["disk_at_random", "disk_in_sequence", "stored_unit"]
 

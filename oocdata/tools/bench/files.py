@@ -13,39 +13,16 @@ from time import perf_counter
 import numpy as np
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.sources.adapt import Converted, CutRows, layout_of
-from oocdata.sources.concat import Concat
-from oocdata.sources.source import Source
+from oocdata.sources.adapt import layout_of
+from oocdata.tools.profile.needed import parts_of, sources_of
 
-__all__ = ["Files", "available_memory", "files_of", "parts_of", "sources_of"]
+__all__ = ["Files", "available_memory", "files_of"]
 
 _MOST_FILES = 20_000
 _LOOKED_AT = 8
 """Files that are asked whether they are in the page cache."""
 
 _BLOCK = 8 << 20
-
-
-def sources_of(dataset: Dataset) -> list[Source]:
-    """Return the different sources that elements are read from.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> len(sources_of(ooc.open(np.arange(10)).next_frame()))
-    1
-    """
-    requests = dataset.requests(np.zeros(1, np.int64))
-    return list({id(request.source): request.source for request in requests}.values())
-
-
-def parts_of(source: Source) -> list[Source]:
-    """Return what a source reads from: the files of several, what is cut or converted."""
-    if isinstance(source, Concat):
-        return [deeper for part in source.parts for deeper in parts_of(part)]
-    if isinstance(source, Converted | CutRows):
-        return parts_of(source.source)
-    return [source]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from oocdata.sources.buffers import empty
 from oocdata.sources.chunk_layout import Box
 from oocdata.sources.chunks import Chunks
 from oocdata.threads import cores
-from oocdata.tools.bench.files import parts_of, sources_of
+from oocdata.tools.profile.needed import parts_of, sources_of
 
 __all__ = ["THREADS", "Measure", "copying", "decoding", "together"]
 

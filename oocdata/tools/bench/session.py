@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from time import perf_counter
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.sources.adapt import layout_of
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.extents import Extents
 from oocdata.sources.slots import chunk_budget
-from oocdata.sources.source import Source
 from oocdata.tools.bench.disk import disk_at_random, disk_in_sequence, stored_unit
-from oocdata.tools.bench.files import Files, available_memory, parts_of, sources_of
+from oocdata.tools.bench.files import Files, available_memory
 from oocdata.tools.bench.limits import Measure, copying, decoding
 from oocdata.tools.bench.result import Limit, Look, Way
 from oocdata.tools.bench.ways import Candidate, element_bytes
+from oocdata.tools.profile.needed import needed
 
 __all__ = ["Session", "stretches"]
 
@@ -71,6 +67,7 @@ class Session:
         self._dataset, self._candidates, self._files = dataset, candidates, files
         self._seconds, self._advance = seconds, advance
         self._end = perf_counter() + seconds
+        self._needed = needed(dataset) if len(dataset) else ()
         self._cold = False
         self._disk: list[Limit] = []
         self._rates: dict[str, list[float]] = {}
@@ -113,8 +110,7 @@ class Session:
                 "because another process has mapped them or they lie in memory."
             )
         else:
-            stored = sum(map(_stored_bytes, self._parts()))
-            element = stored / len(self._dataset)
+            element = sum(one.stored_bytes for one in self._needed) / len(self._dataset)
             unit = stored_unit(self._dataset)
             ways = {
                 "disk in sequence": disk_in_sequence(files),
@@ -196,8 +192,8 @@ class Session:
 
     def kept(self) -> Way | None:
         """Measure a second epoch where all that was decoded or read is kept from the first."""
-        decoded, kept = self._decoded_bytes(), self._kept_bytes()
-        if not (decoded or kept) or decoded + kept > chunk_budget():
+        kept = sum(one.decoded_bytes + one.kept_bytes for one in self._needed)
+        if not 0 < kept <= chunk_budget():
             return None
         last = [
             place
@@ -227,7 +223,8 @@ class Session:
         decoder = decoding(self._dataset)
         if decoder is not None:
             measures = {"decoder": decoder, **measures}
-            self._element_bytes["decoder"] = self._decoded_bytes() / len(self._dataset)
+            decoded = sum(one.decoded_bytes for one in self._needed)
+            self._element_bytes["decoder"] = decoded / len(self._dataset)
         self.nbytes += sum(measure.nbytes for measure in measures.values())
         return measures
 
@@ -245,23 +242,6 @@ class Session:
     def _empty(self) -> None:
         if self._cold:
             self._files.drop()
-
-    def _parts(self) -> list[Source]:
-        return [part for source in sources_of(self._dataset) for part in parts_of(source)]
-
-    def _decoded_bytes(self) -> int:
-        """Return the bytes of all chunks, decoded once."""
-        chunks = [part.kept_chunks for part in self._parts() if isinstance(part, Chunks)]
-        return sum(nbytes * number for nbytes, number in chunks)
-
-    def _kept_bytes(self) -> int:
-        return sum(part.kept_bytes for part in self._parts() if isinstance(part, Extents))
-
-
-def _stored_bytes(part: Source) -> int:
-    """Return the bytes that rows take in storage; as delivered, where that is not known."""
-    stored = layout_of(part).stored_bytes
-    return prod(part.shape) * part.dtype.itemsize if stored is None else stored
 
 
 def _affordable(lasted: dict[int, float], seconds: float) -> set[int]:

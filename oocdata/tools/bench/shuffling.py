@@ -8,8 +8,8 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.order.mixing import mixing
 from oocdata.sources.adapt import chunk_bytes
 from oocdata.sources.slots import chunk_budget
-from oocdata.tools.bench.files import sources_of
 from oocdata.tools.bench.result import Bench
+from oocdata.tools.profile.needed import needed, sources_of
 
 __all__ = ["again", "again_with", "mixes_poorly", "row_bytes", "shorter_chunks"]
 
@@ -68,13 +68,16 @@ def shorter_chunks(found: Bench, dataset: Dataset) -> int | None:
 def again_with(chunk_rows: int, dataset: Dataset, batch_size: int) -> float:
     """Return the rows that a full shuffle would decode for each row used, with other chunks.
 
-    Rows drawn at random fall into ``k (1 - (1 - 1/k)^n)`` of k chunks, on average; of these, as
-    large a share is kept from before as the budget is of the whole.
+    Of n rows that lie in k chunks, d drawn at random touch ``k (1 - (1 - d/n)^(n/k))``, on average;
+    of these, as large a share is kept from before as the budget is of the whole.
     """
     loader = dataset.batches(batch_size, shuffle="global")
     drawn = min(len(dataset), loader.steps_together * batch_size)
-    rows = sum(source.shape[0] for source in sources_of(dataset) if source.chunk_rows > 1)
-    chunks = max(1.0, rows / chunk_rows)
-    touched = chunks * (1 - (1 - 1 / chunks) ** drawn)
-    kept = min(1.0, chunk_budget() / max(1, rows * row_bytes(dataset)))
+    chunked = [one for one in needed(dataset) if one.source.chunk_rows > 1]
+    rows = max(1.0, sum(one.rows for one in chunked))
+    # Rows that are far apart lie in a chunk each, however short.
+    reach = sum(one.chunks * one.source.chunk_rows for one in chunked)
+    chunks = max(1.0, min(reach / chunk_rows, rows))
+    touched: float = chunks * (1 - (1 - min(1.0, drawn / rows)) ** (rows / chunks))
+    kept = min(1.0, chunk_budget() / max(1, chunks * chunk_rows * row_bytes(dataset)))
     return max(1.0, touched * chunk_rows * (1 - kept) / drawn)

@@ -6,20 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from oocdata.amplification import amplification
-from oocdata.choice import chunk_numbers
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Order
-from oocdata.sources.adapt import chunk_bytes
 from oocdata.sources.slots import chunk_budget
-from oocdata.tools.bench.files import sources_of
 from oocdata.tools.bench.result import Limit, Look, Way
 from oocdata.tools.profile.counts import Counts, counted, disk_bytes, fresh
+from oocdata.tools.profile.needed import Needed, needed, sources_of, touched
 from oocdata.tools.profile.pacing import Pace, pace, steps_of_a_period
 from oocdata.tools.profile.sampling import Sampler, Spent
 
@@ -61,7 +56,7 @@ def loader_of(dataset: Dataset, order: str, batch_size: int) -> Loader | None:
 
     Examples
     --------
-    >>> import oocdata as ooc
+    >>> import numpy as np, oocdata as ooc
     >>> loader_of(ooc.open(np.zeros((10_000, 64))), "block shuffle", 32).order
     BlockShuffle(block=156, window=64, first=None)
     """
@@ -130,10 +125,10 @@ class Candidate:
 
         Where all chunks are kept, the first steps of a full shuffle decode nearly all of them.
         """
-        chunked = [one for one in sources_of(self.loader.dataset) if one.chunk_rows > 1]
-        nbytes = sum(one.shape[0] * chunk_bytes(one) // one.chunk_rows for one in chunked)
-        if self.order == "full shuffle" and chunked and nbytes <= chunk_budget():
-            return len(self.loader)
+        if self.order == "full shuffle":
+            decoded = sum(one.decoded_bytes for one in needed(self.loader.dataset))
+            if 0 < decoded <= chunk_budget():
+                return len(self.loader)
         return steps_of_a_period(self.loader)
 
     def way(self, rounds: Sequence[float], estimated: bool = False) -> Way:
@@ -149,32 +144,14 @@ class Candidate:
         count = min(len(loader.dataset), self._period * loader.batch_size)
         again = 1.0
         if self.order == "full shuffle":
-            again = max(1.0, self._decoded(count) / max(1, self._once(count)))
+            dataset = loader.dataset
+            some = loader.order.positions(len(dataset), 0, count, seed=loader.seed, epoch=0)
+            once = _in_chunks(needed(dataset)) * count / len(dataset)
+            again = max(1.0, _in_chunks(touched(dataset, some)) / max(1, once))
         fetched = "disk at random" if self.order == "full shuffle" else "disk in sequence"
         names = {"decoder", fetched} if cold else {"decoder"}
-        needed = [one.element_bytes / one.rate for one in limits if one.name in names]
-        return count, count * again * max(needed, default=0.0)
-
-    def _once(self, count: int) -> float:
-        """Return the rows that so many elements need, if each is read once in an epoch."""
-        rows = sum(one.shape[0] for one in sources_of(self.loader.dataset) if one.chunk_rows > 1)
-        return rows * count / len(self.loader.dataset)
-
-    def _decoded(self, count: int) -> int:
-        """Return the rows that the first `count` elements of an epoch decode."""
-        loader = self.loader
-        positions = loader.order.positions(len(loader.dataset), 0, count, seed=loader.seed, epoch=0)
-        touched: dict[int, list[NDArray[np.int64]]] = {}
-        chunk_rows: dict[int, int] = {}
-        for request in loader.dataset.requests(positions):
-            if request.source.chunk_rows > 1:
-                numbers = np.unique(chunk_numbers(request.source, request.rows.ravel()))
-                touched.setdefault(id(request.source), []).append(numbers)
-                chunk_rows[id(request.source)] = request.source.chunk_rows
-        return sum(
-            len(np.unique(np.concatenate(numbers))) * chunk_rows[source]
-            for source, numbers in touched.items()
-        )
+        seconds = [one.element_bytes / one.rate for one in limits if one.name in names]
+        return count, count * again * max(seconds, default=0.0)
 
     def look(self, seconds: float, epoch: int, *, empty: Callable[[], None] = _nothing) -> Look:
         """Read for some seconds, as `measure` does; see where the time goes and what is read."""
@@ -211,6 +188,11 @@ class Candidate:
         return amplification(self.loader)
 
 
+def _in_chunks(some: Sequence[Needed]) -> float:
+    """Return the rows in the chunks that are decoded for what is needed."""
+    return sum(one.chunks * one.source.chunk_rows for one in some if one.source.chunk_rows > 1)
+
+
 def candidates(
     dataset: Dataset, batch_sizes: Sequence[int], readers: Sequence[str]
 ) -> list[Candidate]:
@@ -218,7 +200,7 @@ def candidates(
 
     Examples
     --------
-    >>> import oocdata as ooc
+    >>> import numpy as np, oocdata as ooc
     >>> [(one.order, one.loader.batch_size) for one in candidates(
     ...     ooc.open(np.zeros((10, 3))), [2, 5], ["NumPy"])]
     [('sequential', 2), ('sequential', 5), ('full shuffle', 2), ('full shuffle', 5)]

@@ -181,8 +181,9 @@ class _Counted(Dataset):
     def _counting(self, source: Source) -> Source:
         found = self.known.get(id(source))
         if found is None:
-            found = source, _CountedSource(_with_readers(source, self.counts), self.counts)
-            self.known[id(source)] = found
+            # One for all threads: another one would find nothing of what is decoded for this one.
+            counting = _CountedSource(_with_readers(source, self.counts), self.counts)
+            found = self.known.setdefault(id(source), (source, counting))
         return found[1]
 
 
