@@ -25,7 +25,7 @@ from oocdata.threads import cores
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Explanation", "explain", "size"]
+__all__ = ["Explanation", "as_typed", "explain", "size"]
 
 _SCRATCH_BYTES = 16 << 20
 """What rearranging and converting take, the stacks of the threads, what allocators keep."""
@@ -59,6 +59,17 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} bytes" if unit == "bytes" else f"{nbytes:.1f} {unit}"
         nbytes /= 1024
     return f"{nbytes:.1f} TiB"
+
+
+def as_typed(path: str) -> str:
+    """Return a path below the current folder as a user would type it.
+
+    Examples
+    --------
+    >>> as_typed(f"{os.getcwd()}/ds.npy")
+    'ds.npy'
+    """
+    return path.removeprefix(f"{os.getcwd()}{os.sep}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +123,7 @@ class Explanation:
             f"in {self.steps:,} batches of {self.batch_size} ({size(self.batch_bytes)} each)",
         ]
         for layout in self.layouts:
-            where = "memory" if layout.path is None else _as_typed(layout.path)
+            where = "memory" if layout.path is None else as_typed(layout.path)
             key = f", {layout.key}" if layout.key else ""
             lines.append(
                 f"from   {where}{key}: {layout.format}, {layout.storage}, codec {layout.codec}"
@@ -241,12 +252,6 @@ def _mixing(loader: Loader) -> Mixing:
         first=blocks.first,
         seed=loader.seed,
     )
-
-
-def _as_typed(path: str) -> str:
-    """Return a path below the current folder as a user would type it."""
-    below = f"{os.getcwd()}{os.sep}"
-    return path.removeprefix(below)
 
 
 def _order_words(loader: Loader) -> str:

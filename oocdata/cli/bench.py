@@ -111,7 +111,13 @@ def bench(
         check_key(key)
         dataset = _dataset(opening.view(path, key), lengths, next_frame)
         found = measure(
-            dataset, batch_sizes=sizes, seconds=seconds, to_tf=tf, cold=cold, progress=True
+            dataset,
+            batch_sizes=sizes,
+            seconds=seconds,
+            to_tf=tf,
+            cold=cold,
+            progress=True,
+            opening=opening,
         )
         if json:
             print_json(found.as_json())

@@ -19,11 +19,13 @@ from oocdata.explain import explain, size
 from oocdata.index import as_count
 from oocdata.sources.adapt import layout_of
 from oocdata.tools.bench.advising import advice
+from oocdata.tools.bench.command import known_opening
 from oocdata.tools.bench.files import available_memory, files_of
 from oocdata.tools.bench.limits import THREADS
 from oocdata.tools.bench.result import Bench
 from oocdata.tools.bench.session import Session, stretches
 from oocdata.tools.bench.ways import ORDERS, candidates, element_bytes
+from oocdata.tools.info import Opening
 from oocdata.tools.profile.needed import sources_of
 from oocdata.tools.progress import progress as shown_progress
 
@@ -45,6 +47,7 @@ def bench(
     to_tf: bool = False,
     cold: bool | None = None,
     progress: bool = False,
+    opening: Opening | None = None,
 ) -> Bench:
     """Measure how fast elements can be read, beside what disk, decoder and memory allow.
 
@@ -66,6 +69,9 @@ def bench(
         into half of the free memory.
     progress : bool
         Show how far it is, on standard error.
+    opening : Opening, optional
+        How the file was opened, for the commands that are advised. By default in the usual way, if
+        that gives the same array; else no command is advised.
 
     Returns
     -------
@@ -113,6 +119,7 @@ def bench(
     found = Bench(
         path=layout.path,
         key=layout.key,
+        opening=known_opening(layout.path, layout.key, dataset, opening),
         format=layout.format,
         storage=layout.storage,
         codec=layout.codec,

@@ -81,7 +81,7 @@ def _layout(found: Bench, dataset: Dataset) -> Advice | None:
                     f"The bytes of a row lie apart in the file, in {pieces:,} pieces of "
                     f"{size(nbytes)}. Written again with the row axis first, a row is read in one "
                     "piece.",
-                    convert_command(found, dataset),
+                    convert_command(found),
                 )
     return None
 
@@ -132,7 +132,7 @@ def _chunks(found: Bench, dataset: Dataset) -> Advice | None:
             " Batches of a block shuffle hold neighbours, for few chunks are kept: more of the "
             "short ones would be."
         )
-    return Advice("chunks", text, convert_command(found, dataset, chunks=rows))
+    return Advice("chunks", text, convert_command(found, chunks=rows))
 
 
 def _budget(found: Bench, dataset: Dataset) -> Advice | None:
@@ -185,7 +185,7 @@ def _codec(found: Bench, dataset: Dataset) -> Advice | None:
         "codec",
         f"{text} {other.codec} decodes these data {other.gain:.1f} times as fast, and stores them "
         f"in {other.ratio:.1f} times the bytes (tried on {size(other.nbytes)}).",
-        convert_command(found, dataset, chunks=shorter_chunks(found, dataset), codec=other.codec),
+        convert_command(found, chunks=shorter_chunks(found, dataset), codec=other.codec),
     )
 
 
@@ -208,7 +208,7 @@ def _disk(found: Bench, dataset: Dataset) -> Advice | None:
                 return Advice(
                     "disk",
                     f"{text}, or fewer bytes: compression, if the data compress well.",
-                    convert_command(found, dataset, codec="zstd"),
+                    convert_command(found, codec="zstd"),
                 )
             return Advice("disk", f"{text}, or memory for the whole file.")
     return None

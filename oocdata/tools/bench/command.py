@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
-import os
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.sources.concat import Concat
+from oocdata.errors import OocdataError
+from oocdata.explain import as_typed
 from oocdata.tools.bench.result import Bench
-from oocdata.tools.profile.needed import sources_of
+from oocdata.tools.info import Opening
+from oocdata.tools.profile.needed import parts_of, sources_of
 
-__all__ = ["as_typed", "convert_command"]
+__all__ = ["convert_command", "known_opening"]
 
 
-def as_typed(path: str) -> str:
-    """Return a path below the current folder as a user would type it.
+def known_opening(
+    path: str | None, key: str | None, dataset: Dataset, opening: Opening | None
+) -> Opening | None:
+    """Return how a dataset's file is opened, if that gives the same array again; None if not.
 
-    Examples
-    --------
-    >>> as_typed(f"{os.getcwd()}/ds.npy")
-    'ds.npy'
+    Parameters
+    ----------
+    path, key : str or None
+        What the dataset is read from.
+    dataset : Dataset
+    opening : Opening or None
+        How it was opened; None where that is not known, and the usual way is tried.
     """
-    return path.removeprefix(f"{os.getcwd()}{os.sep}")
+    opening = opening or Opening()
+    try:
+        again = None if path is None else opening.view(path, key)
+    except OocdataError:  # several files, or one that must be opened in another way
+        return None
+    same = again and parts_of(again.source) == parts_of(sources_of(dataset)[0])
+    return opening if same else None
 
 
 def convert_command(
-    found: Bench, dataset: Dataset, *, chunks: int | None = None, codec: str | None = None
+    found: Bench, *, chunks: int | None = None, codec: str | None = None
 ) -> str | None:
-    """Return an ``oocdata convert`` that can be typed as it is; None where there is no one file.
+    """Return an ``oocdata convert`` that can be typed as it is.
+
+    None where it isn't known how to open the file: there is none, or there are several.
 
     Parameters
     ----------
     found : Bench
-    dataset : Dataset
     chunks : int, optional
         Rows of a chunk.
     codec : str, optional
     """
-    if found.path is None or any(isinstance(one, Concat) for one in sources_of(dataset)):
+    if found.path is None or found.opening is None:
         return None
     source = Path(found.path)
     zarr = found.format.startswith("Zarr")
@@ -47,8 +61,27 @@ def convert_command(
     words = ["oocdata", "convert", as_typed(found.path), f"{source.stem}-new{suffix}"]
     if found.key:
         words += ["--key", found.key]
+    words += _options(found.opening)
     if chunks is not None:
         words += ["--chunks", str(chunks)]
     if codec is not None:
         words += ["--codec", codec]
     return shlex.join(words)
+
+
+def _options(opening: Opening) -> list[str]:
+    """Return arguments of `oocdata.open` as commands take them, those that differ from the usual.
+
+    Examples
+    --------
+    >>> _options(Opening(axis=1, dtype=">f4", shape=(-1, 64), external=True))
+    ['--axis', '1', '--dtype', '>f4', '--shape', '-1,64', '--external']
+    """
+    usual = asdict(Opening())
+    words: list[str] = []
+    for name, value in asdict(opening).items():
+        if value != usual[name]:
+            words.append(f"--{name}")
+            if value is not True:
+                words.append(",".join(map(str, value)) if name == "shape" else str(value))
+    return words

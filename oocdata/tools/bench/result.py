@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from oocdata.tools.info import Opening
 from oocdata.tools.profile.sampling import Spent
 
 __all__ = ["Advice", "Bench", "Limit", "Look", "Way"]
@@ -131,6 +132,8 @@ class Bench:
     Attributes
     ----------
     path, key : str or None
+    opening : Opening or None
+        How the file is opened; None where that is not known, or there are several.
     format, storage, codec : str
         As in `oocdata.sources.source.Layout`.
     stored_bytes : int or None
@@ -162,6 +165,7 @@ class Bench:
 
     path: str | None
     key: str | None
+    opening: Opening | None
     format: str
     storage: str
     codec: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from oocdata.explain import size
-from oocdata.tools.bench.command import as_typed
+from oocdata.explain import as_typed, size
 from oocdata.tools.bench.result import Bench, Limit, Look, Way
 
 __all__ = ["bench_text"]
