@@ -266,3 +266,19 @@ def test_where_nothing_is_wrong() -> None:
     found = measured(view)
     assert kinds(found).keys() == {"nothing"}
     assert "of what the memory allows" in found.advice[0].text
+
+
+def test_a_verdict_is_of_what_was_measured(tmp_path: Path) -> None:
+    set_chunk_budget(1_200_000)
+    view = gzipped(tmp_path, 16)
+    limits = (Limit("decoder", (100.0 * 256,), 256.0), Limit("memory", (1000.0 * 256,), 256.0))
+    ways = (
+        Way("sequential", 32, "NumPy", (30.0, 30.0)),
+        Way("full shuffle", 32, "NumPy", (25.0,), estimated=True),
+        Way("block shuffle", 32, "NumPy", (30.0,), estimated=True),
+    )
+    found = replace(measured(view), limits=limits, ways=ways, looks=())
+    (one,) = advice(found, view)
+    assert one.text == "Nothing stands out: sequential reaches 30% of what the decoder allows."
+    (one,) = advice(replace(found, ways=ways[1:]), view)
+    assert one.text == "Nothing stands out."

@@ -165,8 +165,8 @@ def _budget(found: Bench, dataset: Dataset) -> Advice | None:
 def _codec(found: Bench, dataset: Dataset) -> Advice | None:
     """See to a decoder that everything else waits for."""
     decoder, memory = found.limit("decoder"), found.limit("memory")
-    usual = [found.best(order) for order in ("sequential", "block shuffle")]
-    best = max((way.rate for way in usual if way and not way.estimated), default=0.0)
+    usual = [found.best(order, measured=True) for order in ("sequential", "block shuffle")]
+    best = max((way.rate for way in usual if way), default=0.0)
     if decoder is None or memory is None or found.kept is not None or found.codec == "none":
         return None
     share = best / decoder.elements
@@ -194,9 +194,9 @@ def _disk(found: Bench, dataset: Dataset) -> Advice | None:
     if found.cache != "cold":
         return None
     for order in ("sequential", "full shuffle", "block shuffle"):
-        best = found.best(order)
+        best = found.best(order, measured=True)
         bound = found.bound(best) if best else None
-        if best is None or bound is None or best.estimated or not bound.name.startswith("disk"):
+        if best is None or bound is None or not bound.name.startswith("disk"):
             continue
         share = best.rate / bound.elements
         if _CLOSE <= share <= 1:  # what is faster does not wait for it
@@ -241,7 +241,7 @@ def _size_of(way: object) -> int:
 
 def _nothing(found: Bench) -> Advice:
     order = "block shuffle" if found.chunk_rows > 1 and not found.kept else "full shuffle"
-    best = found.best(order) or found.best("sequential")
+    best = found.best(order, measured=True) or found.best("sequential", measured=True)
     bound = found.bound(best) if best else None
     if best is None or bound is None:
         return Advice("nothing", "Nothing stands out.")

@@ -189,9 +189,9 @@ class Bench:
         """Return the limit of a name; None where it does not apply."""
         return next((limit for limit in self.limits if limit.name == name), None)
 
-    def best(self, order: str) -> Way | None:
-        """Return the fastest way in an order."""
-        ways = [way for way in self.ways if way.order == order]
+    def best(self, order: str, *, measured: bool = False) -> Way | None:
+        """Return the fastest way in an order; of those that were measured, if asked for."""
+        ways = [way for way in self.ways if way.order == order and not (measured and way.estimated)]
         return max(ways, key=lambda way: way.rate, default=None)
 
     def bound(self, way: Way) -> Limit | None:

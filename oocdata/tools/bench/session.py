@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 
 from oocdata.datasets.dataset import Dataset
@@ -86,11 +87,20 @@ class Session:
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """All that were measured, in the order they were given."""
+        """All of them, in the order they were given.
+
+        Limits are of one thing alone, so what was worked out from them is too much. No shuffle is
+        faster than reading in sequence, where that was measured.
+        """
+        measured = {
+            number: one.way(self._measured[number])
+            for number, one in enumerate(self._candidates)
+            if number not in self._guessed
+        }
+        in_sequence = [way.rate for way in measured.values() if way.order == "sequential"]
+        most = max(in_sequence, default=inf)
         return tuple(
-            one.way([self._guessed[number]], estimated=True)
-            if number in self._guessed
-            else one.way(self._measured[number])
+            measured.get(number) or one.way([min(self._guessed[number], most)], estimated=True)
             for number, one in enumerate(self._candidates)
         )
 

@@ -138,7 +138,7 @@ class Candidate:
     def period_seconds(self, limits: Sequence[Limit], *, cold: bool) -> tuple[int, float]:
         """Return the elements that are read together, and the least that can take, in seconds.
 
-        From what must be decoded and fetched for them, and the limits measured of that.
+        From what must be decoded and fetched for them, then copied, and the limits of that.
         """
         loader = self.loader
         count = min(len(loader.dataset), self._period * loader.batch_size)
@@ -148,10 +148,11 @@ class Candidate:
             some = loader.order.positions(len(dataset), 0, count, seed=loader.seed, epoch=0)
             once = _in_chunks(needed(dataset)) * count / len(dataset)
             again = max(1.0, _in_chunks(touched(dataset, some)) / max(1, once))
+        each = {one.name: one.element_bytes / one.rate for one in limits}
         fetched = "disk at random" if self.order == "full shuffle" else "disk in sequence"
         names = {"decoder", fetched} if cold else {"decoder"}
-        seconds = [one.element_bytes / one.rate for one in limits if one.name in names]
-        return count, count * again * max(seconds, default=0.0)
+        reading = max((each[name] for name in names & each.keys()), default=0.0)
+        return count, count * (again * reading + each.get("memory", 0.0))
 
     def look(self, seconds: float, epoch: int, *, empty: Callable[[], None] = _nothing) -> Look:
         """Read for some seconds, as `measure` does; see where the time goes and what is read."""
