@@ -23,6 +23,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.loader import Loader
 from oocdata.order import Shuffle
+from oocdata.sources.leases import Lease, Slots
 from oocdata.testing import RecordingSource
 from oocdata.tools.profile import _overlap, pacing, profile, sampling
 from oocdata.tools.profile.pacing import pace
@@ -119,6 +120,53 @@ def test_decoding_and_copying_are_told_apart(tmp_path: Path) -> None:
     spent = ooc.open(tmp_path / "a.npy").batches(32).profile(seconds=1.0).spent
     assert spent.decode == 0
     assert spent.copy > 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "rate", "epochs"),
+    [(64 << 20, 1e9, "later"), (64 << 20, 1.0, "first"), (1, 1e9, "all")],
+)
+def test_epochs_that_decode_and_epochs_that_find_all_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int, rate: float, epochs: str
+) -> None:
+    """What is timed, and looked at, is one of the two, and it is said which."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=ROWS, chunks=(250, 256), compression="gzip")
+    decoded = [0]
+    decode = Slots.decode
+
+    def counting(self: Slots, lease: Lease, into: Any) -> None:
+        decoded[-1] += len(lease.mine)
+        decode(self, lease, into)
+
+    def one_epoch(epochs: Any, seconds: float, first: int = 0, **_: object) -> pacing.Pace:
+        decoded.append(0)
+        elements = sum(map(len, epochs(first)))
+        decoded.append(0)
+        return pacing.Pace(elements, 1, elements / rate, 0.0)
+
+    monkeypatch.setattr(Slots, "decode", counting)
+    monkeypatch.setattr("oocdata.tools.profile.pace", one_epoch)
+    before = ooc.chunk_budget()
+    ooc.set_chunk_budget(budget)
+    try:
+        loader = ooc.open(tmp_path / "a.h5").batches(32, shuffle=True)
+        found = loader.profile(seconds=1.0)
+    finally:
+        ooc.set_chunk_budget(before)
+    assert found.epochs == epochs
+    timed = decoded[1::2]
+    if epochs == "later":
+        assert timed == [16, 0, 0, 0, 0]  # the first, three rounds and the look
+        assert found.spent.decode == 0
+        assert "first epoch" in str(found)
+        assert "decoding" not in found.remedy
+    elif epochs == "first":
+        assert timed == [16] * 5
+        assert "in the first epoch; others from memory" in str(found)
+    else:
+        assert min(timed) > 0
+    assert (found.first_rate is None) == (epochs == "all")
 
 
 def test_shares_add_up(loader: Loader) -> None:

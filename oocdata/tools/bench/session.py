@@ -7,13 +7,12 @@ from math import inf
 from time import perf_counter
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.sources.slots import chunk_budget
 from oocdata.tools.bench.disk import disk_at_random, disk_in_sequence, stored_unit
 from oocdata.tools.bench.files import Files, available_memory
 from oocdata.tools.bench.limits import Measure, copying, decoding
 from oocdata.tools.bench.result import Limit, Look, Way
 from oocdata.tools.bench.ways import Candidate, element_bytes
-from oocdata.tools.profile.needed import needed
+from oocdata.tools.profile.needed import all_kept, needed
 
 __all__ = ["Session", "stretches"]
 
@@ -202,8 +201,7 @@ class Session:
 
     def kept(self) -> Way | None:
         """Measure a second epoch where all that was decoded or read is kept from the first."""
-        kept = sum(one.decoded_bytes + one.kept_bytes for one in self._needed)
-        if not 0 < kept <= chunk_budget():
+        if not all_kept(self._dataset):
             return None
         last = [
             place

@@ -11,7 +11,6 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Order
-from oocdata.sources.slots import chunk_budget
 from oocdata.tools.bench.result import Limit, Look, Way
 from oocdata.tools.profile.counts import Counts, counted, disk_bytes, fresh
 from oocdata.tools.profile.needed import Needed, needed, sources_of, touched
@@ -121,15 +120,8 @@ class Candidate:
 
     @property
     def _period(self) -> int:
-        """Steps after which reading anew is where it was.
-
-        Where all chunks are kept, the first steps of a full shuffle decode nearly all of them.
-        """
-        if self.order == "full shuffle":
-            decoded = sum(one.decoded_bytes for one in needed(self.loader.dataset))
-            if 0 < decoded <= chunk_budget():
-                return len(self.loader)
-        return steps_of_a_period(self.loader)
+        """Steps after which reading anew is where it was."""
+        return steps_of_a_period(self.loader, anew=True)
 
     def way(self, rounds: Sequence[float], estimated: bool = False) -> Way:
         """Return what was measured of it."""

@@ -1,8 +1,9 @@
 """`Loader.profile`: whether it is the model that takes the time, or the data.
 
 The two are timed alone and together, in rounds that take turns, and reading is looked at from
-beside it. Only batches by (step, epoch) are read, which is what iteration does too, so no epoch is
-used up and the loader is as it was.
+beside it. Where all that the first epoch decodes is kept for later ones, these are what is timed,
+and the first one beside them. Only batches by (step, epoch) are read, which is what iteration does
+too, so no epoch is used up and the loader is as it was.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -18,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from oocdata.amplification import amplification
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
-from oocdata.tools.profile.counts import counted, disk_bytes
+from oocdata.tools.profile.counts import Counts, counted, disk_bytes, fresh
+from oocdata.tools.profile.needed import all_kept
 from oocdata.tools.profile.pacing import Pace, pace, steps_of_a_period
-from oocdata.tools.profile.result import Profile
+from oocdata.tools.profile.result import Epochs, Profile
 from oocdata.tools.profile.sampling import Sampler, Spent
 from oocdata.tools.profile.verdict import remedy_of, sentence_of, verdict_of
 
@@ -34,6 +37,9 @@ _WARM_UP = 2
 _TOLD = 0.1
 _LOOK = 0.2
 """The share of the time for looking at where it goes."""
+
+_FIRST, _FILLING = 0.1, 0.25
+"""The shares for the first epoch where later ones differ: to time it, and to read all of it."""
 
 
 def profile(
@@ -54,10 +60,12 @@ def profile(
             f"{model_step!r}."
         )
     begun = perf_counter()
-    epochs = _epochs(loader, to_tf)
+    kind, first_rate = _state(loader, to_tf, seconds)
+    epochs = _anew(loader, to_tf) if kind == "first" else _epochs(loader, to_tf)
     consume = None if model_step is None else _step(model_step, epochs)
-    share = (1 - _LOOK) * seconds / _ROUNDS / (1 if consume is None else 3)
-    period = steps_of_a_period(loader)
+    left = max(0.0, (1 - _LOOK) * seconds - (perf_counter() - begun))
+    share = left / _ROUNDS / (1 if consume is None else 3)
+    period = steps_of_a_period(loader, anew=kind == "first")
     data: list[Pace] = []
     model: list[Pace] = []
     both: list[Pace] = []
@@ -66,7 +74,7 @@ def profile(
         if consume is not None:
             model.append(_model_alone(consume, epochs, share))
             both.append(pace(epochs, share, period=period, first=number, consume=consume))
-    spent = _look(loader, _LOOK * seconds)
+    spent = _look(loader, _LOOK * seconds, kind)
     again = amplification(loader)
     data_rate = median(one.rate for one in data)
     model_rate = median(one.rate for one in model) if model else None
@@ -78,6 +86,8 @@ def profile(
         sentence=sentence_of(verdict, data_rate, model_rate, waited),
         remedy=remedy_of(verdict, loader, spent, again, waited),
         data_rate=data_rate,
+        epochs=kind,
+        first_rate=data_rate if kind == "first" else first_rate,
         model_rate=model_rate,
         both_rate=both_rate,
         waited=waited,
@@ -101,6 +111,24 @@ def _epochs(loader: Loader, to_tf: bool) -> Callable[[int], Iterator[Any]]:
         yield from dataset
 
     return epoch
+
+
+def _anew(loader: Loader, to_tf: bool) -> Callable[[int], Iterator[Any]]:
+    """Return the epochs of a loader, each of which finds nothing that another one decoded."""
+    return lambda number: _epochs(replace(loader, dataset=fresh(loader.dataset)), to_tf)(number)
+
+
+def _state(loader: Loader, to_tf: bool, seconds: float) -> tuple[Epochs, float | None]:
+    """Return which epochs can be timed, having read the first one if that is told from others."""
+    if loader.workers or not all_kept(loader.dataset):  # each epoch has its own worker processes
+        return "all", None
+    period = steps_of_a_period(loader, anew=True)
+    rate = pace(_anew(loader, to_tf), _FIRST * seconds, period=period).rate
+    if len(loader.dataset) > _FILLING * seconds * rate:
+        return "first", rate
+    for _ in loader.epoch(0):
+        pass
+    return "later", rate
 
 
 def _step(
@@ -173,12 +201,21 @@ def _model_alone(
             return Pace(calls * length, calls, spent, 0.0)
 
 
-def _look(loader: Loader, seconds: float) -> Spent:
-    """Return where the time of reading goes."""
-    watched, counts = counted(loader)
+def _look(loader: Loader, seconds: float, kind: Epochs) -> Spent:
+    """Return where the time of reading goes, in the epochs that were timed."""
+    counts = Counts()
+    watched = replace(loader, workers=0)
     before = disk_bytes()
     with Sampler() as sampler:
-        pace(watched.epoch, seconds, period=steps_of_a_period(watched), first=_ROUNDS)
+        pace(
+            # What is kept is found only by the loader itself, which then decodes nothing.
+            watched.epoch
+            if kind == "later"
+            else lambda number: counted(loader, counts)[0].epoch(number),
+            seconds,
+            period=steps_of_a_period(watched, anew=kind != "later"),
+            first=_ROUNDS,
+        )
     after = disk_bytes()
     fetched = None if before is None or after is None else after - before
     return sampler.spent(counts.from_disk(fetched))

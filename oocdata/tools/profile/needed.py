@@ -14,9 +14,10 @@ from oocdata.sources.adapt import Converted, CutRows, layout_of, part_starts
 from oocdata.sources.chunks import Chunks
 from oocdata.sources.concat import Concat
 from oocdata.sources.extents import Extents
+from oocdata.sources.slots import chunk_budget
 from oocdata.sources.source import Source
 
-__all__ = ["Needed", "needed", "parts_of", "sources_of", "touched"]
+__all__ = ["Needed", "all_kept", "needed", "parts_of", "sources_of", "touched"]
 
 _MOST_ROWS = 1 << 18
 """Rows that are followed, at most; what more elements need is worked out from these."""
@@ -113,6 +114,19 @@ def needed(dataset: Dataset) -> tuple[Needed, ...]:
         )
 
     return tuple(map(all_of, whole))
+
+
+def all_kept(dataset: Dataset) -> bool:
+    """Return whether all that an epoch decodes, or reads in blocks, is kept for the next one.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> all_kept(ooc.open(np.arange(10)))  # nothing is
+    False
+    """
+    kept = sum(one.decoded_bytes + one.kept_bytes for one in needed(dataset))
+    return 0 < kept <= chunk_budget()
 
 
 def touched(dataset: Dataset, positions: NDArray[np.int64]) -> tuple[Needed, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from oocdata.datasets.spec import leaves
 from oocdata.loader import Loader
-from oocdata.order import BlockShuffle
+from oocdata.order import BlockShuffle, Shuffle
+from oocdata.tools.profile.needed import all_kept
 
 __all__ = ["Pace", "pace", "steps_of_a_period"]
 
@@ -62,10 +63,17 @@ class Pace:
         )
 
 
-def steps_of_a_period(loader: Loader) -> int:
+def steps_of_a_period(loader: Loader, *, anew: bool = False) -> int:
     """Return after how many steps reading is where it was: a run, or a window of the shuffle.
 
     The chunks of a window are decoded at its beginning. Where there are none, runs are alike.
+
+    Parameters
+    ----------
+    loader : Loader
+    anew : bool
+        Each epoch finds nothing of another one. Where all chunks are kept, the first steps of a
+        full shuffle then decode nearly all of them: only whole epochs are alike.
 
     Examples
     --------
@@ -76,6 +84,8 @@ def steps_of_a_period(loader: Loader) -> int:
     5
     """
     order = loader.order
+    if anew and isinstance(order, Shuffle) and all_kept(loader.dataset):
+        return len(loader)
     chunked = loader.dataset.blocks.length > 1
     window = order.block * order.window if isinstance(order, BlockShuffle) and chunked else 0
     return max(loader.steps_together, -(-window // loader.batch_size))

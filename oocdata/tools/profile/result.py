@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from oocdata.tools.profile.sampling import Spent
 
-__all__ = ["Profile"]
+__all__ = ["Epochs", "Profile"]
+
+Epochs: TypeAlias = Literal["all", "first", "later"]
+"""Which epochs a rate is of; all, where they are alike."""
 
 _WORDS = {
     "disk": "reading from the disk",
@@ -18,6 +21,11 @@ _WORDS = {
     "source": "the source itself",
     "python": "Python: which rows, handing over",
     "gil": "waiting for the GIL",
+}
+_WHICH = {
+    "all": "",
+    "first": " in the first epoch; others from memory",
+    "later": " from the second epoch on, from memory",
 }
 _WIDTH = 80
 _MORE_THAN_ONCE = 1.05
@@ -37,6 +45,11 @@ class Profile:
         What to change.
     data_rate : float
         Elements a second that the loader gives to whoever does nothing with them.
+    epochs : {"all", "first", "later"}
+        Which epochs `data_rate`, `both_rate` and `spent` are of. They differ where all that the
+        first one decodes is kept for later ones: those are timed, if there is time for the first.
+    first_rate : float or None
+        Elements a second in the first epoch; None where all epochs are alike.
     model_rate : float or None
         Elements a second that the model takes, on one batch again and again.
     both_rate : float or None
@@ -61,6 +74,8 @@ class Profile:
     sentence: str
     remedy: str
     data_rate: float
+    epochs: Epochs
+    first_rate: float | None
     model_rate: float | None
     both_rate: float | None
     waited: float | None
@@ -74,7 +89,11 @@ class Profile:
 
     def __str__(self) -> str:
         lines = [textwrap.fill(f"{self.sentence} {self.remedy}".strip(), _WIDTH), ""]
-        lines.append(f"{'data alone':<14}{self.data_rate:>14,.0f} elements/s")
+        lines.append(f"{'data alone':<14}{self.data_rate:>14,.0f} elements/s{_WHICH[self.epochs]}")
+        if self.epochs == "later" and self.first_rate is not None:
+            lines.append(
+                f"{'first epoch':<14}{self.first_rate:>14,.0f} elements/s: it reads and decodes all"
+            )
         if self.model_rate is not None and self.both_rate is not None:
             lines.append(f"{'model alone':<14}{self.model_rate:>14,.0f} elements/s")
             lines.append(
