@@ -19,8 +19,10 @@ import typer.testing
 import zarr
 
 import oocdata as ooc
+from oocdata.amplification import amplification
 from oocdata.cli.bench import bench as command
 from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
+from oocdata.sources.leases import Lease, Slots
 from oocdata.sources.slots import chunk_budget, set_chunk_budget
 from oocdata.tools.bench import bench, ways
 from oocdata.tools.bench import disk as bench_disk
@@ -432,6 +434,37 @@ def test_nothing_is_kept_where_it_would_not_fit(folder: Path, small_budget: None
     look = next(look for look in found.looks if look.order == "full shuffle")
     assert look.amplification is not None
     assert look.amplification > 2
+
+
+@pytest.mark.parametrize("whole", [2, 0])
+def test_rows_decoded_are_counted_where_a_whole_epoch_was_read(
+    folder: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    decoded: list[int] = []
+    decode = Slots.decode
+
+    def counting(self: Slots, lease: Lease, into: Any) -> None:
+        decoded.extend(lease.mine)
+        decode(self, lease, into)
+
+    def some_epochs(epochs: Any, seconds: float, **_: object) -> Pace:
+        for number in range(whole):
+            assert sum(map(len, epochs(number))) == len(FRAMES)
+        expected.append(50 * len(decoded) / max(1, whole) / len(FRAMES))
+        part = epochs(whole)
+        next(part)
+        part.close()
+        return Pace(1, 1, 1.0, 0.0)
+
+    expected: list[float] = []
+    monkeypatch.setattr(Slots, "decode", counting)
+    monkeypatch.setattr(ways, "pace", some_epochs)
+    loader = loader_of(ooc.open("sim.h5", "u"), "full shuffle", 8)
+    assert loader is not None
+    look = Candidate("full shuffle", "NumPy", loader).look(1.0, 0)
+    assert look.counted == (whole > 0)
+    told = amplification(loader)
+    assert look.amplification == pytest.approx(expected[0] if whole else told)
 
 
 def test_the_result_is_plain_data() -> None:

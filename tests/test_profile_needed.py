@@ -55,6 +55,7 @@ def test_chunks_that_an_epoch_needs(folder: Path, target: str, part: str) -> Non
         pass
     found = needed(dataset)
     assert sum(one.decoded_bytes for one in found) == pytest.approx(counts.decoded_bytes)
+    assert sum(20 * one.chunks for one in found) == pytest.approx(counts.chunk_rows)
     assert sum(one.stored_bytes for one in found) == pytest.approx(counts.stored_bytes, rel=0.05)
 
 

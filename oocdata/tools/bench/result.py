@@ -86,8 +86,9 @@ class Look:
     batch_size : int
     spent : Spent
     amplification : float or None
-        Rows decoded for each row used in an epoch, as `Loader.explain` tells; None where nothing is
-        decoded.
+        Rows decoded for each row used in an epoch; None where nothing is decoded.
+    counted : bool
+        They were counted, for there was time for a whole epoch; else as `Loader.explain` tells.
     chunks : int
         Chunks decoded meanwhile.
     rows : int
@@ -100,6 +101,7 @@ class Look:
     batch_size: int
     spent: Spent
     amplification: float | None
+    counted: bool
     chunks: int
     rows: int
     disk_bytes: int | None

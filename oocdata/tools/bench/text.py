@@ -108,11 +108,14 @@ def _looks(found: Bench) -> str:
         shares = "".join(f"{getattr(look.spent, kind):>7.0%}" for kind in kinds)
         name = f"{look.order}, {look.batch_size:,}"
         lines.append(f"{name:<22}{shares}{look.spent.threads:>9.1f}{_again(look):>14}")
+    if any(look.amplification is not None and not look.counted for look in seen):
+        lines.append("≈ foretold from the order: there was no time for a whole epoch")
     return "\n".join(lines)
 
 
 def _again(look: Look) -> str:
-    return "-" if look.amplification is None else f"{look.amplification:,.1f}×"
+    about = "" if look.counted else "≈"
+    return "-" if look.amplification is None else f"{about}{look.amplification:,.1f}×"
 
 
 def _advice(found: Bench) -> str:

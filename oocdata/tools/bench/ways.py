@@ -149,21 +149,25 @@ class Candidate:
     def look(self, seconds: float, epoch: int, *, empty: Callable[[], None] = _nothing) -> Look:
         """Read for some seconds, as `measure` does; see where the time goes and what is read."""
         loader, counts = self.loader, Counts()
+        decoded = [0.0]  # after each epoch that was read to its end
 
         def epochs(number: int) -> Iterator[Any]:
             empty()
-            return counted(loader, counts)[0].epoch(number)
+            yield from counted(loader, counts)[0].epoch(number)
+            decoded.append(counts.chunk_rows)
 
         before = disk_bytes()
         with Sampler() as sampler:
             pace(epochs, seconds, period=self._period, first=epoch)
         after = disk_bytes()
         fetched = None if before is None or after is None else after - before
+        whole = len(decoded) - 1
         return Look(
             order=self.order,
             batch_size=loader.batch_size,
             spent=sampler.spent(counts.from_disk(fetched)),
-            amplification=self._again,
+            amplification=self._counted_again(decoded[-1] / whole) if whole else self._again,
+            counted=whole > 0,
             chunks=counts.chunks,
             rows=counts.rows,
             disk_bytes=fetched,
@@ -171,7 +175,7 @@ class Candidate:
 
     def guess(self) -> Look:
         """Return what is decoded, of a way that takes too long to look at."""
-        return Look(self.order, self.loader.batch_size, Spent(), self._again, 0, 0, None)
+        return Look(self.order, self.loader.batch_size, Spent(), self._again, False, 0, 0, None)
 
     @property
     def _again(self) -> float | None:
@@ -179,6 +183,13 @@ class Candidate:
         if all(one.chunk_rows == 1 for one in sources_of(self.loader.dataset)):
             return None
         return amplification(self.loader)
+
+    def _counted_again(self, decoded: float) -> float | None:
+        """Return the same from the rows that an epoch was seen to decode."""
+        rows = needed(self.loader.dataset)
+        plain = sum(one.rows for one in rows if one.source.chunk_rows == 1)
+        used = sum(one.rows for one in rows)
+        return None if plain == used else (decoded + plain) / used
 
 
 def _in_chunks(some: Sequence[Needed]) -> float:

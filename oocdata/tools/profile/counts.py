@@ -221,7 +221,9 @@ def _with_readers(source: Source, counts: Counts) -> Source:
         whole = prod(source.reader.shape) * source.dtype.itemsize
         stored = source.layout().stored_bytes
         share = 1.0 if stored is None or not whole else stored / whole
-        return Chunks(kind(source.reader, source.axis, counts, share), source.axis, source.cuts)
+        columns = len(source.known.layout(source).columns)
+        reader = kind(source.reader, source.axis, columns, counts, share)
+        return Chunks(reader, source.axis, source.cuts)
     if isinstance(source, Concat):
         return replace(source, parts=tuple(_with_readers(part, counts) for part in source.parts))
     if isinstance(source, Converted | CutRows):
@@ -235,6 +237,8 @@ class _CountedBoxes:
 
     reader: Any
     axis: int
+    columns: int
+    """Chunks that a row is put together from: where they split the element axes too."""
     counts: Counts
     stored_share: float
     """Bytes that are stored for each one that is decoded."""
@@ -266,12 +270,8 @@ class _CountedBoxes:
     def _count(self, boxes: Sequence[Box]) -> None:
         for box in boxes:
             lengths = [part.stop - part.start for part in box]
-            # Where chunks split the element axes too, each holds a part of its rows.
-            share = 1.0
-            for axis, (length, whole) in enumerate(zip(lengths, self.shape, strict=True)):
-                share *= 1.0 if axis == self.axis else length / whole
             nbytes = prod(lengths) * self.dtype.itemsize
-            rows = lengths[self.axis] * share
+            rows = lengths[self.axis] / self.columns
             self.counts.add_chunk(rows, nbytes, nbytes * self.stored_share)
 
 
