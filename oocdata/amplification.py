@@ -18,10 +18,13 @@ from oocdata.sources.source import Source
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["amplification", "row_bytes"]
+__all__ = ["amplification", "being_read", "kept_share", "row_bytes"]
 
 _MOST_POSITIONS = 1 << 16
 """Positions followed, at most, unless a few reads take more."""
+
+_BEING_READ = 2
+"""Reads that are under way at a time: a chunk that both want is decoded once."""
 
 _FEWEST_READS = 8
 _FEWEST_WINDOWS = 3
@@ -50,15 +53,41 @@ def amplification(loader: Loader) -> float:
         return _decoded_rows(loader, positions, 1) / max(1, _rows(loader.dataset, len(positions)))
     if isinstance(order, BlockShuffle):
         return _of_windows(loader, order)
-    stop = min(count, loader.batch_size * loader.steps_together)
-    positions = order.positions(count, 0, stop, seed=loader.seed, epoch=0)
-    kept = min(1.0, chunk_budget() / max(1, _chunked_bytes(loader)))  # there already
-    decoded = used = 0.0
-    for source, rows in _rows_of(loader.dataset, positions):
-        touched = len(np.unique(chunk_numbers(source, rows))) * source.chunk_rows
-        decoded += max(len(rows), min(touched, source.shape[0]) * (1 - kept))
-        used += len(rows)
-    return decoded / max(used, 1)
+    positions = order.positions(count, 0, being_read(loader), seed=loader.seed, epoch=0)
+    read = _rows_of(loader.dataset, positions)
+    touched = [
+        min(len(np.unique(chunk_numbers(source, rows))) * source.chunk_rows, source.shape[0])
+        for source, rows in read
+    ]
+    touched_bytes = sum(
+        number * row_bytes(source)
+        for number, (source, _) in zip(touched, read, strict=True)
+        if source.chunk_rows > 1
+    )
+    kept = kept_share(touched_bytes, _chunked_bytes(loader))
+    used = [len(rows) for _, rows in read]
+    decoded = [max(one, number * (1 - kept)) for one, number in zip(used, touched, strict=True)]
+    return sum(decoded) / max(1, sum(used))
+
+
+def being_read(loader: Loader) -> int:
+    """Return the elements that are read at a time."""
+    return min(len(loader.dataset), _BEING_READ * loader.batch_size * loader.steps_together)
+
+
+def kept_share(touched_bytes: float, all_bytes: float) -> float:
+    """Return the share of the chunks of random reads that are there already.
+
+    Those used longest ago make room. So reads that touch more than is kept find nothing: by the
+    time they come to a chunk, what they have decoded has taken its place.
+
+    Examples
+    --------
+    >>> kept_share(1.0, 4.0 * chunk_budget()), kept_share(2.0 * chunk_budget(), 1e12)
+    (0.25, 0.0)
+    """
+    budget = chunk_budget()
+    return 0.0 if touched_bytes > budget else min(1.0, budget / max(1, all_bytes))
 
 
 def _of_windows(loader: Loader, order: BlockShuffle) -> float:

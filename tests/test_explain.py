@@ -89,6 +89,21 @@ def test_each_chunk_is_decoded_once_an_epoch(
     assert loader.explain().amplification == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize("kept", [16, 64, 200], ids="{} chunks kept".format)
+@pytest.mark.parametrize("batch_size", [8, 32, 512])
+def test_a_full_shuffle_that_touches_more_chunks_than_are_kept(
+    tmp_path: Path, decoded: Counter[Any], batch_size: int, kept: int
+) -> None:
+    set_chunk_budget(kept * (CHUNK * 1000 + 256))
+    loader = hdf5(tmp_path).batches(batch_size, shuffle="global", seed=3)
+    for _ in loader:
+        pass
+    counted = decoded.total() * CHUNK / ROWS
+    said = loader.explain().amplification
+    # Where two reads don't keep in step, each decodes what the other one needs too.
+    assert counted / 2.2 < said < 1.3 * counted
+
+
 @pytest.mark.parametrize(
     ("make", "choose"),
     [

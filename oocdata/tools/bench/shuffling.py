@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import log2
 
+from oocdata.amplification import being_read, kept_share
 from oocdata.datasets.dataset import Dataset
 from oocdata.order.mixing import mixing
 from oocdata.sources.adapt import chunk_bytes
-from oocdata.sources.slots import chunk_budget
 from oocdata.tools.bench.result import Bench
 from oocdata.tools.profile.needed import needed, sources_of
 
@@ -71,13 +71,13 @@ def again_with(chunk_rows: int, dataset: Dataset, batch_size: int) -> float:
     Of n rows that lie in k chunks, d drawn at random touch ``k (1 - (1 - d/n)^(n/k))``, on average;
     of these, as large a share is kept from before as the budget is of the whole.
     """
-    loader = dataset.batches(batch_size, shuffle="global")
-    drawn = min(len(dataset), loader.steps_together * batch_size)
+    drawn = being_read(dataset.batches(batch_size, shuffle="global"))
     chunked = [one for one in needed(dataset) if one.source.chunk_rows > 1]
     rows = max(1.0, sum(one.rows for one in chunked))
     # Rows that are far apart lie in a chunk each, however short.
     reach = sum(one.chunks * one.source.chunk_rows for one in chunked)
     chunks = max(1.0, min(reach / chunk_rows, rows))
     touched: float = chunks * (1 - (1 - min(1.0, drawn / rows)) ** (rows / chunks))
-    kept = min(1.0, chunk_budget() / max(1, chunks * chunk_rows * row_bytes(dataset)))
+    nbytes = chunk_rows * row_bytes(dataset)
+    kept = kept_share(touched * nbytes, chunks * nbytes)
     return max(1.0, touched * chunk_rows * (1 - kept) / drawn)
