@@ -96,6 +96,7 @@ def test_long_chunks_that_mix_poorly(tmp_path: Path) -> None:
     one = kinds(measured(gzipped(tmp_path, 500)))["chunks"]
     assert "Chunks of 500 rows (125.0 KiB decoded)" in one.text
     assert "hold neighbours" in one.text
+    assert "With chunks of" not in one.text  # a full shuffle decodes as much with them
     assert (one.command or "").endswith("sim-new.h5 --key /u --chunks 32")
 
 
@@ -147,7 +148,15 @@ def test_runs_of_rows_from_a_slow_disk(tmp_path: Path, cache: str, told: bool) -
 
 def test_a_budget_that_holds_few_chunks(tmp_path: Path) -> None:
     one = kinds(measured(gzipped(tmp_path, 500)))["budget"]
-    assert one.command == f"OOCDATA_CHUNK_BYTES={16 << 20}"
+    # All 12 chunks, and not the 64 that a longer array would have mixed.
+    assert one.command == f"OOCDATA_CHUNK_BYTES={2 << 20}"
+    assert one.text.endswith("With 2.0 MiB, all are kept.")
+
+
+def test_a_budget_that_mixes_more_of_many_chunks(tmp_path: Path) -> None:
+    set_chunk_budget(20_000)
+    one = kinds(measured(gzipped(tmp_path, 16)))["budget"]
+    assert one.text.endswith("With 512.0 KiB, 64 are mixed at a time.")
 
 
 def test_a_budget_that_is_enough(tmp_path: Path) -> None:

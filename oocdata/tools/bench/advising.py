@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.explain import size
@@ -19,12 +20,13 @@ from oocdata.tools.bench.result import Advice, Bench
 from oocdata.tools.bench.shuffling import (
     again,
     again_with,
+    gains,
     mixes_poorly,
     row_bytes,
     shorter_chunks,
 )
 from oocdata.tools.bench.ways import loader_of
-from oocdata.tools.profile.needed import parts_of, sources_of
+from oocdata.tools.profile.needed import needed, parts_of, sources_of
 
 __all__ = ["advice"]
 
@@ -37,11 +39,15 @@ _TWICE = 1.5
 _WINDOW_CHUNKS = 64
 """Chunks that should be mixed at a time."""
 
+_BOOKKEEPING = 1.01
+"""What is kept takes a little more than its bytes."""
+
 _CLOSE = 0.6
 """From this share of a limit on it is the limit that counts."""
 
 _KINDS = {"disk": "the disk", "copy": "copying", "decode": "decoding", "python": "Python",
-          "gil": "waiting for the GIL", "source": "the source"}  # fmt: skip
+          "gil": "waiting for the GIL", "source": "the source",
+          "map": "functions given to map"}  # fmt: skip
 
 _PIECE = 4096
 """Bytes: shorter runs cost more to ask for than to copy."""
@@ -120,13 +126,15 @@ def _chunks(found: Bench, dataset: Dataset) -> Advice | None:
     rows = shorter_chunks(found, dataset)
     if rows is None:
         return None
-    smallest = min(way.batch_size for way in found.ways)
-    now = again(found, "full shuffle")
-    text = (
-        f"Chunks of {found.chunk_rows:,} rows ({size(found.chunk_rows * row_bytes(dataset))} "
-        f"decoded) make a full shuffle decode {now:,.0f} rows for each row it uses. With chunks "
-        f"of {rows:,} it would be about {again_with(rows, dataset, smallest):,.1f}."
-    )
+    decoded = size(found.chunk_rows * row_bytes(dataset))
+    text = f"Chunks of {found.chunk_rows:,} rows ({decoded} decoded) are long for shuffling."
+    if gains(found, dataset, rows):
+        smallest = min(way.batch_size for way in found.ways)
+        text += (
+            f" They make a full shuffle decode {again(found, 'full shuffle'):,.0f} rows for each "
+            f"row it uses. With chunks of {rows:,} it would be about "
+            f"{again_with(rows, dataset, smallest):,.1f}."
+        )
     if mixes_poorly(found, dataset):
         text += (
             " Batches of a block shuffle hold neighbours, for few chunks are kept: more of the "
@@ -145,8 +153,9 @@ def _budget(found: Bench, dataset: Dataset) -> Advice | None:
     poor = mixes_poorly(found, dataset)
     if now < _TWICE and not poor:
         return None
+    everything = sum(one.decoded_bytes for one in needed(dataset)) * _BOOKKEEPING
     # Twice, because one window is read while the last batches of another still are.
-    wanted = 1 << (2 * _WINDOW_CHUNKS * together - 1).bit_length()
+    wanted = 1 << (ceil(min(2 * _WINDOW_CHUNKS * together, everything)) - 1).bit_length()
     if not chunk_budget() < wanted <= available_memory() // 4:
         return None
     problem = (
@@ -154,10 +163,11 @@ def _budget(found: Bench, dataset: Dataset) -> Advice | None:
         if now >= _TWICE
         else "Batches of a block shuffle hold neighbours"
     )
+    then = "all are kept" if everything <= wanted else f"{_WINDOW_CHUNKS} are mixed at a time"
     return Advice(
         "budget",
         f"{problem}, because {size(chunk_budget())} of decoded chunks are kept, and a chunk is "
-        f"{size(together)}. With {size(wanted)}, {_WINDOW_CHUNKS} are mixed at a time.",
+        f"{size(together)}. With {size(wanted)}, {then}.",
         f"OOCDATA_CHUNK_BYTES={wanted}",
     )
 
@@ -224,7 +234,7 @@ def _batch(found: Bench, dataset: Dataset) -> Advice | None:
         ]
         if len(ways) < 2:
             continue
-        small, large = min(ways, key=_size_of), max(ways, key=_size_of)
+        small, *_, large = sorted(ways, key=lambda way: way.batch_size)
         if large.rate >= _MUCH * small.rate and min(large.rounds) > max(small.rounds):
             return Advice(
                 "batch",
@@ -233,10 +243,6 @@ def _batch(found: Bench, dataset: Dataset) -> Advice | None:
                 "elements a second.",
             )
     return None
-
-
-def _size_of(way: object) -> int:
-    return int(getattr(way, "batch_size", 0))
 
 
 def _nothing(found: Bench) -> Advice:

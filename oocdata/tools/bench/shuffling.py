@@ -11,7 +11,7 @@ from oocdata.sources.adapt import chunk_bytes
 from oocdata.tools.bench.result import Bench
 from oocdata.tools.profile.needed import needed, sources_of
 
-__all__ = ["again", "again_with", "mixes_poorly", "row_bytes", "shorter_chunks"]
+__all__ = ["again", "again_with", "gains", "mixes_poorly", "row_bytes", "shorter_chunks"]
 
 _AGAIN = 4.0
 """Rows decoded for each row used, from which on chunks are too long for shuffling."""
@@ -60,9 +60,14 @@ def shorter_chunks(found: Bench, dataset: Dataset) -> int | None:
     rows = 1 << int(log2(max(1, min(_CHUNK_BYTES // row, smallest))))
     if found.chunk_rows < 2 * rows:
         return None
+    return rows if gains(found, dataset, rows) or mixes_poorly(found, dataset) else None
+
+
+def gains(found: Bench, dataset: Dataset, chunk_rows: int) -> bool:
+    """Return whether a full shuffle decodes much, and much less with shorter chunks."""
     now = again(found, "full shuffle")
-    gains = now >= _AGAIN and now >= 2 * again_with(rows, dataset, smallest)
-    return rows if gains or mixes_poorly(found, dataset) else None
+    smallest = min(way.batch_size for way in found.ways)
+    return now >= _AGAIN and now >= 2 * again_with(chunk_rows, dataset, smallest)
 
 
 def again_with(chunk_rows: int, dataset: Dataset, batch_size: int) -> float:
