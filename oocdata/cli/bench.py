@@ -107,7 +107,9 @@ def bench(
         from oocdata.tools.bench import bench as measure
 
         if tf:
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what it has to say is not news
+            from oocdata.tools.demo.model import import_tensorflow
+
+            import_tensorflow("batches of to_tf are made")
         check_key(key)
         dataset = _dataset(opening.view(path, key), lengths, next_frame)
         found = measure(

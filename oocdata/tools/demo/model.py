@@ -30,8 +30,13 @@ _SMALLEST_FRAME = 8
 _LEARNING_RATE = 2e-3
 
 
-def import_tensorflow() -> Any:
+def import_tensorflow(needed: str = "the demonstration trains") -> Any:
     """Import TensorFlow on the CPU, without the lines it writes to standard error.
+
+    Parameters
+    ----------
+    needed : str
+        What it is needed for, should it be missing.
 
     Returns
     -------
@@ -57,8 +62,7 @@ def import_tensorflow() -> Any:
             tf.constant(0)  # the devices are looked for, and complained about, only now
         except ImportError as error:
             raise MissingDependencyError(
-                f"the demonstration trains with TensorFlow; {error}. Install it: "
-                "pip install tensorflow."
+                f"{needed} with TensorFlow; {error}. Install it: pip install tensorflow."
             ) from error
         finally:
             os.dup2(kept, 2)
