@@ -22,7 +22,7 @@ from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
 from oocdata.tools.profile.counts import Counts, counted, disk_bytes, fresh
 from oocdata.tools.profile.needed import all_kept
-from oocdata.tools.profile.pacing import Pace, pace, steps_of_a_period
+from oocdata.tools.profile.pacing import Pace, check_seconds, pace, steps_of_a_period
 from oocdata.tools.profile.result import Epochs, Profile
 from oocdata.tools.profile.sampling import Sampler, Spent
 from oocdata.tools.profile.verdict import remedy_of, sentence_of, verdict_of
@@ -50,10 +50,7 @@ def profile(
     to_tf: bool = False,
 ) -> Profile:
     """Say whether the model or the data is the bottleneck; see `oocdata.Loader.profile`."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (
-        0 < seconds <= 86_400
-    ):  # fmt: skip
-        raise ArgumentError(f"`seconds` must be a number above 0, up to a day; got {seconds!r}.")
+    check_seconds(seconds)
     if model_step is not None and not callable(model_step):
         raise ArgumentError(
             f"`model_step` must be a function of a batch, such as model.train_on_batch; got "
@@ -176,12 +173,13 @@ def _takes(function: Callable[..., object], count: int) -> bool:
 def _settled(result: Any) -> Any:
     """Wait for a result that a framework has only promised (JAX, TensorFlow on a GPU)."""
     for leaf in leaves(tuple(result) if isinstance(result, list) else result):
-        for name in ("block_until_ready", "numpy"):
-            wait = getattr(leaf, name, None)
-            if callable(wait):
-                with suppress(TypeError, NotImplementedError, AttributeError):
-                    wait()
-                break
+        wait, read = getattr(leaf, "block_until_ready", None), getattr(leaf, "numpy", None)
+        if callable(wait):
+            wait()
+        elif callable(read):
+            # PyTorch refuses to hand out a loss that has a gradient; it is there all the same.
+            with suppress(TypeError, NotImplementedError, AttributeError, RuntimeError):
+                read()
     return result
 
 

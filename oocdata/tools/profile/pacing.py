@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from oocdata.datasets.spec import leaves
+from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Shuffle
 from oocdata.tools.profile.needed import all_kept
 
-__all__ = ["Pace", "pace", "steps_of_a_period"]
+__all__ = ["Pace", "check_seconds", "pace", "steps_of_a_period"]
+
+_DAY = 86_400
 
 _SLOW = 4.0
 """So many times as long as asked for may a stretch take, before what there is has to do."""
@@ -21,6 +26,22 @@ _SLOW_CONSUMER = 2.0
 
 _STEADY = 16
 """Periods of an epoch; in a shorter one, what is read ahead is too much of it."""
+
+
+def check_seconds(seconds: object) -> None:
+    """Refuse what is no time to measure for.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+
+    Examples
+    --------
+    >>> check_seconds(0.5)
+    """
+    number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds <= _DAY:  # type: ignore[operator]  # it is a number
+        raise ArgumentError(f"`seconds` must be a number above 0, up to a day; got {seconds!r}.")
 
 
 @dataclass(frozen=True, slots=True)
