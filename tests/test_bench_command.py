@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from oocdata.tools.bench import bench, ways
 from oocdata.tools.bench import disk as bench_disk
 from oocdata.tools.bench import files as bench_files
 from oocdata.tools.bench import session as bench_session
+from oocdata.tools.bench.advising import advice
 from oocdata.tools.bench.disk import disk_at_random, disk_in_sequence, stored_unit
 from oocdata.tools.bench.files import files_of
 from oocdata.tools.bench.limits import decoding
@@ -36,6 +38,7 @@ from oocdata.tools.bench.result import Bench, Limit
 from oocdata.tools.bench.ways import Candidate, candidates, loader_of
 from oocdata.tools.profile.counts import counted
 from oocdata.tools.profile.pacing import Pace
+from oocdata.tools.profile.sampling import Spent
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
@@ -160,8 +163,13 @@ def test_a_picture(folder: Path) -> None:
     result = run("sim.h5", "u", "--seconds", "0.3", "--plot", "bench.png")
     assert result.exit_code == 0, result.output
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+    found = bench(ooc.open(FRAMES), seconds=0.1)
     with pytest.raises(ArgumentError, match="folder must exist"):
-        draw(bench(ooc.open(FRAMES), seconds=0.1), "nowhere/bench.png")
+        draw(found, "nowhere/bench.png")
+    with pytest.raises(ArgumentError, match="must end in"):
+        draw(found, "bench.bmp")
+    draw(replace(found, path="/x$^$y.npy"), "formula.svg")
+    assert "x$^$y.npy" in (folder / "formula.svg").read_text()
 
 
 def test_a_picture_that_fails_loses_no_figures(
@@ -197,9 +205,9 @@ def test_an_array_in_memory_has_no_disk() -> None:
 
 def test_arguments_are_checked() -> None:
     view = ooc.open(FRAMES)
-    for wrong in (0, -1.0, float("nan"), True):
+    for wrong in (0, -1.0, float("nan"), True, "3", None):
         with pytest.raises(ArgumentError, match="`seconds`"):
-            bench(view, seconds=wrong)
+            bench(view, seconds=wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="must be a Dataset; got str"):
         bench("ds.npy")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="got Loader"):
@@ -426,6 +434,7 @@ def test_what_is_kept_is_measured_where_all_of_it_is(folder: Path) -> None:
     found = bench(ooc.open("sim.h5", "u"), batch_sizes=[32], seconds=1.0)
     assert found.kept is not None
     assert "2nd epoch, kept" in str(found)
+    assert found.as_json()["kept"]["limit"] == "memory"
 
 
 def test_nothing_is_kept_where_it_would_not_fit(folder: Path, small_budget: None) -> None:
@@ -465,6 +474,32 @@ def test_rows_decoded_are_counted_where_a_whole_epoch_was_read(
     assert look.counted == (whole > 0)
     told = amplification(loader)
     assert look.amplification == pytest.approx(expected[0] if whole else told)
+
+
+def test_functions_given_to_map_have_a_column() -> None:
+    found = bench(ooc.open(FRAMES), batch_sizes=[32], seconds=0.1)
+    spent = Spent(map=0.98, copy=0.02, threads=1.0, samples=100)
+    look = replace(found.looks[0], order="full shuffle", spent=spent)
+    found = replace(found, looks=(look,), limits=(Limit("memory", (1e18,), 1.0),))
+    head, line = str(found).split("where the time goes")[1].splitlines()[:2]
+    assert head.split() == ["copy", "map", "threads", "rows", "decoded"]
+    assert "98%" in line
+    (one,) = advice(found, ooc.open(FRAMES))
+    assert one.text.endswith("most of the time goes to functions given to map (98%).")
+
+
+def test_one_element() -> None:
+    found = bench(ooc.open(FRAMES[:1]), seconds=0.1)
+    assert str(found).startswith("memory: 1 element of (3, 8, 8) float32")
+
+
+def test_tensorflow_writes_nothing(folder: Path) -> None:
+    code = "from oocdata.cli import main; main()"
+    words = ["bench", "ds.npy", "--tf", "--seconds", "0.2", "--batch", "32"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_result_is_plain_data() -> None:

@@ -206,6 +206,26 @@ class Model:
         return 0.0
 
 
+class Loss:
+    """What PyTorch's loss looks like: it has a gradient, so it refuses to be read."""
+
+    def numpy(self) -> None:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
+class Promised:
+    """What JAX gives before it is there: what failed is told when it is waited for."""
+
+    def block_until_ready(self) -> None:
+        raise RuntimeError("out of memory")
+
+
+def test_a_step_that_returns_its_loss(loader: Loader) -> None:
+    assert loader.profile(lambda batch: Loss(), seconds=0.1).model_rate is not None
+    with pytest.raises(RuntimeError, match="out of memory"):
+        loader.profile(lambda batch: Promised(), seconds=0.1)
+
+
 def test_a_tuple_is_given_as_arguments() -> None:
     pairs = ooc.open(ROWS).next_frame().batches(32)
     model = Model()

@@ -27,6 +27,7 @@ from oocdata.tools.bench.session import Session, stretches
 from oocdata.tools.bench.ways import ORDERS, candidates, element_bytes
 from oocdata.tools.info import Opening
 from oocdata.tools.profile.needed import sources_of
+from oocdata.tools.profile.pacing import check_seconds
 from oocdata.tools.progress import progress as shown_progress
 
 __all__ = ["BATCH_SIZES", "SECONDS", "Bench", "bench"]
@@ -34,7 +35,6 @@ __all__ = ["BATCH_SIZES", "SECONDS", "Bench", "bench"]
 BATCH_SIZES = (32, 256)
 SECONDS = 15.0
 
-_DAY = 86_400
 _IN_FLIGHT = 4
 """Batches that exist at a time in plain iteration, where each is read alone."""
 
@@ -97,8 +97,7 @@ def bench(
     if to_tf:
         import_module("oocdata.frontends.tfdata")  # before the clock starts
     begun = perf_counter()
-    if isinstance(seconds, bool) or not 0 < seconds <= _DAY:
-        raise ArgumentError(f"`seconds` must be a number above 0, up to a day; got {seconds!r}.")
+    check_seconds(seconds)
     nbytes = element_bytes(dataset)
     if nbytes == 0 and len(dataset):
         raise ArgumentError("elements must hold numbers to be measured; these have none.")

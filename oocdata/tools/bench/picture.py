@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import MissingDependencyError
 from oocdata.tools.bench.result import Bench, Limit
+from oocdata.tools.pictures.panel import check_folder
 
-__all__ = ["draw"]
+__all__ = ["SUFFIXES", "draw"]
+
+SUFFIXES = (".png", ".svg", ".pdf")
 
 _COLOURS = {"sequential": "#4c78a8", "full shuffle": "#b5651d", "block shuffle": "#0b6e4f"}
 _LINES = {
@@ -42,17 +45,16 @@ def draw(found: Bench, path: str) -> None:
     oocdata.errors.MissingDependencyError
         If Matplotlib is not installed.
     oocdata.errors.ArgumentError
-        If there is no folder for it.
+        If there is no folder for it, or it has another ending.
     """
-    if not Path(path).absolute().parent.is_dir():
-        raise ArgumentError(f"the picture's folder must exist; got {path!r}.")
+    check_folder(Path(path).absolute(), SUFFIXES)
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependencyError(
-            "a picture needs Matplotlib, which can't be imported here. Install it: "
-            "pip install matplotlib."
+            f"a picture of the bench is drawn with Matplotlib; {error}. Install it: "
+            "pip install 'oocdata[pictures]'."
         ) from error
     height = _BESIDE + _INCHES_A_BAR * len(found.ways)
     picture = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -64,7 +66,7 @@ def draw(found: Bench, path: str) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.set_title(_title(found), loc="left", fontsize=10)
+    axes.set_title(_title(found), loc="left", fontsize=10, parse_math=False)
     picture.savefig(path, dpi=_PIXELS_AN_INCH)
 
 

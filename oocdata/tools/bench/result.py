@@ -80,6 +80,9 @@ class Way:
 class Look:
     """Where the time of one order goes, and what it reads.
 
+    Of the threads that read, that is: the loop that takes the batches does nothing with them here,
+    so it has no share that would say anything. `Loader.profile` times a loop that does.
+
     Attributes
     ----------
     order : str
@@ -198,6 +201,8 @@ class Bench:
 
     def bound(self, way: Way) -> Limit | None:
         """Return the limit that a way comes up against first."""
+        if way is self.kept:  # nothing is decoded or read any more
+            return self.limit("memory")
         names = ["decoder", "memory"]
         if self.cache == "cold":
             scattered = way.order == "full shuffle" and self.limit("disk at random")

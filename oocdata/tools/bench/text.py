@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from oocdata.explain import as_typed, size
-from oocdata.tools.bench.result import Bench, Limit, Look, Way
+from oocdata.tools.bench.result import Bench, Look, Way
 
 __all__ = ["bench_text"]
 
@@ -37,8 +37,9 @@ def _head(found: Bench) -> str:
     where = as_typed(found.path) if found.path else "memory"
     key = f", {found.key}" if found.key else ""
     stored = "" if found.stored_bytes is None else f", {size(found.stored_bytes)} stored"
+    noun = "element" if found.elements == 1 else "elements"
     lines = [
-        f"{where}{key}: {found.elements:,} elements of {found.element}",
+        f"{where}{key}: {found.elements:,} {noun} of {found.element}",
         f"{found.format}, {found.storage}, codec {found.codec}{stored}",
         f"The data are {_STATES[found.cache]}.",
         *found.notes,
@@ -80,9 +81,7 @@ def _ways(found: Bench) -> str:
 
 
 def _way(found: Bench, way: Way, name: str) -> str:
-    bound: Limit | None = found.bound(way)
-    if way is found.kept:
-        bound = found.limit("memory")
+    bound = found.bound(way)
     share = (
         f"{way.rate / bound.elements:.0%} {_SHORT.get(bound.name, bound.name)}" if bound else "-"
     )
@@ -98,7 +97,7 @@ def _looks(found: Bench) -> str:
     if not seen:
         return ""
     kinds = [
-        kind for kind in ("disk", "decode", "copy", "source", "python", "gil")
+        kind for kind in ("disk", "decode", "copy", "map", "source", "python", "gil")
         if any(getattr(look.spent, kind) >= 0.005 for look in seen)
     ]  # fmt: skip
     words = {"python": "Python", "gil": "GIL"}
