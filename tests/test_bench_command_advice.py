@@ -231,11 +231,26 @@ def test_a_disk_that_is_outrun_is_no_limit(tmp_path: Path) -> None:
     view = ooc.open(tmp_path / "ds.npy")
     disk = Limit("disk in sequence", (100.0 * 256,), 256.0)
     found = replace(measured(view), cache="cold", limits=(disk,))
+    assert "disk" not in with_rates(found, view, sequential=216.0, block_shuffle=88.0)
+    assert "disk" in with_rates(found, view, sequential=95.0, block_shuffle=88.0)
     made = with_rates(found, view, sequential=511.0)
     assert "disk" not in made
     assert "Nothing stands out: sequential is read 5.1 times as fast as the disk" in (
         made["nothing"].text
     )
+
+
+def test_small_rows_that_are_kept_are_not_read_at_random(tmp_path: Path) -> None:
+    np.save(tmp_path / "ds.npy", ROWS)
+    disks = (
+        Limit("disk in sequence", (100.0 * 256,), 256.0),
+        Limit("disk at random", (20.0 * 256,), 256.0),
+    )
+    full = Way("full shuffle", 32, "NumPy", (40.0, 40.0))
+    found = measured(ooc.open(tmp_path / "ds.npy"))
+    found = replace(found, cache="cold", limits=disks, ways=(full,))
+    assert replace(found, kept=None).bound(full) == disks[1]
+    assert replace(found, kept=replace(full, rounds=(900.0,))).bound(full) == disks[0]
 
 
 def test_batches_that_are_too_small() -> None:

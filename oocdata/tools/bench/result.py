@@ -205,8 +205,10 @@ class Bench:
             return self.limit("memory")
         names = ["decoder", "memory"]
         if self.cache == "cold":
-            scattered = way.order == "full shuffle" and self.limit("disk at random")
-            names.append("disk at random" if scattered else "disk in sequence")
+            in_blocks = self.kept is not None and self.chunk_rows == 1  # small rows, read once
+            scattered = way.order == "full shuffle" and not in_blocks
+            at_random = scattered and self.limit("disk at random")
+            names.append("disk at random" if at_random else "disk in sequence")
         limits = [limit for name in names if (limit := self.limit(name))]
         return min(limits, key=lambda limit: limit.elements, default=None)
 
