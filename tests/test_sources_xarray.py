@@ -547,6 +547,20 @@ class TestZarr(SourceConformance):
         return open_data_array(opened["u"], axis=axis)
 
 
+def test_values_that_xarray_has_loaded_since(tmp_path: Path) -> None:
+    """Then nothing leads from the DataArray to its file any more, nor to what decodes it."""
+    values = np.arange(12.0).reshape(6, 2) * 0.5 + 3
+    encoding = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 3.0, "_FillValue": -999}
+    dataset = xarray.Dataset({"u": (("time", "x"), values)})
+    dataset.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"u": encoding})
+    with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as opened:
+        view = ooc.open(opened["u"])
+        assert isinstance(view.source, Decoded)
+        opened.load()
+        assert_array_equal(np.asarray(view), values)
+        assert_array_equal(np.asarray(pickle.loads(pickle.dumps(view))), values)
+
+
 class TestDecoded(SourceConformance):
     dtypes = ("<f4", "<f8")
 

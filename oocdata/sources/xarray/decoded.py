@@ -31,7 +31,7 @@ class Decoded(Wrapper):
     source : Source
         The stored numbers.
     variable : xarray.Variable
-        Whose values they are.
+        Decoded in the same way, and not to be loaded.
     """
 
     source: Source

@@ -222,7 +222,9 @@ def _open_stored(
         said = packing({**variable.attrs, **variable.encoding})
         if stored.key is not None and said != layout_of(whole).packed:
             return None
-        source = Decoded(source, variable)
+        # Nothing of it, which keeps how it is decoded: the variable itself loses that, and what
+        # leads to its file, when its values are loaded.
+        source = Decoded(source, variable[(slice(0, 0),) * variable.ndim])
     elif source.dtype != np.dtype(variable.dtype).newbyteorder("="):
         return None
     every = isinstance(rows, range) and rows == range(stored.shape[row_axis])
