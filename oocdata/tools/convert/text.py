@@ -160,7 +160,8 @@ def _carried(plan: Plan) -> str:
     if plan.carried.lost:
         place = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}[target.format]
         lost = ", ".join(plan.carried.lost)
-        text += f"{'. ' if text else ''}NOT carried, as {place} has no place for it: {lost}"
+        why = f"{place} has no place for it, or it is not true of the result"
+        text += f"{'. ' if text else ''}NOT carried ({why}): {lost}"
         if {"scale_factor", "add_offset"} & set(plan.carried.lost):
             text += " (the numbers stay packed)"
     return text
