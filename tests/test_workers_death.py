@@ -158,6 +158,19 @@ def test_killed_from_outside_while_it_waits(number: signal.Signals) -> None:
     pool.close()
 
 
+def test_all_that_a_worker_was_sent_names_the_step_that_it_died_of() -> None:
+    """TensorFlow's threads may ask for step 9 before step 8, whose error it then shows first."""
+    pool = WorkerPool(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL), workers=1), held=2)
+    calls = [pool.begin(Run(0, step, step + 1)) for step in (9, 8)]
+    errors = []
+    for call in calls:
+        with pytest.raises(WorkerError, match="read step 9 of epoch 0") as caught:
+            call.result()
+        errors.append(caught.value)
+    assert errors[0] is not errors[1]  # each with a traceback of its own
+    pool.close()
+
+
 def test_a_child_of_a_worker_does_not_hide_its_death() -> None:
     """It has the worker's end of the connection, which so stays open."""
 

@@ -154,8 +154,9 @@ class WorkerPool:
             with self._changed:
                 self._done(worker)
                 self._check_open()
-                self._failure = self._failure or error
-            raise
+                first = self._failure = self._failure or error
+            # What it had yet to read can't tell what it died of.
+            raise (error if first is error else copy(first)) from None
         except BaseException:  # Ctrl-C: the answer will come, and nobody waits for it any more
             self.close()
             raise
