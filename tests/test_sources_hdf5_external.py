@@ -278,6 +278,18 @@ def replace_part(virtual: str, **what: Any) -> None:
         file.create_dataset(**what)
 
 
+@pytest.mark.parametrize("missing", ["error", "fill"])
+def test_virtual_with_a_source_file_replaced_before_the_first_read(
+    virtual: str, missing: Any
+) -> None:
+    source = open_hdf5(virtual, external=True, missing=missing)
+    replace_part(virtual, name="u", data=-ARRAY[4:8])
+    os.utime(os.path.join(os.path.dirname(virtual), "part1.h5"), ns=(0, 0))
+    with pytest.raises(SourceError, match=r"have changed\. Open it again"):
+        read(source, [5])
+    assert_array_equal(read(open_hdf5(virtual, external=True), [5]), -ARRAY[[5]])
+
+
 def test_virtual_with_a_source_dataset_missing(virtual: str) -> None:
     replace_part(virtual, name="other", data=ARRAY[4:8])
     with pytest.raises(MissingChunkError, match=r"'u' in .*part1\.h5.*rows 4-7") as caught:

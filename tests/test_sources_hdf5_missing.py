@@ -244,3 +244,49 @@ def test_changed_between_open_and_read(tmp_path: Path) -> None:
     os.remove(path)
     with pytest.raises(SourceError, match=r"must exist|is gone"):
         read(source, [0])
+
+
+def scale_offset(file: h5py.File, array: np.ndarray) -> None:
+    file.create_dataset("u", data=array, chunks=(8, 16), scaleoffset=0)
+
+
+def gzip(file: h5py.File, array: np.ndarray) -> None:
+    file.create_dataset("u", data=array, chunks=(8, 16), compression="gzip", compression_opts=0)
+
+
+def compact(file: h5py.File, array: np.ndarray) -> None:
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.COMPACT)
+    space = h5py.h5s.create_simple(array.shape)
+    made = h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_INT32, space, plist)
+    h5py.Dataset(made)[...] = array
+
+
+def virtual(file: h5py.File, array: np.ndarray) -> None:
+    file["stored"] = array
+    layout = h5py.VirtualLayout(array.shape, array.dtype)
+    layout[...] = h5py.VirtualSource(file["stored"])
+    file.create_virtual_dataset("u", layout)
+
+
+@pytest.mark.parametrize("how", ["renamed", "in place", "in place after a read"])
+@pytest.mark.parametrize("make", [scale_offset, gzip, compact, virtual])
+def test_another_file_of_the_same_layout(tmp_path: Path, make: Any, how: str) -> None:
+    if make is compact and "after" in how:
+        pytest.skip("all of it is kept after a read")
+    array = sample_array((64, 16), "i4")
+    for name, held in (("a.h5", array), ("b.h5", array[::-1])):
+        with h5py.File(tmp_path / name, "w") as file:
+            make(file, held)
+    path, other = tmp_path / "a.h5", tmp_path / "b.h5"
+    source = open_hdf5(str(path), "u")
+    if "after" in how:
+        assert_array_equal(read(source, [0]), array[:1])
+    if how == "renamed":
+        other.replace(path)
+    else:
+        with open(path, "r+b") as raw:
+            raw.write(other.read_bytes())
+    os.utime(path, ns=(0, 0))  # clocks may be coarser than this test is fast
+    with pytest.raises(SourceError, match=r"has changed\. Open it again\. .*a\.h5"):
+        read(source, [40])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,9 +85,29 @@ class FileStamp:
         oocdata.errors.TruncatedFileError, oocdata.errors.SourceError
         """
         status = os.fstat(opened.number)
+        if status.st_size < self.nbytes and rows is not None and ends is not None:
+            beyond = ends > status.st_size
+            rows = rows[beyond] if beyond.any() else rows  # the others are still there
+        self.compare(status, key, rows)
+
+    def compare(
+        self, status: os.stat_result, key: str | None = None, rows: Iterable[int] | None = None
+    ) -> None:
+        """Raise if this is not the status that the file had.
+
+        Parameters
+        ----------
+        status : os.stat_result
+            Of whatever has the file open.
+        key : str, optional
+        rows : iterable of int, optional
+            The rows that are read, for the message.
+
+        Raises
+        ------
+        oocdata.errors.TruncatedFileError, oocdata.errors.SourceError
+        """
         if status.st_size < self.nbytes:
-            if rows is not None and ends is not None and (ends > status.st_size).any():
-                rows = rows[ends > status.st_size]  # the others are still there
             raise TruncatedFileError(
                 f"the file must hold {self.nbytes} bytes, as when it was opened; it ends at "
                 f"{status.st_size}. It was cut short after it was opened.",

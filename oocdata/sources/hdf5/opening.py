@@ -282,7 +282,7 @@ def _describe(
         return Chunks.of(chunked, rules.axis)
     if stamp and key:
         reader = Hdf5Reader(
-            file=stamp,
+            file=replace(stamp, modified=None) if changing else stamp,
             key=key,
             shape=shape,
             dtype=dtype,
@@ -291,6 +291,7 @@ def _describe(
             kind=storage.kind,
             filters=storage.filters,
             changing=changing,
+            outside=tuple(FileStamp.of(path) for path in storage.outside),
             described=layout,
         )
         return Chunks.of(reader, rules.axis)

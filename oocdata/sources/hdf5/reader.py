@@ -18,7 +18,6 @@ from oocdata.errors import (
     DamagedChunkError,
     MissingFileError,
     SourceError,
-    TruncatedFileError,
     place,
 )
 from oocdata.sources.extents import FileStamp
@@ -67,6 +66,8 @@ class Hdf5Reader:
     changing : bool
         This process has the file open for writing: open it anew for each box, so that the
         writer's own handle decides when the file closes.
+    outside : tuple of FileStamp
+        Other files that hold bytes of it.
     described : Layout
     """
 
@@ -79,6 +80,7 @@ class Hdf5Reader:
     kind: str
     filters: tuple[int, ...]
     changing: bool
+    outside: tuple[FileStamp, ...]
     described: Layout = field(compare=False)
 
     @property
@@ -111,6 +113,10 @@ class _Opened:
         path, key = reader.file.path, reader.key
         self.reader = reader
         self.file = open_file(path)
+        # Only the system's own driver has a descriptor, and a writer's file may yet grow.
+        self.descriptor = None if self.file.mode != "r" else self.file.id.get_vfd_handle()
+        if self.descriptor is not None:
+            reader.file.compare(os.fstat(self.descriptor), key)
         require_filters(reader.filters, path, key)
         with readable(path, key):
             self.dataset = self._open()
@@ -122,8 +128,6 @@ class _Opened:
                 path=path,
                 key=key,
             )
-        # Only the system's own driver has a descriptor, and a writer's file may yet grow.
-        self.descriptor = None if self.file.mode != "r" else self.file.id.get_vfd_handle()
         self.outside: tuple[FileStamp, ...] = ()
         self.sources: list[Any] = []
         if reader.kind in ("external", "virtual"):
@@ -143,6 +147,13 @@ class _Opened:
         """Make sure that other files are there now, and open for as long as this is."""
         storage = inspect_storage(self.dataset, self.reader.rules)
         self.outside = tuple(FileStamp.of(path) for path in storage.outside)
+        if not self.reader.changing and self.outside != self.reader.outside:
+            raise SourceError(
+                "the other files that hold bytes of the dataset must be as they were when it was "
+                "opened; they have changed. Open it again.",
+                path=self.reader.file.path,
+                key=self.reader.key,
+            )
         if self.reader.kind == "external" or not self.outside:
             return
         # HDF5 reads the fill value where it can't open a source. Held here, sources need no new
@@ -155,17 +166,11 @@ class _Opened:
             _read(self.dataset, box, self.reader.dtype, self.reader.rules.fill)
 
     def check(self, box: tuple[slice, ...]) -> None:
-        """Raise if a file was cut short: HDF5 reads zeros beyond the end of a file."""
+        """Raise if a file is not what it was; HDF5 reads zeros beyond the end of one cut short."""
         reader = self.reader
         rows = _rows(box, reader.rules)
-        if self.descriptor is not None and os.fstat(self.descriptor).st_size < reader.file.nbytes:
-            raise TruncatedFileError(
-                f"the file must hold {reader.file.nbytes} bytes; it ends at "
-                f"{os.fstat(self.descriptor).st_size}. It was cut short after it was opened.",
-                path=reader.file.path,
-                key=reader.key,
-                rows=rows,
-            )
+        if self.descriptor is not None:
+            reader.file.compare(os.fstat(self.descriptor), reader.key, rows)
         for stamp in self.outside:
             try:
                 same = FileStamp.of(stamp.path) == stamp
