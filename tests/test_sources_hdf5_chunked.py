@@ -226,6 +226,32 @@ def test_the_table_of_another_file_is_not_used(tmp_path: Path) -> None:
         view.take([25])
 
 
+@pytest.mark.parametrize("early", [True, False], ids=["before its bytes are read", "after"])
+def test_a_chunk_written_over_while_it_is_read_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    path, other = tmp_path / "a.h5", tmp_path / "b.h5"
+    array = np.arange(64 * 16, dtype="i4").reshape(64, 16)
+    for name, held in ((path, array), (other, array + array.size)):
+        with h5py.File(name, "w") as file:
+            file.create_dataset("u", data=held, chunks=(8, 16), compression=0)
+    view = ooc.open(path)
+    assert_array_equal(view[0], array[0])
+    preadv = os.preadv
+
+    def racing(*arguments: Any) -> int:
+        got = 0 if early else preadv(*arguments)
+        path.write_bytes(other.read_bytes())
+        os.utime(path, ns=(0, 0))  # clocks may be coarser than this test is fast
+        return preadv(*arguments) if early else got
+
+    monkeypatch.setattr(os, "preadv", racing)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"has changed\. Open it again\. .*rows 40, 41"):
+            view.take([40])
+    assert_array_equal(view[1], array[1])
+
+
 # Native code gets bytes from the file as they are: were it to crash, then not this process.
 FUZZ = """
 import h5py, hdf5plugin, numpy as np, sys, tempfile

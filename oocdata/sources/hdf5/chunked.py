@@ -171,12 +171,7 @@ class ChunkedReader:
     def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""
         opened = self.file.descriptor()
-        try:
-            self.file.check(opened, self.key)
-        except SourceError as error:
-            parts = [range(box[self.axis].start, box[self.axis].stop) for box in boxes]
-            error.rows = tuple(sorted({row for part in parts for row in part}))
-            raise
+        self._check(opened, boxes)
         table = handle((ChunkTable, self.file, self.key), self._table)
         steps = self.decoder.chunk_shape
         places = [
@@ -197,6 +192,17 @@ class ChunkedReader:
                 out[...] = table.fill
             else:
                 raise self._error(MissingChunkError, "every chunk must have been written", box)
+        # Nor are chunks kept that were written over while they were being read.
+        self._check(opened, boxes)
+
+    def _check(self, opened: Descriptor, boxes: Sequence[tuple[slice, ...]]) -> None:
+        """Raise if the file has changed, with the rows of the boxes."""
+        try:
+            self.file.check(opened, self.key)
+        except SourceError as error:
+            parts = [range(box[self.axis].start, box[self.axis].stop) for box in boxes]
+            error.rows = tuple(sorted({row for part in parts for row in part}))
+            raise
 
     def _table(self) -> ChunkTable:
         table = ChunkTable.read(self.file, self.key, self.chunk_shape)
