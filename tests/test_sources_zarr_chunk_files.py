@@ -377,6 +377,7 @@ def test_a_hole_in_a_shard(tmp_path: Path) -> None:
     content[-4 - 16 : -4] = b"\xff" * 16  # the second of two chunks
     content[-4:] = value(bytes(content[-36:-4])).to_bytes(4, "little")
     file.write_bytes(content)
+    os.utime(file, ns=(0, 0))  # no newer than the array was when it was opened
     assert_array_equal(read(source, [3, 19]), ARRAY[[3, 19]])
     with pytest.raises(MissingChunkError) as got:
         read(source, [19, 5])
@@ -514,6 +515,40 @@ def test_an_array_written_anew_during_a_read(
     monkeypatch.setattr(chunk_files, "read_runs", while_another_writes)
     with pytest.raises(SourceError, match="written anew"):
         read(source, [3])
+
+
+@VERSIONS
+@pytest.mark.parametrize("first", [True, False])
+def test_a_chunk_written_again(tmp_path: Path, version: Any, chunk: str, first: bool) -> None:
+    write(tmp_path / "a", zarr_format=version)
+    source = opened(tmp_path / "a")
+    if first:
+        read(source)
+    file = tmp_path / "a" / chunk
+    later = file.stat().st_mtime_ns + 10**9
+    file.write_bytes(file.read_bytes()[::-1])
+    os.utime(file, ns=(later, later))
+    with pytest.raises(SourceError, match=r"written anew\. Open it again\. .*rows 4, 5, 6, 7"):
+        read(source, [0, 5])
+    assert_array_equal(read(source, [0, 19]), ARRAY[[0, 19]])
+
+
+def test_a_chunk_written_again_during_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    file = tmp_path / "a/c/1/0/0"
+    later = file.stat().st_mtime_ns + 10**9
+    real = chunk_files.read_runs
+
+    def while_another_writes(*arguments: Any) -> None:
+        real(*arguments)
+        os.utime(file, ns=(later, later))
+
+    monkeypatch.setattr(chunk_files, "read_runs", while_another_writes)
+    with pytest.raises(SourceError, match="written anew"):
+        read(source, [5])
 
 
 def test_no_more_files_may_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,11 +40,11 @@ from oocdata.testing import sample_array
 ARRAY = sample_array((20, 6, 5)) + 1
 
 
-def write(where: Any, **options: Any) -> zarr.Array[Any]:
+def write(where: Any, array: np.ndarray = ARRAY, **options: Any) -> zarr.Array[Any]:
     """Write 20 rows in chunks of 4 × 3 × 5, filled with 7 where nothing is written."""
     options = {"chunks": (4, 3, 5), "fill_value": 7, **options}
-    stored = zarr.create_array(where, shape=ARRAY.shape, dtype="<f4", **options)
-    stored[...] = ARRAY
+    stored = zarr.create_array(where, shape=array.shape, dtype="<f4", **options)
+    stored[...] = array
     return stored
 
 
@@ -52,6 +52,8 @@ def read(source: Any, *rows: int) -> Any:
     """Read rows, or all of them."""
     return View.of(source).take(np.asarray(rows or range(source.shape[0])))
 
+
+METADATA = ("zarr.json", ".zarray", ".zattrs")
 
 KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "v2": ({"zarr_format": 2}, "1.1.0"),
@@ -109,6 +111,46 @@ def test_a_chunk_lost_while_open(stored: tuple[str, Path]) -> None:
     assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
     # What is asked for does not lie in the lost chunk.
     assert_array_equal(View.of(source)[:, :3].take([5]), ARRAY[[5], :3])
+
+
+def write_again(path: str, value: float) -> None:
+    """Write other values to the same chunks, later than any clock could confuse."""
+    files = [file for file in Path(path).rglob("*") if file.is_file()]
+    metadata = {file: file.stat() for file in files if file.name in METADATA}
+    later = max(file.stat().st_mtime_ns for file in files) + 10**9
+    zarr.open_array(path, mode="r+")[...] = value
+    for file in files:
+        before = metadata.get(file)
+        os.utime(file, ns=(later, later) if before is None else (0, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_chunks_written_again_while_open(stored: tuple[str, Path], first: bool) -> None:
+    """Kept chunks would be those of the old array, the others those of the new one."""
+    path, _ = stored
+    source = open_zarr(path)
+    if first:
+        assert_array_equal(read(source, 0), ARRAY[[0]])
+    write_again(path, 8)
+    with pytest.raises(SourceError, match=r"written anew\. Open it again\. .*rows 16, 17"):
+        read(source, 18)
+    assert_array_equal(read(open_zarr(path)), np.full_like(ARRAY, 8))
+
+
+def test_chunks_written_after_open_are_no_longer_what_was_missing(
+    stored: tuple[str, Path],
+) -> None:
+    path, chunk = stored
+    content = chunk.read_bytes()
+    chunk.unlink()
+    source = open_zarr(path, missing="fill")
+    elsewhere = read(source, 0, 19)
+    chunk.write_bytes(content)
+    later = (Path(path) / chunk).stat().st_mtime_ns + 10**9
+    os.utime(chunk, ns=(later, later))
+    assert_array_equal(read(source, 0, 19), elsewhere)
+    with pytest.raises(SourceError, match="written anew"):
+        read(source, 5)
 
 
 def test_many_objects_are_looked_for_when_read(
@@ -615,6 +657,30 @@ def test_archives_by_zarr_python_that_are_cut_short(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(content[:-40])
     with pytest.raises(UnknownFormatError, match="cut short"):
         open_zarr(str(tmp_path / "a.zip"))
+
+
+@pytest.mark.parametrize("how", ["renamed", "in place"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", ["v3", "v3 raw", "v2 lzma"])
+def test_another_archive_in_its_place(tmp_path: Path, kind: str, first: bool, how: str) -> None:
+    path, other = tmp_path / "a.zip", tmp_path / "b.zip"
+    for name, array in ((path, ARRAY), (other, -ARRAY)):
+        with ZipStore(name, mode="w") as store:
+            write(store, array, **KINDS[kind][0])
+    source = open_zarr(str(path))
+    if first:
+        read(source, 0)
+    if how == "renamed":
+        other.replace(path)
+    else:
+        path.write_bytes(other.read_bytes())
+        os.utime(path, ns=(0, 0))  # clocks may be coarser than this test is fast
+    with pytest.raises(SourceError, match=r"written anew\. Open it again"):
+        read(source, 19)
+    assert_array_equal(read(open_zarr(str(path)), 19), -ARRAY[[19]])
+    path.unlink()
+    with pytest.raises(MissingFileError, match="deleted"):
+        read(source, 19)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

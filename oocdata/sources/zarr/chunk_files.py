@@ -135,6 +135,9 @@ class ChunkFiles:
                 offsets[here] += begins
             descriptors = np.array([file.opened.number for file in held])[owner]
             read_runs(descriptors, offsets[here], places[here], lengths[here], out)
+            # Asked after the read, it tells of what was written before and meanwhile.
+            if not all(file.unchanged() for file in held):
+                raise UnfinishedError(0, 0, None)
 
     def open_file(self, number: int) -> _File:
         """Open the file of a chunk or shard along the row axis.
@@ -144,7 +147,7 @@ class ChunkFiles:
         oocdata.errors.SourceError
             If it can't be opened.
         UnfinishedError
-            If it is not as long as it must be.
+            If it is not as long as it must be, or was written after the array was opened.
         """
         stored = self.stored
         metadata = stored.metadata
@@ -153,6 +156,8 @@ class ChunkFiles:
         name = join_names(stored.key, metadata.name(tuple(place)))
         opened = Descriptor(f"{stored.store.path}/{name}")
         status = os.fstat(opened.number)
+        if stored.newest is not None and status.st_mtime_ns > stored.newest:
+            raise UnfinishedError(0, 0, None)
         index = metadata.shard_index
         if index is None:
             if status.st_size != self.chunk_bytes:
@@ -180,6 +185,10 @@ class _File:
     modified: int
     starts: NDArray[np.int64]
 
+    def unchanged(self) -> bool:
+        """Return whether nobody has written to it since."""
+        return os.fstat(self.opened.number).st_mtime_ns == self.modified
+
 
 class _OpenFiles:
     """Files of chunks that this process keeps open: the ones used last, of all arrays together."""
@@ -198,7 +207,7 @@ class _OpenFiles:
             for number in numbers:
                 key = owner, number
                 file = self._open.pop(key, None)
-                if file is None or os.fstat(file.opened.number).st_mtime_ns != file.modified:
+                if file is None:
                     file = source.open_file(number)
                 self._open[key] = file  # at the end: used last
                 found.append(file)

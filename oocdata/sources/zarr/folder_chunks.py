@@ -4,7 +4,8 @@ Most arrays are elements in C order, compressed by one codec, one chunk a file o
 Reading one is an ``open``, a ``pread`` and a call of the codec, straight into its place: less than
 what it costs to ask TensorStore for it, which also can't be used after a fork. Whatever is not
 exactly so, an array or a single chunk, is left to TensorStore: absent, cut short, damaged, not as
-long as it must be. So it alone decides what such a chunk reads as, and how an error is told.
+long as it must be, written anew. So it alone decides what such a chunk reads as, and how an error
+is told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -88,11 +90,15 @@ class FolderChunks:
         Of the array.
     metadata : ArrayMetadata
     encoding : _Encoding
+    newest : float
+        When the newest of the array's files was written, in nanoseconds since the epoch; infinity
+        where that is not known.
     """
 
     folder: str
     metadata: ArrayMetadata
     encoding: _Encoding
+    newest: float
     _indices: _Index = field(default_factory=_Index)
 
     @classmethod
@@ -110,7 +116,8 @@ class FolderChunks:
             return None
         if encoding is None or encoding.stored.newbyteorder("=") != metadata.dtype:
             return None
-        return cls(os.path.join(stored.store.path, stored.key), metadata, encoding)
+        folder = os.path.join(stored.store.path, stored.key)
+        return cls(folder, metadata, encoding, inf if stored.newest is None else stored.newest)
 
     def read(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> list[int]:
         """Fill ``outs[i]`` with ``boxes[i]``, each the part of one chunk that lies in the array.
@@ -142,6 +149,9 @@ class FolderChunks:
         except (MissingFileError, SourceError):
             return None
         status = os.fstat(opened.number)
+        # Writers rename a new file into place: what is open stays what it is.
+        if status.st_mtime_ns > self.newest:
+            return None
         if not self.metadata.sharded:
             return opened, 0, status.st_size
         version = status.st_ino, status.st_mtime_ns, status.st_size

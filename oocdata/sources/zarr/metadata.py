@@ -9,7 +9,9 @@ microseconds, where importing zarr-python or TensorStore takes a quarter of a se
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -101,6 +103,15 @@ class ArrayMetadata:
         if self.prefix:
             parts.insert(0, self.prefix)
         return self.separator.join(parts) or "0"
+
+    def objects(self, box: tuple[slice, ...]) -> Iterator[tuple[int, ...]]:
+        """Return the places of the stored objects that a box lies in."""
+        return product(
+            *(
+                range(part.start // step, -(-part.stop // step))
+                for part, step in zip(box, self.object_shape, strict=True)
+            )
+        )
 
     @property
     def storage(self) -> str:

@@ -161,6 +161,8 @@ def _open(
         version=_version(found),
         stored_bytes=None if found is None else found.stored_bytes,
         written=metadata_written(store, key, metadata.version),
+        # An archive's objects are as old as it is; those elsewhere tell no time.
+        newest=found.newest if found is not None and isinstance(store, Folder) else None,
         dimensions=said.dimensions,
         packed=packing(said.attributes),
     )

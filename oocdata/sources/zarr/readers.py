@@ -58,12 +58,16 @@ class TensorStoreReader(Described):
         oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
             With the rows that can't be read.
         """
-        self.stored.check_unchanged()
+        stored = self.stored
+        stored.check_unchanged()
         array = handle(self, self._open)
         try:
-            return self._read(array, box)
+            elements = self._read(array, box)
         except LIBRARY_ERRORS as error:
             raise self._failure(array, box, error) from error
+        stored.check_objects([box])
+        stored.check_unchanged()
+        return elements
 
     def read_boxes(self, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks straight into their places.
@@ -77,7 +81,10 @@ class TensorStoreReader(Described):
         here = self._here()
         left = range(len(boxes)) if here is None else here.read(boxes, outs)
         if left:
-            self._read_all([boxes[number] for number in left], [outs[number] for number in left])
+            others = [boxes[number] for number in left]
+            self._read_all(others, [outs[number] for number in left])
+            self.stored.check_objects(others)
+            self.stored.check_unchanged()
 
     def _here(self) -> FolderChunks | None:
         """Return the chunks that can be read without TensorStore."""
@@ -193,7 +200,7 @@ class ZarrReader(Described):
                     "some are not there", stored.store, stored.key, stored.metadata, absent
                 )
         try:
-            return self._read(array, box)
+            elements = self._read(array, box)
         except OocdataError:
             raise
         except MemoryError:
@@ -214,6 +221,9 @@ class ZarrReader(Described):
                     rows=rows,
                 ) from error
             raise stored.damaged(reason, rows) from error
+        stored.check_objects([box])
+        stored.check_unchanged()
+        return elements
 
     def layout(self) -> Layout:
         """Return where and how the array is stored."""

@@ -23,10 +23,20 @@ __all__ = ["Address", "Archive", "Folder", "Store", "Stored", "join", "store_of"
 
 
 class Stored(NamedTuple):
-    """What is known of one stored object: its bytes and a number that tells versions apart."""
+    """What is known of one stored object.
+
+    Attributes
+    ----------
+    nbytes : int
+    version : int
+        Tells versions apart.
+    modified : int
+        When it was written, in nanoseconds since the epoch; 0 where that is not known.
+    """
 
     nbytes: int
     version: int
+    modified: int = 0
 
 
 class Store(Protocol):
@@ -78,6 +88,13 @@ _SECONDS_TO_ANSWER = 20
 """TensorStore tries again, and again, for minutes."""
 
 
+def _version(status: os.stat_result) -> int:
+    """Return a number that tells one version of a file from the next."""
+    # The size and the inode as well: the clock of a file system is coarse, and a writer may rename
+    # a new file into place.
+    return status.st_mtime_ns ^ status.st_size ^ (status.st_ino << 20)
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """A Zarr hierarchy in a folder."""
@@ -111,9 +128,7 @@ class Folder:
             found = os.stat(f"{self.path}/{name}")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        # The inode as well: a writer that renames a new file into place may keep its size, and the
-        # clock of a file system is coarse.
-        return Stored(found.st_size, found.st_mtime_ns ^ (found.st_ino << 20))
+        return Stored(found.st_size, _version(found), found.st_mtime_ns)
 
     def kvstore(self, key: str) -> Any:
         """Return TensorStore's specification of the folder of an array."""
@@ -138,10 +153,13 @@ class Archive:
     @classmethod
     def of(cls, path: str) -> Archive:
         """Return the archive as it is now."""
-        found = os.stat(path)
-        archive = cls(path, found.st_mtime_ns ^ found.st_size ^ (found.st_ino << 20))
+        archive = cls(path, _version(os.stat(path)))
         archive.members()
         return archive
+
+    def written(self) -> int:
+        """Return the version of the file that is there now."""
+        return _version(os.stat(self.path))
 
     def members(self) -> zipfile.ZipFile:
         """Return this process's open archive."""

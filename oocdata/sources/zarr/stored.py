@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from oocdata.sources.dimensions import as_stored
 from oocdata.sources.source import Annotations, Layout
 from oocdata.sources.zarr.attributes import attributes_of, fill_value_of
 from oocdata.sources.zarr.metadata import ArrayMetadata
-from oocdata.sources.zarr.store import Folder, Store
+from oocdata.sources.zarr.store import Archive, Folder, Store
 
 __all__ = ["Described", "StoredArray", "metadata_written", "rows_that_fail"]
 
@@ -42,8 +42,11 @@ class StoredArray:
         Tells this content from what is written there later.
     stored_bytes : int or None
     written : int or None
-        When the metadata were last written, in nanoseconds since the epoch; None where asking each
-        time would cost too much.
+        Tells when the metadata, or the archive that holds all, were last written; None where
+        asking each time would cost too much.
+    newest : int or None
+        When the newest of its files in a folder was written, in nanoseconds since the epoch; None
+        where they were not all looked at.
     dimensions : tuple of str
         Names of the axes; empty where none has a name.
     packed : str
@@ -58,6 +61,7 @@ class StoredArray:
     version: Hashable
     stored_bytes: int | None
     written: int | None = None
+    newest: int | None = None
     dimensions: tuple[str, ...] = ()
     packed: str = ""
 
@@ -78,12 +82,35 @@ class StoredArray:
                 key=self.key or None,
             )
         if now != self.written:
-            raise SourceError(
-                "the array must be as it was when it was opened; it was written anew. Open it "
-                "again.",
-                path=self.store.path,
-                key=self.key or None,
-            )
+            raise self._written_anew()
+
+    def check_objects(self, boxes: Iterable[tuple[slice, ...]]) -> None:
+        """Raise if a stored object that boxes lie in was written after the array was opened.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            With the rows of the box.
+        """
+        if self.newest is None:
+            return
+        folder = os.path.join(self.store.path, self.key)
+        for box in boxes:
+            for place in self.metadata.objects(box):
+                try:
+                    status = os.stat(f"{folder}/{self.metadata.name(place)}")
+                except OSError:
+                    continue  # whoever reads it tells
+                if status.st_mtime_ns > self.newest:
+                    raise self._written_anew(range(box[self.axis].start, box[self.axis].stop))
+
+    def _written_anew(self, rows: range | None = None) -> SourceError:
+        return SourceError(
+            "the array must be as it was when it was opened; it was written anew. Open it again.",
+            path=self.store.path,
+            key=self.key or None,
+            rows=rows,
+        )
 
     def damaged(self, reason: str, rows: list[int]) -> SourceError:
         """Return the error for bytes that do not decode."""
@@ -125,12 +152,15 @@ class StoredArray:
 
 
 def metadata_written(store: Store, key: str, version: int) -> int | None:
-    """Return when an array's metadata were last written; None where they are not in a folder."""
-    if not isinstance(store, Folder):
-        return None
+    """Tell when an array's metadata, or the archive that holds them, were last written.
+
+    None where they are gone, or neither in a folder nor in an archive.
+    """
     name = "zarr.json" if version == 3 else ".zarray"
     try:
-        return os.stat(os.path.join(store.path, key, name)).st_mtime_ns
+        if isinstance(store, Folder):
+            return os.stat(os.path.join(store.path, key, name)).st_mtime_ns
+        return store.written() if isinstance(store, Archive) else None
     except OSError:
         return None
 

@@ -37,12 +37,15 @@ class Survey:
     stored_bytes : int
     version : int
         Changes when any object is written again.
+    newest : int
+        When the newest was written, in nanoseconds since the epoch; 0 where that is not known.
     missing : int
         Objects or chunks that are not there.
     """
 
     stored_bytes: int
     version: int
+    newest: int
     missing: int
 
 
@@ -68,7 +71,7 @@ def survey(
     count = math.prod(metadata.grid)
     if not store.listable or count > _MOST_OBJECTS:
         return None
-    total = version = 0
+    total = version = newest = 0
     missing: list[tuple[str, range]] = []
     for place in itertools.product(*map(range, metadata.grid)):
         name = join(key, metadata.name(place))
@@ -78,6 +81,7 @@ def survey(
             continue
         total += found.nbytes
         version = hash((version, found.version))
+        newest = max(newest, found.modified)
         wrong = _wrong_size(metadata, found.nbytes)
         if wrong:
             raise DamagedChunkError(
@@ -100,19 +104,15 @@ def survey(
             metadata,
             _union(rows for _, rows in missing),
         )
-    return Survey(total, version, len(missing))
+    return Survey(total, version, newest, len(missing))
 
 
 def absent_rows(
     store: Store, key: str, metadata: ArrayMetadata, box: tuple[slice, ...], axis: int
 ) -> list[int]:
     """Return the rows of a box whose chunks are not all stored."""
-    spans = [
-        range(part.start // step, -(-part.stop // step))
-        for part, step in zip(box, metadata.object_shape, strict=True)
-    ]
     found: list[range] = []
-    for place in itertools.product(*spans):
+    for place in metadata.objects(box):
         name = join(key, metadata.name(place))
         if metadata.sharded:
             found += _absent_in_shard(store, key, metadata, place, axis, name, box)
