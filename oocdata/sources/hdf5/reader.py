@@ -83,11 +83,6 @@ class Hdf5Reader:
     outside: tuple[FileStamp, ...]
     described: Layout = field(compare=False)
 
-    @property
-    def outside(self) -> bool:
-        """Whether other files hold bytes of it."""
-        return self.kind in ("external", "virtual") and self.rules.external
-
     def layout(self) -> Layout:
         """Return where and how the array is stored."""
         return self.described
