@@ -6,10 +6,13 @@ import pickle
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -205,6 +208,44 @@ def test_mapped_draws_depend_on_seed_epoch_and_step_alone() -> None:
 def test_wrong_arguments(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         ooc.open(np.arange(10)).batches(**arguments)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zarr", "object"])
+@pytest.mark.parametrize("shuffle", [True, "block"])
+def test_rows_of_which_nothing_is_kept(tmp_path: Path, kind: str, shuffle: bool | str) -> None:
+    array = np.arange(60.0).reshape(20, 3)
+    if kind == "gzip":
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("u", data=array, chunks=(4, 3), compression="gzip")
+        view = ooc.open(tmp_path / "a.h5")
+    elif kind == "zarr":
+        zarr.create_array(tmp_path / "a.zarr", data=array, chunks=(4, 3))
+        view = ooc.open(tmp_path / "a.zarr")
+    else:
+        view = ooc.open(Sliced(array))
+    loader = view[:, 0:0].batches(6, shuffle=shuffle)
+    assert [batch.shape for batch in loader] == [(6, 0)] * 3 + [(2, 0)]
+    assert "20 elements" in str(loader.explain())
+    pairs = view[:, 3:].next_frame().batches(6, shuffle=shuffle)
+    assert [(x.shape, y.shape) for x, y in pairs][-1] == ((1, 0), (1, 0))
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """No more than shape, dtype and slices."""
+
+    array: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.array[key]
 
 
 def test_nothing_to_batch() -> None:

@@ -156,6 +156,8 @@ def _touched(cut: Cut, step: int) -> list[tuple[int, int | slice, slice | None]]
     """Return (chunk, what is taken of it, where that goes) for each chunk on one axis."""
     if isinstance(cut, int):
         return [(cut // step, cut % step, None)]
+    if not cut:
+        return []
     kept = np.arange(cut.start, cut.stop, cut.step, dtype=np.int64)
     numbers = kept // step
     breaks = np.flatnonzero(np.diff(numbers)) + 1
