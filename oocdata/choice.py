@@ -38,9 +38,12 @@ def choose_order(dataset: Dataset, shuffle: bool | str | Order) -> tuple[Order, 
     """
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
         return shuffle, "you gave it"
+    if isinstance(shuffle, np.bool_):
+        shuffle = bool(shuffle)
     if shuffle is False:
         return Sequential(), "`shuffle` is False"
-    if shuffle not in (True, "global", "block"):
+    # 1 is equal to True, but no bool.
+    if shuffle is not True and shuffle not in ("global", "block"):
         raise ArgumentError(
             f"`shuffle` must be False, True, 'global', 'block' or an order; got {shuffle!r}."
         )

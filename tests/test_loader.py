@@ -200,6 +200,8 @@ def test_mapped_draws_depend_on_seed_epoch_and_step_alone() -> None:
         ({"batch_size": True}, "batch_size"),
         ({"batch_size": 4, "shuffle": "rows"}, "'global', 'block'"),
         ({"batch_size": 4, "shuffle": ooc.Shuffle}, "shuffle"),
+        ({"batch_size": 4, "shuffle": 1}, "got 1"),
+        ({"batch_size": 4, "shuffle": 0}, "got 0"),
         ({"batch_size": 4, "seed": 1.5}, "seed"),
         ({"batch_size": 4, "workers": 1.5}, "workers"),
         ({"batch_size": 4, "workers": -1}, "workers"),
@@ -208,6 +210,13 @@ def test_mapped_draws_depend_on_seed_epoch_and_step_alone() -> None:
 def test_wrong_arguments(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         ooc.open(np.arange(10)).batches(**arguments)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_bools_of_numpy_are_bools(shuffle: bool) -> None:
+    view = ooc.open(RecordingSource(np.arange(100), chunk_rows=10))
+    own, numpys = view.batches(7, shuffle=shuffle), view.batches(7, shuffle=np.bool_(shuffle))
+    assert (numpys.order, numpys.reason) == (own.order, own.reason)
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zarr", "object"])
