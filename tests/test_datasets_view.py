@@ -142,6 +142,22 @@ def test_regular_selections_stay_ranges(view: ooc.View):
     assert view[range(0, 20, 2)].rows == range(0, 20, 2)
 
 
+def test_a_range_is_not_walked_through():
+    """That of so many positions would take days."""
+
+    class Vast:
+        shape = (2**50, 3)
+        dtype = np.dtype("f4")
+        chunk_rows = 1
+
+        def read_into(self, rows: np.ndarray, out: np.ndarray) -> None:
+            raise AssertionError("nothing is read")
+
+    view = ooc.View.of(Vast())
+    assert view[range(5, 2**50, 2)].rows == range(5, 2**50, 2)
+    assert view[range(2**50 - 1, -1, -1)].rows == range(2**50 - 1, -1, -1)
+
+
 def test_take_owns_its_memory(view: ooc.View):
     first = view.take([1, 2])
     first[...] = -1

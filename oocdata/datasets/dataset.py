@@ -175,7 +175,7 @@ class Dataset(ABC):
         """Read one element (an int), or select without reading (a slice, int array or mask)."""
         if isinstance(key, slice):
             return self.select(slice_range(range(len(self)), key))
-        if isinstance(key, range) and key and min(key) >= 0 and max(key) < len(self):
+        if isinstance(key, range) and key and all(0 <= at < len(self) for at in (key[0], key[-1])):
             return self.select(key)
         if isinstance(key, bool | np.bool_ | tuple):
             raise ArgumentError(
