@@ -21,6 +21,7 @@ __all__ = [
     "as_count",
     "as_positions",
     "as_slice",
+    "check_distinct",
     "compose_cuts",
     "compose_ranges",
     "cut_shape",
@@ -165,6 +166,30 @@ def select(selection: Selection, places: Selection) -> Selection:
     if isinstance(selection, range):
         return compose_ranges(selection, places)
     return selection[as_slice(places)]
+
+
+def check_distinct(rows: Selection) -> None:
+    """Check that no row is chosen twice, so that no two parts share one.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If one is; ranges never do that.
+
+    Examples
+    --------
+    >>> check_distinct(np.array([2, 0, 1]))
+    """
+    if isinstance(rows, range):
+        return
+    ordered = np.sort(rows)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(again):
+        raise ArgumentError(
+            f"rows must be chosen once each to be split without sharing one; row {again[0]} was "
+            "chosen more often. Split first, then select; or cut by slices, v[:n] and v[n:], where "
+            "parts may share rows."
+        )
 
 
 def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -246,6 +246,22 @@ def test_split_and_shard(view: ooc.View):
 
 
 @pytest.mark.parametrize(
+    "choose",
+    [
+        lambda v: v,
+        lambda v: v.windows(2),
+        lambda v: v.map(abs),
+        lambda v: ooc.zip(v, v),
+    ],
+)
+def test_rows_chosen_twice_are_not_split(view: ooc.View, choose: Any):
+    with pytest.raises(ArgumentError, match=r"row 1 was chosen more often\. Split first"):
+        choose(view[[3, 1, 0, 1]]).split(0.5, 0.5)
+    parts = choose(view[[3, 1, 0, 2, 7]]).split(0.5, 0.5)
+    assert all(len(part) for part in parts)
+
+
+@pytest.mark.parametrize(
     ("call", "kind", "said"),
     [
         (lambda v: v.split(), ArgumentError, "at least one"),

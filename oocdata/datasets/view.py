@@ -13,7 +13,7 @@ from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
 from oocdata.datasets.spec import ArraySpec, Batch
 from oocdata.datasets.windows import Runs, Windows, episode_runs, part_runs
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, compose_cuts, expand_key, select, take
+from oocdata.index import Selection, check_distinct, compose_cuts, expand_key, select, take
 from oocdata.sources.adapt import Converted, Rows, as_dtype, cut_source, layout_of, part_starts
 from oocdata.sources.source import Source
 
@@ -113,6 +113,11 @@ class View(Dataset):
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the one array."""
         return next(arrays)
+
+    def gap_positions(self, gap: int) -> int:
+        """Return `gap`, where no row is chosen twice."""
+        check_distinct(self.rows)
+        return gap
 
     def select(self, positions: Selection) -> Self:
         """Return the view of the rows at checked positions."""

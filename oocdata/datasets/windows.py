@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, select, take
+from oocdata.index import Selection, as_count, check_distinct, select, take
 from oocdata.sources.source import Source
 
 __all__ = ["Runs", "Windows", "episode_runs", "part_runs"]
@@ -204,6 +204,7 @@ class Windows(Dataset):
 
     def gap_positions(self, gap: int) -> int:
         """Return the positions to drop so that `gap` rows lie between neighbours, unused."""
+        check_distinct(self.view.rows)
         # Element b starts at row b * shift; the last element before it, a, ends at a * shift +
         # span.
         step = self.shift
