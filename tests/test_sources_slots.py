@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from oocdata.errors import SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.sources import leases
 from oocdata.sources import slots as module
 from oocdata.sources.leases import Lease, Slots
@@ -315,3 +315,14 @@ def test_a_failure_is_let_go_with_its_lease():
         assert read()() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("given", ["1G", "-5", "", "2.5"])
+def test_a_budget_of_the_environment_that_is_no_number(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("OOCDATA_CHUNK_BYTES", given)
+    with pytest.raises(ArgumentError, match=f"OOCDATA_CHUNK_BYTES must be .* got {given!r}"):
+        module._budget_of_environment()
+    monkeypatch.setenv("OOCDATA_CHUNK_BYTES", "4096")
+    assert module._budget_of_environment() == 4096

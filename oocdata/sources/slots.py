@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.sources.leases import Slots
 
@@ -19,8 +20,18 @@ _FEWEST = 8
 _BOOKKEEPING_BYTES = 256
 """What knowing of a chunk takes, beside its slot."""
 
-_budget = int(os.environ.get("OOCDATA_CHUNK_BYTES", DEFAULT_BUDGET))
 
+def _budget_of_environment() -> int:
+    given = os.environ.get("OOCDATA_CHUNK_BYTES", str(DEFAULT_BUDGET))
+    if not given.strip().isdecimal():
+        raise ArgumentError(
+            "the environment variable OOCDATA_CHUNK_BYTES must be a whole number of bytes; got "
+            f"{given!r}. Without it {DEFAULT_BUDGET} are kept."
+        )
+    return int(given)
+
+
+_budget = _budget_of_environment()
 _lock = threading.Lock()
 _by_size: dict[int, Slots] = {}
 
