@@ -51,7 +51,9 @@ def amplification(loader: Loader) -> float:
     if isinstance(order, Sequential):
         positions = np.arange(min(count, _MOST_POSITIONS))
         return _decoded_rows(loader, positions, 1) / max(1, _rows(loader.dataset, len(positions)))
-    if isinstance(order, BlockShuffle):
+    chunked = _chunked_bytes(loader)
+    # Where each row is addressable, a window may hold millions of blocks, and nothing is shared.
+    if isinstance(order, BlockShuffle) and chunked:
         return _of_windows(loader, order)
     positions = order.positions(count, 0, being_read(loader), seed=loader.seed, epoch=0)
     read = _rows_of(loader.dataset, positions)
@@ -64,7 +66,7 @@ def amplification(loader: Loader) -> float:
         for number, (source, _) in zip(touched, read, strict=True)
         if source.chunk_rows > 1
     )
-    kept = kept_share(touched_bytes, _chunked_bytes(loader))
+    kept = kept_share(touched_bytes, chunked)
     used = [len(rows) for _, rows in read]
     decoded = [max(one, number * (1 - kept)) for one, number in zip(used, touched, strict=True)]
     return sum(decoded) / max(1, sum(used))

@@ -171,6 +171,24 @@ def test_windows_of_many_rows_are_not_followed_row_by_row(
     assert said[0] == pytest.approx(said[1], rel=0.1)
 
 
+def test_blocks_of_rows_that_are_addressable_are_not_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A window of a shuffle by blocks of one row holds millions."""
+    view = ooc.open(RecordingSource(np.zeros((300_000, 2), "f4"), chunk_rows=1))
+    looked_at = 0
+    real = View.requests
+
+    def counting(self: Any, positions: np.ndarray) -> Any:
+        nonlocal looked_at
+        looked_at += len(positions)
+        return real(self, positions)
+
+    monkeypatch.setattr(View, "requests", counting)
+    assert view.batches(32, shuffle="block").explain().amplification == 1
+    assert looked_at < 10_000
+
+
 def test_two_sizes_of_chunks_are_kept_side_by_side(tmp_path: Path) -> None:
     one = hdf5(tmp_path)
     with h5py.File(tmp_path / "b.h5", "w") as file:
