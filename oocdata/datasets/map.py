@@ -30,6 +30,8 @@ class Map(Dataset):
     rng: bool
     given: Any = field(default=None)
     """The spec as given, or None to try one element."""
+    tried: Dataset | None = field(default=None)
+    """What none was selected of: an element of it is tried."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -48,12 +50,13 @@ class Map(Dataset):
         """What an element looks like after the function; reads one element if it was not given."""
         if self.given is not None:
             return self._checked(as_spec(self.given))
-        if len(self.source) == 0:
+        source = self.tried or self.source
+        if len(source) == 0:
             raise EmptyError(
                 "`spec` must be given to map an empty dataset; there is nothing to try."
             )
-        arrays = (request.read() for request in self.source.requests(np.zeros(1, np.int64)))
-        batch = self._apply(self.source.assemble(arrays, Draw()), Draw(), 1)
+        first = source.read(np.zeros(1, np.int64), Draw())
+        batch = self._apply(first, Draw(), 1)
         spec: Spec = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), batch)
         return self._checked(spec)
 
@@ -86,7 +89,8 @@ class Map(Dataset):
         """Return the elements at checked positions, mapped."""
         # The remembered spec does not travel with replace(): pass on what is known.
         known = self.__dict__.get("spec", self.given)
-        return replace(self, source=self.source.select(positions), given=known)
+        tried = self.tried if len(positions) or not len(self) else self.source
+        return replace(self, source=self.source.select(positions), given=known, tried=tried)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch after the function, checked against the spec.
