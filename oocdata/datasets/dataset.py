@@ -212,8 +212,8 @@ class Dataset(ABC):
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because one was
-            chosen twice, or windows in another order.
+            If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
+            one was chosen twice, or windows in another order.
 
         Examples
         --------
