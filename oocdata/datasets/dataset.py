@@ -213,7 +213,7 @@ class Dataset(ABC):
         ------
         oocdata.errors.ArgumentError
             If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
-            one was chosen twice, or windows in another order.
+            one was chosen twice, or windows were in another order.
 
         Examples
         --------

@@ -51,6 +51,7 @@ def open_zarr(
     missing : {"error", "fill"}
         What a chunk that is not stored means: an error, or rows of the fill value. Missing chunks
         are found here where that is cheap (up to 32,768 objects on disk), else when they are read.
+        Where they were looked at, one that is written later is an error when it is read.
 
     Returns
     -------
