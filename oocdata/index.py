@@ -26,6 +26,7 @@ __all__ = [
     "compose_ranges",
     "cut_shape",
     "expand_key",
+    "repeated",
     "select",
     "slice_range",
     "take",
@@ -168,25 +169,37 @@ def select(selection: Selection, places: Selection) -> Selection:
     return selection[as_slice(places)]
 
 
+def repeated(rows: Selection) -> int | None:
+    """Return the first row that is chosen more than once, if any is; ranges never do that.
+
+    Examples
+    --------
+    >>> repeated(np.array([2, 0, 1, 2]))
+    2
+    """
+    if isinstance(rows, range):
+        return None
+    ordered = np.sort(rows)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    return int(again[0]) if len(again) else None
+
+
 def check_distinct(rows: Selection) -> None:
     """Check that no row is chosen twice, so that no two parts share one.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If one is; ranges never do that.
+        If one is.
 
     Examples
     --------
     >>> check_distinct(np.array([2, 0, 1]))
     """
-    if isinstance(rows, range):
-        return
-    ordered = np.sort(rows)
-    again = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(again):
+    again = repeated(rows)
+    if again is not None:
         raise ArgumentError(
-            f"rows must be chosen once each to be split without sharing one; row {again[0]} was "
+            f"rows must be chosen once each to be split without sharing one; row {again} was "
             "chosen more often. Split first, then select; or cut by slices, v[:n] and v[n:], where "
             "parts may share rows."
         )

@@ -245,6 +245,15 @@ def test_split_and_shard(view: ooc.View):
     assert len(view.shard(20, 19)) == 1
 
 
+def test_a_table_that_is_looked_up_is_split_with_what_it_stands_beside(view: ooc.View):
+    table = ooc.open(np.array([10, 20, 30]))
+    numbers = np.arange(len(view)) % 3
+    first, second = ooc.zip(view, table[numbers]).split(0.5, 0.5)
+    half = len(first)
+    assert_array_equal(first.take(np.arange(half))[1], 10 * numbers[:half] + 10)
+    assert_array_equal(second[0][1], 10 * numbers[half] + 10)
+
+
 @pytest.mark.parametrize(
     "choose",
     [

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
+from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection
+from oocdata.index import Selection, repeated
 
 __all__ = ["Zip", "zip"]
 
@@ -55,8 +56,17 @@ class Zip(Dataset):
         return any(part.is_mapped for part in self._datasets)
 
     def gap_positions(self, gap: int) -> int:
-        """Return the positions to drop so that `gap` rows of every part lie between neighbours."""
-        return max(part.gap_positions(gap) for part in self._datasets)
+        """Return the positions to drop so that `gap` rows of every part lie between neighbours.
+
+        A table that is looked up, ``table[numbers]``, shares its rows; what it stands beside must
+        not.
+        """
+        own = [
+            part
+            for part in self._datasets
+            if not (isinstance(part, View) and repeated(part.rows) is not None)
+        ]
+        return max(part.gap_positions(gap) for part in own or self._datasets)
 
     def requests(self, positions: NDArray[np.int64]) -> tuple[Request, ...]:
         """Return the rows of each part."""
