@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -67,6 +70,31 @@ def close_handles() -> None:
     set_chunk_budget(chunk_budget())
     # An exception that is kept for TensorFlow keeps what its frames hold.
     originals._kept.clear()
+
+
+@cache
+def uses_tensorflow(module: ModuleType) -> bool:
+    """Return whether tests of a module read through TensorFlow's threads."""
+    return "to_tf" in inspect.getsource(module)
+
+
+@pytest.fixture(autouse=True)
+def collected_in_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep Python's collector out of TensorFlow's threads.
+
+    Where it drops an iterator, in a cycle with an exception that a test has caught, in a thread
+    that reads for that iterator, TensorFlow makes the thread wait for itself; and what it holds
+    stays for all tests that follow.
+    """
+    if not uses_tensorflow(request.module):
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(1)
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
