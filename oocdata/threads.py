@@ -141,8 +141,13 @@ def uninterrupted(work: Callable[[], object]) -> None:
     if not inside or not callable(signal.getsignal(signal.SIGINT)):
         work()
         return
+    try:
+        tasks = _tasks()
+    except RuntimeError:  # no more threads: then without
+        work()
+        return
     task = _Task(work)
-    _tasks().put(task)
+    tasks.put(task)
     task.ended.acquire()
     if task.error is not None:
         try:

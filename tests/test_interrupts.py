@@ -20,6 +20,7 @@ import zarr
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata import threads
 from oocdata.errors import ArgumentError, DatasetGoneError
 from oocdata.frontends.gate import Gate
 from oocdata.sources import kept
@@ -80,6 +81,19 @@ def test_what_the_work_raises_comes_out() -> None:
 
     with pytest.raises(ZeroDivisionError, match="by nothing"):
         uninterrupted(fail)
+
+
+def test_where_no_thread_can_be_started_the_work_is_done_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_queue", None)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    done: list[int] = []
+    uninterrupted(lambda: done.append(threading.get_ident()))
+    assert done == [threading.main_thread().ident]
 
 
 def test_a_descriptor_is_held_while_it_is_read_from(

@@ -16,6 +16,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from test_sources_memory import Sliced
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, EmptyError, PositionError
@@ -237,24 +238,6 @@ def test_rows_of_which_nothing_is_kept(tmp_path: Path, kind: str, shuffle: bool 
     assert "20 elements" in str(loader.explain())
     pairs = view[:, 3:].next_frame().batches(6, shuffle=shuffle)
     assert [(x.shape, y.shape) for x, y in pairs][-1] == ((1, 0), (1, 0))
-
-
-@dataclass(frozen=True)
-class Sliced:
-    """No more than shape, dtype and slices."""
-
-    array: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.array.dtype
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.array[key]
 
 
 def test_nothing_to_batch() -> None:
