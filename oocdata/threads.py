@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import sys
 import threading
 from _thread import allocate_lock
 from collections import deque
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["cores", "in_order", "in_order_by_few", "in_threads", "uninterrupted"]
+__all__ = ["cores", "holds_hdf5", "in_order", "in_order_by_few", "in_threads", "uninterrupted"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -138,7 +139,7 @@ def uninterrupted(work: Callable[[], object]) -> None:
     [1]
     """
     inside = threading.get_ident() == threading.main_thread().ident
-    if not inside or not callable(signal.getsignal(signal.SIGINT)):
+    if not inside or not callable(signal.getsignal(signal.SIGINT)) or holds_hdf5():
         work()
         return
     try:
@@ -154,6 +155,16 @@ def uninterrupted(work: Callable[[], object]) -> None:
             raise task.error
         finally:
             del task  # the error's traceback holds this frame
+
+
+def holds_hdf5() -> bool:
+    """Return whether this thread is in a call of h5py, as in a function given to ``visititems``.
+
+    Another thread that needs HDF5 would wait for it for ever.
+    """
+    objects = sys.modules.get("h5py._objects")
+    owned = getattr(getattr(objects, "phil", None), "_is_owned", None)
+    return bool(owned is not None and owned())
 
 
 class _Task:

@@ -147,6 +147,25 @@ def test_the_collector_may_drop_an_iterator_anywhere(write: Any, tmp_path: Path)
     assert (done.stdout, done.stderr, done.returncode) == ("ended\n", "", 0)
 
 
+VISIT = """
+import sys, faulthandler
+import h5py, numpy as np, oocdata as ooc
+faulthandler.dump_traceback_later(60, exit=True)
+path = sys.argv[1]
+with h5py.File(path) as file:
+    file.visititems(lambda key, _: print(ooc.open(path, key).take(np.arange(0, 1000, 50)).shape))
+"""
+
+
+def test_reading_in_a_call_of_h5py_does_not_wait_for_itself(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("gzip", data=interrupts.ROWS, chunks=(16, 512), compression="gzip")
+        file.create_dataset("scale", data=interrupts.ROWS, chunks=(16, 512), scaleoffset=0)
+    command = [sys.executable, "-c", VISIT, str(tmp_path / "a.h5")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("(20, 512)\n" * 2, "")
+
+
 def in_a_fork(act: Any) -> str:
     """Return what an action gives in a forked child, as text."""
     with tempfile.TemporaryFile("w+") as told:

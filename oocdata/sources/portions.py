@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocdata.errors import SourceError
 from oocdata.sources.handles import handle
-from oocdata.threads import cores
+from oocdata.threads import cores, holds_hdf5
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -142,7 +142,7 @@ def complete(own: Sequence[Portion], wanted: Iterable[Portion]) -> None:
     _working.add(me)
     try:
         _handed_out.extend(own)
-        _call_helpers(len(own) - 1)
+        _call_helpers(0 if holds_hdf5() else len(own) - 1)
         # Interrupts come to the main thread. It begins nothing but its own, which it can cancel.
         if threading.current_thread() is threading.main_thread():
             for portion in own:
