@@ -11,6 +11,7 @@
     ├── RestoreError (ValueError)             a saved position does not belong to this training
     ├── ServiceError (ConnectionError)        a cluster of readers that does not answer
     ├── WorkerError (RuntimeError)            a worker process ended, or hung, before it was done
+    ├── MissingChunkWarning (UserWarning)     absent Zarr chunks are read as the fill value
     └── SourceError (OSError)                 what storage holds cannot be delivered
         ├── MissingFileError (FileNotFoundError)
         ├── MissingKeyError (KeyError)        no such dataset in the file
@@ -33,7 +34,8 @@ A message says what must hold, what came, and one hint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sized
+from itertools import islice
 from typing import Any
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "MapError",
     "MismatchedPartsError",
     "MissingChunkError",
+    "MissingChunkWarning",
     "MissingDependencyError",
     "MissingFileError",
     "MissingKeyError",
@@ -66,6 +69,7 @@ __all__ = [
 ]
 
 _ROWS_SHOWN = 8
+_ROWS_KEPT = 1000
 
 
 class OocdataError(Exception):
@@ -145,6 +149,10 @@ class WorkerError(OocdataError, RuntimeError):
         self.step = step
 
 
+class MissingChunkWarning(OocdataError, UserWarning):
+    """Chunks of a Zarr array are absent, and are read as its fill value; told once an array."""
+
+
 class RestoreError(OocdataError, ValueError):
     """What was saved belongs to other data, another description or model, or is damaged."""
 
@@ -161,7 +169,10 @@ class SourceError(OocdataError, OSError):
     key : str, optional
         The dataset inside the file, kept as an attribute and named in the message.
     rows : iterable of int, optional
-        The rows concerned, kept as a tuple and named in the message (the first eight of them).
+        The rows concerned; the first thousand are kept as a tuple, the first eight are named in the
+        message. A range or an array costs no more than that, however long it is.
+    count : int, optional
+        How many rows are concerned, where `rows` holds only the first of them.
 
     Examples
     --------
@@ -176,21 +187,27 @@ class SourceError(OocdataError, OSError):
         path: str | None = None,
         key: str | None = None,
         rows: Iterable[int] | None = None,
+        count: int | None = None,
     ) -> None:
         self.message = message
         self.path = path
         self.key = key
-        self.rows = None if rows is None else tuple(int(row) for row in rows)
+        self.rows: tuple[int, ...] | None = None
+        self.count = count
+        if rows is not None:
+            found = rows if isinstance(rows, Sized) else list(rows)
+            self.rows = tuple(int(row) for row in islice(found, _ROWS_KEPT))
+            self.count = max(len(found), count or 0)
         super().__init__(message)
 
     def __str__(self) -> str:
-        where = place(self.path, self.key, self.rows)
+        where = place(self.path, self.key, self.rows, self.count)
         return f"{self.message} [{where}]" if where else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         # OSError's own __reduce__ would lose the keywords when a worker process sends the error
         # home.
-        return (_rebuild, (type(self), self.message, self.path, self.key, self.rows))
+        return (_rebuild, (type(self), self.message, self.path, self.key, self.rows, self.count))
 
 
 def _rebuild(
@@ -199,12 +216,18 @@ def _rebuild(
     path: str | None,
     key: str | None,
     rows: tuple[int, ...] | None,
+    count: int | None,
 ) -> SourceError:
-    return kind(message, path=path, key=key, rows=rows)
+    return kind(message, path=path, key=key, rows=rows, count=count)
 
 
-def place(path: str | None, key: str | None = None, rows: Iterable[int] | None = None) -> str:
-    """File, dataset and rows in the one form that all messages use.
+def place(
+    path: str | None,
+    key: str | None = None,
+    rows: Collection[int] | None = None,
+    count: int | None = None,
+) -> str:
+    """Return file, dataset and rows in the one form that all messages use.
 
     Examples
     --------
@@ -217,10 +240,10 @@ def place(path: str | None, key: str | None = None, rows: Iterable[int] | None =
     if key is not None:
         parts.append(f"dataset '{key}'")
     if rows is not None:
-        numbers = [int(row) for row in rows]
-        shown = ", ".join(str(row) for row in numbers[:_ROWS_SHOWN])
-        more = f", … ({len(numbers)} in all)" if len(numbers) > _ROWS_SHOWN else ""
-        parts.append(f"{'row' if len(numbers) == 1 else 'rows'} {shown or 'none'}{more}")
+        total = max(len(rows), count or 0)
+        shown = ", ".join(str(int(row)) for row in islice(rows, _ROWS_SHOWN))
+        more = f", … ({total} in all)" if total > min(len(rows), _ROWS_SHOWN) else ""
+        parts.append(f"{'row' if total == 1 else 'rows'} {shown or 'none'}{more}")
     return ", ".join(parts)
 
 

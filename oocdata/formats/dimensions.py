@@ -1,19 +1,20 @@
-"""Names of axes, and which of several arrays are the data: what netCDF and xarray write beside.
+"""Names: which axis, which of several arrays, and how numbers are packed (CF conventions).
 
-A file of theirs holds, beside the data, an array for each axis: ``time``, ``lat``, ``lon``. The CF
-conventions say which arrays are such coordinates (chapter 5), so that a file with one array of data
-needs no key.
+A netCDF file, or a Zarr group of xarray, holds an array for each axis beside the data: ``time``,
+``lat``, ``lon``. The CF conventions say which arrays are such coordinates (chapter 5), so that a
+file with one array of data needs no key.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError, place
 
 __all__ = [
     "PACKING",
@@ -22,6 +23,7 @@ __all__ = [
     "Named",
     "as_stored",
     "axis_number",
+    "choose_key",
     "data_variables",
     "packing",
 ]
@@ -36,39 +38,96 @@ VALID = ("valid_range", "valid_min", "valid_max")
 """Attributes that hold numbers packed as the array's are (CF conventions, 2.5.1 and 8.1)."""
 
 
-def axis_number(name: str, names: Sequence[str], ndim: int) -> int:
-    """Return the number of the axis that has a name.
+def axis_number(
+    axis: int | str,
+    ndim: int,
+    names: Sequence[str] = (),
+    path: str | None = None,
+    key: str | None = None,
+) -> int:
+    """Return the number of an axis, counted from the front.
 
     Parameters
     ----------
-    name : str
+    axis : int or str
+        Its number, or its name.
+    ndim : int
     names : sequence of str
         One for each axis, empty for an axis without; empty where none has a name.
-    ndim : int
+    path, key : str, optional
+        For the message.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        The message lists the names there are.
+        If the array has no such axis, or no axis at all; the message lists the names there are.
 
     Examples
     --------
-    >>> axis_number("lat", ("time", "lat", "lon"), 3)
-    1
+    >>> axis_number(-1, 3), axis_number("lat", 3, ("time", "lat", "lon"))
+    (2, 1)
     """
-    there = [one for one in names if one]
-    if not there:
+    where = place(path, key)
+    suffix = f" [{where}]" if where else ""
+    if ndim == 0:
+        raise ArgumentError(f"an array must have a row axis; got a single number.{suffix}")
+    if isinstance(axis, str):
+        return _named_axis(axis, names, ndim, suffix)
+    try:
+        number = operator.index(axis)
+    except TypeError:
+        number = ndim
+    if not -ndim <= number < ndim:
+        raise ArgumentError(
+            f"`axis` must be an axis of the {ndim}-dimensional array; got {axis!r}.{suffix}"
+        )
+    return number % ndim
+
+
+def _named_axis(name: str, names: Sequence[str], ndim: int, suffix: str) -> int:
+    if not any(names):
         raise ArgumentError(
             f"`axis` must be an axis of the {ndim}-dimensional array by its number, because it has "
-            f"no dimension names; got {name!r}. Its axes are 0 to {ndim - 1}."
+            f"no dimension names; got {name!r}. Its axes are 0 to {ndim - 1}.{suffix}"
         )
-    if there.count(name) != 1:
-        problem = f"got {name!r}" + (", which several axes have" if name in there else "")
+    if list(names).count(name) != 1:
+        problem = f"got {name!r}" + (", which several axes have" if name in names else "")
         raise ArgumentError(
             f"`axis` must name one dimension of the array ({', '.join(map(repr, names))}) or be "
-            f"its number; {problem}."
+            f"its number; {problem}.{suffix}"
         )
     return list(names).index(name)
+
+
+def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
+    """Return the key of the dataset to open: the one asked for, or the only one.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
+        The message lists what is there.
+
+    Examples
+    --------
+    >>> choose_key(["/u"], None, "a.h5")
+    '/u'
+    """
+    there = ", ".join(repr(name) for name in keys[:20]) + (", …" if len(keys) > 20 else "")
+    if key is not None:
+        if key not in keys:
+            raise MissingKeyError(
+                f"`key` must name a dataset in the file; got {key!r}. "
+                f"It holds: {there or 'no dataset'}.",
+                path=path,
+            )
+        return key
+    if not keys:
+        raise MissingKeyError("the file must hold a dataset; it holds none.", path=path)
+    if len(keys) > 1:
+        raise SeveralDatasetsError(
+            f"`key` must be given, because the file holds several datasets: {there}.", path=path
+        )
+    return keys[0]
 
 
 @dataclass(frozen=True, slots=True)
