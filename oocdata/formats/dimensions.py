@@ -1,4 +1,4 @@
-"""Names: which axis, which of several arrays, and how numbers are packed (CF conventions).
+"""Tell which of several arrays is the data, and how numbers are packed (CF conventions).
 
 A netCDF file, or a Zarr group of xarray, holds an array for each axis beside the data: ``time``,
 ``lat``, ``lon``. The CF conventions say which arrays are such coordinates (chapter 5), so that a
@@ -7,14 +7,13 @@ file with one array of data needs no key.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError, place
+from oocdata.errors import MissingKeyError, SeveralDatasetsError
 
 __all__ = [
     "PACKING",
@@ -22,7 +21,6 @@ __all__ = [
     "VALID",
     "Named",
     "as_stored",
-    "axis_number",
     "choose_key",
     "data_variables",
     "packing",
@@ -36,67 +34,6 @@ PACKING = (*SCALED, "_FillValue", "missing_value")
 
 VALID = ("valid_range", "valid_min", "valid_max")
 """Attributes that hold numbers packed as the array's are (CF conventions, 2.5.1 and 8.1)."""
-
-
-def axis_number(
-    axis: int | str,
-    ndim: int,
-    names: Sequence[str] = (),
-    path: str | None = None,
-    key: str | None = None,
-) -> int:
-    """Return the number of an axis, counted from the front.
-
-    Parameters
-    ----------
-    axis : int or str
-        Its number, or its name.
-    ndim : int
-    names : sequence of str
-        One for each axis, empty for an axis without; empty where none has a name.
-    path, key : str, optional
-        For the message.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the array has no such axis, or no axis at all; the message lists the names there are.
-
-    Examples
-    --------
-    >>> axis_number(-1, 3), axis_number("lat", 3, ("time", "lat", "lon"))
-    (2, 1)
-    """
-    where = place(path, key)
-    suffix = f" [{where}]" if where else ""
-    if ndim == 0:
-        raise ArgumentError(f"an array must have a row axis; got a single number.{suffix}")
-    if isinstance(axis, str):
-        return _named_axis(axis, names, ndim, suffix)
-    try:
-        number = operator.index(axis)
-    except TypeError:
-        number = ndim
-    if not -ndim <= number < ndim:
-        raise ArgumentError(
-            f"`axis` must be an axis of the {ndim}-dimensional array; got {axis!r}.{suffix}"
-        )
-    return number % ndim
-
-
-def _named_axis(name: str, names: Sequence[str], ndim: int, suffix: str) -> int:
-    if not any(names):
-        raise ArgumentError(
-            f"`axis` must be an axis of the {ndim}-dimensional array by its number, because it has "
-            f"no dimension names; got {name!r}. Its axes are 0 to {ndim - 1}.{suffix}"
-        )
-    if list(names).count(name) != 1:
-        problem = f"got {name!r}" + (", which several axes have" if name in names else "")
-        raise ArgumentError(
-            f"`axis` must name one dimension of the array ({', '.join(map(repr, names))}) or be "
-            f"its number; {problem}.{suffix}"
-        )
-    return list(names).index(name)
 
 
 def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:

@@ -1,4 +1,4 @@
-"""What a Zarr array's codecs mean for its reader: who can decode them and what lies together."""
+"""Tell what a Zarr array's codecs mean: who can decode them, and what is decoded together."""
 
 from __future__ import annotations
 
@@ -45,54 +45,34 @@ class ShardIndex:
         Chunks of a shard, in the order of the stored axes.
     axes : tuple of int
         The array's axis of each stored axis: a transpose may stand before the sharding.
-    chunk_shape : tuple of int
-        In the order of the stored axes.
     at_end : bool
     checksum_bytes : int
         4 where a crc32c follows the addresses.
-    little : bool
-        Of the addresses' byte order.
     """
 
     grid: tuple[int, ...]
     axes: tuple[int, ...]
-    chunk_shape: tuple[int, ...]
     at_end: bool
     checksum_bytes: int
-    little: bool
 
     @property
     def nbytes(self) -> int:
         """Bytes of the index."""
         return 16 * prod(self.grid) + self.checksum_bytes
 
-    def parse(self, stored: bytes) -> NDArray[np.uint64]:
-        """Return offset and length of each chunk, shape ``(*grid, 2)``.
-
-        Raises
-        ------
-        ValueError
-            If it is too short, or not what its checksum was made of.
-        ImportError
-            If there is a checksum, and nothing to check it.
+    def absent(self, stored: bytes) -> NDArray[np.bool_]:
+        """Return which chunks of a shard are not there, axes as the array's.
 
         Examples
         --------
-        >>> index = ShardIndex((2,), (0,), (4,), True, 0, True)
-        >>> index.parse(bytes([0] * 8 + [16] + [0] * 7 + [255] * 16)).tolist()
-        [[0, 16], [18446744073709551615, 18446744073709551615]]
+        >>> index = ShardIndex((2,), (0,), True, 0)
+        >>> index.absent(bytes([0] * 8 + [16] + [0] * 7 + [255] * 16)).tolist()
+        [False, True]
         """
-        if len(stored) != self.nbytes:
-            raise ValueError(f"the index of a shard must hold {self.nbytes} bytes")
-        length = self.nbytes - self.checksum_bytes
-        if self.checksum_bytes:
-            from google_crc32c import value
-
-            # The codec writes it in this byte order, whatever that of the addresses.
-            if value(stored[:length]) != int.from_bytes(stored[length:], "little"):
-                raise ValueError("the index of a shard must match its checksum")
-        addresses = np.frombuffer(stored, "<u8" if self.little else ">u8", length // 8)
-        return addresses.astype(np.uint64).reshape(*self.grid, 2)
+        # All ones in either byte order.
+        addresses = np.frombuffer(stored, np.uint64, 2 * prod(self.grid)).reshape(*self.grid, 2)
+        empty: NDArray[np.bool_] = (addresses == np.uint64(2**64 - 1)).all(axis=-1)
+        return empty.transpose(np.argsort(self.axes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +90,10 @@ class CodecChain:
     chunk_shape : tuple of int or None
         The innermost chunk of a shard, in the array's axes; None without shards.
     shard_index : ShardIndex or None
+        None without shards, or where the index can't be found without decoding.
     plain_axes : tuple of int or None
-        The array's axis of each stored axis, slowest first, where a chunk is its elements and
-        nothing else; None where it is not, or where the array's own metadata say it (v2).
+        The array's axis of each stored axis, slowest first, where a stored object is its elements
+        and nothing else.
     byte_order : str
         Of plain elements, as NumPy writes it.
     """
@@ -221,28 +202,20 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
     ):
         raise ValueError(f"the chunks {chunk} of a shard must divide its shape {shard}")
     inner = describe_v3(options["codecs"], chunk)
-    nested = inner.chunk_shape is not None
     innermost = inner.chunk_shape or chunk
-    in_array = [0] * len(axes)
-    for place, axis in enumerate(axes):
-        in_array[axis] = innermost[place]
+    in_array = tuple(innermost[axes.index(axis)] for axis in range(len(axes)))
     index_steps = [named(codec) for codec in options["index_codecs"]]
     index_names = [name for name, _ in index_steps]
     index = None
-    if index_names in (["bytes"], ["bytes", "crc32c"]) and not nested:
+    if index_names in (["bytes"], ["bytes", "crc32c"]) and inner.chunk_shape is None:
         index = ShardIndex(
             grid=tuple(length // n for length, n in zip(shard, chunk, strict=True)),
             axes=axes,
-            chunk_shape=chunk,
             at_end=options.get("index_location", "end") == "end",
             checksum_bytes=4 if len(index_names) == 2 else 0,
-            little=index_steps[0][1].get("endian") != "big",
         )
     strange = inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3)
-    chain = CodecChain(inner.text, strange, None, tuple(in_array), index)
-    if index is None or axes != tuple(range(len(axes))):
-        return chain
-    return replace(chain, plain_axes=inner.plain_axes, byte_order=inner.byte_order)
+    return CodecChain(inner.text, strange, None, in_array, index)
 
 
 def _strange(steps: list[tuple[str, dict[str, Any]]], known: dict[str, set[str]]) -> str:

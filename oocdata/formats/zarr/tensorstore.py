@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import Any
 
 from oocdata.errors import SourceError
-from oocdata.sources.handles import handle
+from oocdata.memory import scratch_share
 from oocdata.threads import cores
 
-__all__ = ["LIBRARY_ERRORS", "first_line", "shared_context", "tensorstore"]
+__all__ = [
+    "INDEX_POOL",
+    "LIBRARY_ERRORS",
+    "first_line",
+    "shared_context",
+    "tensorstore",
+    "usable",
+]
 
-_INDEX_CACHE_BYTES = 8 << 20
+INDEX_POOL = "cache_pool#indices"
+"""What TensorStore may keep: indices of shards, and directories of archives."""
+
 _FILES_AT_ONCE = 16
 
 LIBRARY_ERRORS = (ValueError, IndexError, OSError, RuntimeError, NotImplementedError, TypeError)
@@ -28,6 +38,11 @@ def _note_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
+
+
+def usable() -> bool:
+    """Return whether the library works in this process."""
+    return not _loaded_before_fork
 
 
 def tensorstore() -> Any:
@@ -50,16 +65,13 @@ def tensorstore() -> Any:
     return library
 
 
+@cache
 def shared_context() -> Any:
     """Return the limits that all arrays of this process share."""
-    return handle("TensorStore context", _context)
-
-
-def _context() -> Any:
     return tensorstore().Context(
         {
             "cache_pool": {"total_bytes_limit": 0},
-            "cache_pool#indices": {"total_bytes_limit": _INDEX_CACHE_BYTES},
+            INDEX_POOL: {"total_bytes_limit": min(8 << 20, scratch_share() // 4)},
             "data_copy_concurrency": {"limit": cores()},
             "file_io_concurrency": {"limit": _FILES_AT_ONCE},
         }

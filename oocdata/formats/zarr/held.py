@@ -5,29 +5,30 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oocdata.sources.zarr.store import Stored
+from oocdata.formats.zarr.store import Status
 
 if TYPE_CHECKING:
     import zarr
 
+    from oocdata.engines.files import FileVersion
+
 __all__ = ["Held", "calm", "metadata_of"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """The store of an open ``zarr.Array``; equal only to itself, as its content has no name.
-
-    Pickling pickles the array: a store in memory travels with its content.
+    """The store of an open ``zarr.Array``; pickling pickles the array, with what it holds.
 
     Parameters
     ----------
     array : zarr.Array
     """
 
-    array: zarr.Array[Any]
+    versioned = False
+
+    def __init__(self, array: zarr.Array[Any]) -> None:
+        self.array = array
 
     @property
     def path(self) -> str:
@@ -53,15 +54,19 @@ class Held:
             return self._get(name, SuffixByteRequest(nbytes))
         return self._get(name, RangeByteRequest(start, start + nbytes))
 
-    def status(self, name: str) -> Stored | None:
+    def status(self, name: str) -> Status | None:
         """Return what is known of an object; None where there is none."""
         from zarr.core.sync import sync
 
         if not self.listable:
             # Its size may cost reading it: one byte passes every check that needs no size.
-            return Stored(1, 0) if sync(self.array.store.exists(name)) else None
+            return Status(1, 1) if sync(self.array.store.exists(name)) else None
         whole = self.read(name)
-        return None if whole is None else Stored(len(whole), 0)
+        return None if whole is None else Status(len(whole), 1)
+
+    def file(self, name: str) -> FileVersion | None:
+        """Return None: an object has no file."""
+        return None
 
     def kvstore(self, key: str) -> Any:
         """Refuse: TensorStore opens places, not objects."""

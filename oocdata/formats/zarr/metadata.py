@@ -1,4 +1,4 @@
-"""What a Zarr array's metadata says, read without any library: the pure part of the Zarr source.
+"""Parse a Zarr array's metadata, without any library and without reading anything.
 
 Zarr v2 keeps ``.zarray`` (Zarr storage specification version 2, "Metadata"), v3 keeps ``zarr.json``
 (Zarr core specification version 3.0, "Array metadata"; sharding: ZEP 2, codec
@@ -9,18 +9,18 @@ microseconds, where importing zarr-python or TensorStore takes a quarter of a se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from oocdata.engines.source import Annotations, check_dtype
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
-from oocdata.sources.source import check_dtype
-from oocdata.sources.zarr.codecs import CodecChain, ShardIndex, describe_v2, describe_v3, named
-from oocdata.sources.zarr.plain import PlainChunk
+from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
+from oocdata.formats.zarr.codecs import CodecChain, ShardIndex, describe_v2, describe_v3, named
 
 __all__ = ["ArrayMetadata", "load_json", "parse_array", "unreadable"]
 
@@ -63,8 +63,14 @@ class ArrayMetadata:
         None without shards, or where the index can't be found without decoding.
     zarr_only : str
         Why TensorStore can't read this array; empty where it can.
-    plain : PlainChunk or None
-        Where the elements lie in a chunk that is nothing but elements.
+    stored_dtype : numpy.dtype
+        With its byte order.
+    plain_strides : tuple of int or None
+        Bytes from one place to the next along each axis, in a stored object that is nothing but
+        elements; None where it is something else.
+    dimensions : tuple of str
+        Names of the axes, empty for an axis without; empty where none has a name.
+    annotations : Annotations
     """
 
     version: int
@@ -80,7 +86,14 @@ class ArrayMetadata:
     sharded: bool
     shard_index: ShardIndex | None
     zarr_only: str
-    plain: PlainChunk | None
+    stored_dtype: np.dtype[Any]
+    plain_strides: tuple[int, ...] | None
+    dimensions: tuple[str, ...]
+    annotations: Annotations = field(compare=False, repr=False)
+
+    def annotate(self) -> Annotations:
+        """Return attributes and fill value."""
+        return self.annotations
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -97,24 +110,22 @@ class ArrayMetadata:
             -(-length // step) for length, step in zip(self.shape, self.object_shape, strict=True)
         )
 
-    def name(self, place: tuple[int, ...]) -> str:
+    @property
+    def chunks_per_object(self) -> tuple[int, ...]:
+        """Chunks of a stored object along each axis: ones without shards."""
+        return tuple(
+            whole // step for whole, step in zip(self.object_shape, self.chunk_shape, strict=True)
+        )
+
+    def name(self, place: Sequence[int]) -> str:
         """Return the name of the stored object at a place of the grid."""
         parts = [str(number) for number in place]
         if self.prefix:
             parts.insert(0, self.prefix)
         return self.separator.join(parts) or "0"
 
-    def objects(self, box: tuple[slice, ...]) -> Iterator[tuple[int, ...]]:
-        """Return the places of the stored objects that a box lies in."""
-        return product(
-            *(
-                range(part.start // step, -(-part.stop // step))
-                for part, step in zip(box, self.object_shape, strict=True)
-            )
-        )
-
     @property
-    def storage(self) -> str:
+    def layout(self) -> str:
         """How the array is divided, in a few words."""
         if self.sharded:
             return f"shards of {self.object_shape} holding chunks of {self.chunk_shape}"
@@ -137,8 +148,19 @@ def load_json(text: bytes, path: str, key: str | None) -> dict[str, Any]:
     return node
 
 
-def parse_array(text: bytes, version: int, path: str, key: str | None) -> ArrayMetadata:
+def parse_array(
+    text: bytes, version: int, path: str, key: str | None, attributes: bytes | None = None
+) -> ArrayMetadata:
     """Return what a ``.zarray`` (version 2) or ``zarr.json`` (version 3) says about an array.
+
+    Parameters
+    ----------
+    text : bytes
+    version : int
+    path, key : str or None
+        For messages.
+    attributes : bytes, optional
+        What a ``.zattrs`` holds, which stands beside ``.zarray``.
 
     Raises
     ------
@@ -160,16 +182,19 @@ def parse_array(text: bytes, version: int, path: str, key: str | None) -> ArrayM
     try:
         if node["zarr_format"] != version:
             raise ValueError(f"zarr_format must be {version}; got {node['zarr_format']!r}")
-        parsed = _version_2(node, path, key) if version == 2 else _version_3(node, path, key)
+        if version == 3:
+            return _version_3(node, path, key)
+        return _version_2(node, path, key, attributes)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnknownFormatError | UnsupportedDtypeError):
             raise
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is wrong: {error}"
         raise unreadable(reason, path, key) from error
-    return parsed
 
 
-def _version_2(node: dict[str, Any], path: str, key: str | None) -> ArrayMetadata:
+def _version_2(
+    node: dict[str, Any], path: str, key: str | None, attributes: bytes | None
+) -> ArrayMetadata:
     shape = _lengths("shape", node["shape"], 0, None)
     chunks = _lengths("chunks", node["chunks"], 1, len(shape))
     stored = _dtype_v2(node["dtype"], path, key)
@@ -183,7 +208,11 @@ def _version_2(node: dict[str, Any], path: str, key: str | None) -> ArrayMetadat
     if chain.extra_bytes == 0:
         axes = tuple(range(len(shape)))
         chain = replace(chain, plain_axes=axes if node["order"] == "C" else axes[::-1])
-    return _metadata(2, node, shape, stored, chunks, ("", separator), chain)
+    beside: dict[str, Any] = {}
+    if attributes is not None:
+        with suppress(UnknownFormatError):
+            beside = load_json(attributes, path, key)
+    return _metadata(2, node, beside, shape, stored, chunks, ("", separator), chain)
 
 
 def _version_3(node: dict[str, Any], path: str, key: str | None) -> ArrayMetadata:
@@ -230,38 +259,46 @@ def _version_3(node: dict[str, Any], path: str, key: str | None) -> ArrayMetadat
     elif stored.itemsize > 1:  # a default would be a guess
         chain = replace(chain, plain_axes=None)
     names = ("c" if default else "", separator)
-    return _metadata(3, node, shape, stored, chunks, names, chain)
+    return _metadata(3, node, node, shape, stored, chunks, names, chain)
 
 
 def _metadata(
     version: int,
     node: dict[str, Any],
+    annotated: dict[str, Any],
     shape: tuple[int, ...],
     stored: np.dtype[Any],
     objects: tuple[int, ...],
-    names: tuple[str, str],
+    naming: tuple[str, str],
     chain: CodecChain,
 ) -> ArrayMetadata:
-    raw = None
+    raw = strides = None
     if chain.extra_bytes is not None:
         raw = prod(objects) * stored.itemsize + chain.extra_bytes
+    if chain.plain_axes is not None:
+        lengths = [objects[axis] for axis in chain.plain_axes]
+        steps = [stored.itemsize * prod(lengths[n + 1 :]) for n in range(len(lengths))]
+        strides = tuple(steps[chain.plain_axes.index(axis)] for axis in range(len(steps)))
+    fill_value = fill_value_of(node["fill_value"], stored)
+    names, attributes = names_and_attributes(version, annotated, fill_value, len(shape), stored)
     return ArrayMetadata(
         version=version,
         shape=shape,
         dtype=stored.newbyteorder("="),
         object_shape=objects,
         chunk_shape=chain.chunk_shape or objects,
-        prefix=names[0],
-        separator=names[1],
+        prefix=naming[0],
+        separator=naming[1],
         fill_value=json.dumps(node["fill_value"]),
         codec=chain.text,
         raw_bytes=raw,
         sharded=chain.chunk_shape is not None,
         shard_index=chain.shard_index,
         zarr_only=chain.zarr_only,
-        plain=None
-        if chain.plain_axes is None
-        else PlainChunk.of(stored, chain.chunk_shape or objects, chain.plain_axes),
+        stored_dtype=stored,
+        plain_strides=strides,
+        dimensions=names,
+        annotations=Annotations(attributes, fill_value),
     )
 
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oocdata.errors import MissingKeyError, UnknownFormatError, UnsupportedDtypeError
-from oocdata.sources.dimensions import Named, data_variables
-from oocdata.sources.source import choose_key
-from oocdata.sources.zarr.attributes import attributes_of
-from oocdata.sources.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
-from oocdata.sources.zarr.store import Archive, Folder, Store, join
+from oocdata.formats.dimensions import Named, choose_key, data_variables
+from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
+from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
 __all__ = ["find_array", "list_arrays"]
 
@@ -27,7 +25,7 @@ def list_arrays(store: Store, path: str) -> list[str]:
     if kind == "array":
         return [""]
     if isinstance(store, Archive):
-        names = store.members().namelist()
+        names = store.names
         ends = ("zarr.json", ".zarray")
         folders = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in ends}
         return sorted(folder for folder in folders if _kind(store, folder) == "array")
@@ -116,8 +114,8 @@ def _data(store: Store, keys: list[str], path: str) -> list[str]:
             arrays.append(Named(key, ()))
             continue
         if metadata is not None and metadata.shape:
-            said = attributes_of(store, key, metadata)
-            arrays.append(Named.of(key, said.dimensions, said.attributes))
+            attributes = metadata.annotations.attributes
+            arrays.append(Named.of(key, metadata.dimensions, attributes))
     return data_variables(arrays) or keys
 
 
@@ -129,7 +127,9 @@ def _metadata(store: Store, key: str, path: str) -> ArrayMetadata | None:
             return None
         return parse_array(text, 3, path, key or None)
     text = store.read(join(key, ".zarray"))
-    return None if text is None else parse_array(text, 2, path, key or None)
+    if text is None:
+        return None
+    return parse_array(text, 2, path, key or None, store.read(join(key, ".zattrs")))
 
 
 def _kind(store: Store, key: str) -> str | None:
