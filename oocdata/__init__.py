@@ -12,18 +12,19 @@
 import importlib
 import typing
 
-from oocdata import errors
+from oocdata import chain, errors
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
+from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, zip  # noqa: A004
-from oocdata.loader import Loader
+from oocdata.engines.source import RowSource, Source
+from oocdata.loader import Loader, make_loader
+from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.sources.slots import chunk_budget, set_chunk_budget
-from oocdata.sources.source import Source
 
 if typing.TYPE_CHECKING:
     from oocdata.frontends.resume import Resume
@@ -45,8 +46,10 @@ __all__ = [
     "Loader",
     "Map",
     "Order",
+    "Patches",
     "Preview",
     "Resume",
+    "RowSource",
     "Sequential",
     "Shuffle",
     "Source",
@@ -58,13 +61,13 @@ __all__ = [
     "__version__",
     "bench",
     "check",
-    "chunk_budget",
     "convert",
     "create",
     "errors",
+    "memory_limit",
     "open",
     "preview",
-    "set_chunk_budget",
+    "set_memory",
     "stats",
     "zip",
 ]
@@ -87,6 +90,26 @@ _LATER = {
     "stats": "tools.stats",
 }
 """Imported when they are asked for: `import oocdata` should take no longer than it must."""
+
+
+def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
+    """Return a maker that lies in a module which `import oocdata` need not load."""
+
+    def make(*arguments: typing.Any, **options: typing.Any) -> typing.Any:
+        return getattr(importlib.import_module(f"oocdata.{module}"), name)(*arguments, **options)
+
+    return make
+
+
+# What methods of lower rooms make of higher ones: see `oocdata.chain`.
+chain.provide("map", Map)
+chain.provide("patches", make_patches)
+chain.provide("loader", make_loader)
+chain.provide("describe", _later("describe", "describe"))
+chain.provide("epoch", _later("reading.ahead", "read_ahead"))
+chain.provide("to_tf", _later("frontends.tfdata", "to_tf"))
+chain.provide("to_keras", _later("frontends.keras", "to_keras"))
+chain.provide("profile", _later("tools.profile", "profile"))
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from oocdata.box import Extent
 from oocdata.datasets.view import View
+from oocdata.engines.source import Source, Storage
 from oocdata.errors import PositionError
-from oocdata.sources.source import Source
 
-__all__ = ["RecordingSource", "SourceConformance", "sample_array"]
+__all__ = ["RecordingSource", "SourceConformance", "boxes_of", "sample_array"]
 
 
 def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
@@ -44,26 +45,52 @@ def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
     return values.astype(kind)
 
 
+def boxes_of(array: NDArray[Any], origins: NDArray[np.int64], extent: Extent) -> NDArray[Any]:
+    """Return boxes of an array by NumPy's own slicing: the oracle, shape (n, *extent.lengths).
+
+    Examples
+    --------
+    >>> boxes_of(np.arange(10), np.array([[2], [0]]), Extent((3,), (2,))).tolist()
+    [[2, 4, 6], [0, 2, 4]]
+    """
+    found = np.empty((len(origins), *extent.lengths), array.dtype)
+    for place, origin in enumerate(origins.tolist()):
+        box = tuple(
+            slice(start, start + span, stride)
+            for start, span, stride in zip(origin, extent.spans, extent.strides, strict=True)
+        )
+        found[place] = array[box]
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class RecordingSource:
     """An array in memory that remembers what was read: proves that composing reads nothing.
+
+    Attributes
+    ----------
+    array : ndarray
+    chunks : int, tuple of int or None
+        What it says is decoded together; an int: so many whole rows along axis 0.
 
     Examples
     --------
     >>> source = RecordingSource(sample_array((10, 2)))
     >>> View.of(source)[3:].next_frame().take([0])[0].shape
     (1, 2)
-    >>> source.reads
-    [[3], [4]]
+    >>> source.reads, source.rows
+    ([[[3, 0]], [[4, 0]]], [[3], [4]])
     """
 
     array: NDArray[Any]
-    chunk_rows: int = 1
-    reads: list[list[int]] = field(default_factory=list)
+    chunks: int | tuple[int, ...] | None = None
+    reads: list[list[list[int]]] = field(default_factory=list)
+    """Origins of each read."""
+    extents: list[Extent] = field(default_factory=list)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(rows, *element)``."""
+        """Of the array."""
         return self.array.shape
 
     @property
@@ -71,10 +98,30 @@ class RecordingSource:
         """Native byte order."""
         return self.array.dtype
 
-    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Write ``out[i] = row rows[i]`` and remember `rows`."""
-        self.reads.append(rows.tolist())
-        out[...] = self.array[rows]
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``, and remember origins and extent."""
+        self.reads.append(origins.tolist())
+        self.extents.append(extent)
+        out[...] = boxes_of(self.array, origins, extent)
+
+    def storage(self) -> Storage:
+        """Return the chunks that were given."""
+        chunks = self.chunks
+        if isinstance(chunks, int):
+            chunks = (chunks, *self.shape[1:]) if chunks > 1 else None
+        return Storage("array that records what is read", chunks=chunks)
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """Places along axis 0 of each read."""
+        return [
+            [
+                origin[0] + number * extent.strides[0]
+                for origin in origins
+                for number in range(extent.lengths[0])
+            ]
+            for origins, extent in zip(self.reads, self.extents, strict=True)
+        ]
 
 
 class SourceConformance:
@@ -84,38 +131,35 @@ class SourceConformance:
     ----------
     dtypes : tuple of str
         Stored dtypes to try.
-    axes : tuple of int
-        Row axes to try on a four-dimensional array.
 
     Examples
     --------
     >>> class TestMine(SourceConformance):
-    ...     def make(self, folder, array, axis=0):
-    ...         return RecordingSource(np.moveaxis(array, axis, 0))
+    ...     def make(self, folder, array):
+    ...         return RecordingSource(array)
     """
 
     dtypes: tuple[str, ...] = ("<f4", "<f8", "|u1", "<i2", "|b1", "<c8", "<u8")
-    axes: tuple[int, ...] = (0, 1, 3)
     shape: tuple[int, ...] = (23, 3, 5, 4)
 
-    def make(self, folder: Path, array: NDArray[Any], axis: int = 0) -> Source:
+    def make(self, folder: Path, array: NDArray[Any]) -> Source:
         """Store `array` by means other than oocdata and return the source that reads it."""
         raise NotImplementedError("a conformance class must define `make`")
 
-    def read(self, source: Source, rows: list[int] | NDArray[np.int64]) -> NDArray[Any]:
-        """Read rows into memory filled with a pattern that would show."""
-        wanted = np.asarray(rows, np.int64)
-        out = np.empty((len(wanted), *source.shape[1:]), source.dtype)
+    def read(
+        self, source: Source, origins: ArrayLike, extent: Extent, dtype: DTypeLike = None
+    ) -> NDArray[Any]:
+        """Read boxes into memory filled with a pattern that would show."""
+        wanted = np.asarray(origins, np.int64).reshape(-1, len(source.shape))
+        out = np.empty((len(wanted), *extent.lengths), dtype or source.dtype)
         out.view(np.uint8)[...] = 0xA5
-        source.read_into(wanted, out)
+        source.read(wanted, extent, out)
         return out
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise by the class's own tables, so a subclass can narrow them."""
+        """Parametrise by the class's own table, so a subclass can narrow it."""
         if "stored_dtype" in metafunc.fixturenames:
             metafunc.parametrize("stored_dtype", self.dtypes)
-        if "row_axis" in metafunc.fixturenames:
-            metafunc.parametrize("row_axis", self.axes)
 
     def test_shape_and_native_dtype(self, tmp_path: Path, stored_dtype: str) -> None:
         array = sample_array(self.shape, stored_dtype)
@@ -124,8 +168,8 @@ class SourceConformance:
         assert source.shape == array.shape
         assert source.dtype == array.dtype.newbyteorder("=")
         assert source.dtype.isnative
-        assert source.chunk_rows >= 1
-        assert_array_equal(self.read(source, np.arange(len(array))), array)
+        whole = self.read(source, [[0] * array.ndim], Extent.of(array.shape))
+        assert_array_equal(whole[0], array)
 
     @pytest.mark.parametrize(
         "rows",
@@ -134,43 +178,35 @@ class SourceConformance:
     )
     def test_rows_in_any_order(self, tmp_path: Path, rows: list[int]) -> None:
         array = sample_array(self.shape)
-        assert_array_equal(
-            self.read(self.make(tmp_path, array), rows), array[np.asarray(rows, int)]
-        )
+        origins = [[row, 0, 0, 0] for row in rows]
+        found = self.read(self.make(tmp_path, array), origins, Extent.of((1, *self.shape[1:])))
+        assert_array_equal(found[:, 0], array[np.asarray(rows, int)])
 
-    def test_row_axis(self, tmp_path: Path, row_axis: int) -> None:
-        array = sample_array(self.shape)
-        source = self.make(tmp_path, array, axis=row_axis)
-        moved = np.moveaxis(array, row_axis, 0)
-        assert source.shape == moved.shape
-        rows = np.random.default_rng(1).integers(0, len(moved), 9)
-        assert_array_equal(self.read(source, rows), moved[rows])
-
-    @pytest.mark.parametrize(
-        "cut",
-        [
-            (slice(None), slice(1, 4)),
-            (1,),
-            (slice(None), slice(None), -1),
-            (slice(None, None, -1), slice(4, 0, -2), slice(0, 4, 3)),
-            (0, 0, 0),
-            (slice(1, 1),),
-        ],
-        ids=str,
-    )
-    def test_cuts(self, tmp_path: Path, cut: tuple[int | slice, ...], row_axis: int) -> None:
-        array = sample_array((9, 10, 11, 8))
-        moved = np.moveaxis(array, row_axis, 0)
-        view = View.of(self.make(tmp_path, array, axis=row_axis))[(slice(None), *cut)]
-        expected = moved[(slice(None), *cut)]
-        assert view.shape == expected.shape
-        rows = np.random.default_rng(2).integers(0, len(moved), 12)
-        assert_array_equal(view.take(rows), expected[rows])
-        again = view[(slice(None), *[slice(None, None, -1)] * (view.ndim - 1))]
-        assert_array_equal(
-            again.take(rows),
-            expected[rows][(slice(None), *[slice(None, None, -1)] * (view.ndim - 1))],
+    @pytest.mark.parametrize("seed", range(12))
+    def test_random_boxes(self, tmp_path: Path, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        shape = (9, 10, 11, 8)
+        array = sample_array(shape)
+        lengths = [int(rng.integers(1, length + 1)) for length in shape]
+        lengths = [1 if rng.random() < 0.3 else length for length in lengths]
+        strides = [
+            int(rng.integers(1, (n - 1) // (length - 1) + 1)) if length > 1 else 1
+            for n, length in zip(shape, lengths, strict=True)
+        ]
+        extent = Extent(tuple(lengths), tuple(strides))
+        origins = np.stack(
+            [rng.integers(0, n - s + 1, 7) for n, s in zip(shape, extent.spans, strict=True)],
+            axis=1,
         )
+        source = self.make(tmp_path, array)
+        expected = boxes_of(array, origins, extent)
+        assert_array_equal(self.read(source, origins, extent), expected)
+        # Into a transposed and reversed view, as a dataset with another order of axes asks for.
+        order = rng.permutation(4)
+        memory = np.zeros((7, *[lengths[axis] for axis in order]), np.float64)
+        view = memory.transpose(0, *[1 + int(at) for at in np.argsort(order)])[..., ::-1]
+        source.read(origins, extent, view)
+        assert_array_equal(view, expected)
 
     @pytest.mark.parametrize("wanted", ["f4", "f8", "i8"])
     def test_conversion(self, tmp_path: Path, wanted: str) -> None:
@@ -179,27 +215,40 @@ class SourceConformance:
         assert view.dtype == np.dtype(wanted)
         assert_array_equal(view.take([3, 1, 3]), array[[3, 1, 3]].astype(wanted))
 
+    @pytest.mark.parametrize("axis", [(0,), (1,), (0, 1), (3, 0), (1, 0, 2)], ids=str)
+    def test_sample_axes(self, tmp_path: Path, axis: tuple[int, ...]) -> None:
+        array = sample_array(self.shape)
+        view = View.of(self.make(tmp_path, array), axis)
+        moved = np.moveaxis(array, axis, range(len(axis)))
+        expected = moved.reshape(-1, *moved.shape[len(axis) :])
+        rows = np.random.default_rng(1).integers(0, len(expected), 9)
+        assert view.shape == expected.shape
+        assert_array_equal(view.take(rows), expected[rows])
+
     def test_one_dimension(self, tmp_path: Path) -> None:
         array = sample_array((100,), "<i8")
         source = self.make(tmp_path, array)
-        assert_array_equal(self.read(source, [99, 0, 50, 51]), array[[99, 0, 50, 51]])
+        found = self.read(source, [[99], [0], [50], [51]], Extent.of((1,)))
+        assert_array_equal(found[:, 0], array[[99, 0, 50, 51]])
+
+    def test_empty_boxes_read_nothing(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, sample_array(self.shape))
+        assert self.read(source, [[0, 0, 0, 0]], Extent.of((1, 0, 5, 4))).shape == (1, 1, 0, 5, 4)
 
     def test_pickle(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
         source = self.make(tmp_path, array)
-        self.read(source, [0])  # an open handle must not travel
+        View.of(source).take([0])  # an open file must not travel
         copy = pickle.loads(pickle.dumps(source))
-        assert_array_equal(self.read(copy, [7, 2]), array[[7, 2]])
+        assert_array_equal(View.of(copy).take([7, 2]), array[[7, 2]])
 
     def test_threads(self, tmp_path: Path) -> None:
         array = sample_array((64, 8, 8))
-        source = self.make(tmp_path, array)
+        view = View.of(self.make(tmp_path, array))
         rng = np.random.default_rng(3)
         batches = [rng.integers(0, 64, 16) for _ in range(64)]
         with ThreadPoolExecutor(4) as pool:
-            for rows, got in zip(
-                batches, pool.map(lambda rows: self.read(source, rows), batches), strict=True
-            ):
+            for rows, got in zip(batches, pool.map(view.take, batches), strict=True):
                 assert_array_equal(got, array[rows])
 
     def test_positions_never_wrap(self, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.datasets.windows import episode_runs, part_runs
+from oocdata.datasets.dataset import Draw
+from oocdata.datasets.episodes import episode_runs, part_runs
+from oocdata.datasets.request import Request
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.testing import RecordingSource, sample_array
 
@@ -25,7 +27,7 @@ def counted_out(
     inputs: int,
     targets: int,
     shift: int = 1,
-    dilation: int = 1,
+    stride: int = 1,
     horizon: int = 1,
     lengths: list[int] | None = None,
 ) -> list[tuple[list[int], list[int]]]:
@@ -35,8 +37,8 @@ def counted_out(
     for length in lengths or [rows]:
         start = first
         while True:
-            x = [start + i * dilation for i in range(inputs)]
-            y = [x[-1] + horizon + i * dilation for i in range(targets)]
+            x = [start + i * stride for i in range(inputs)]
+            y = [x[-1] + horizon + i * stride for i in range(targets)]
             if max(x + y) >= first + length:
                 break
             windows.append((x, y))
@@ -50,7 +52,7 @@ SIZES = st.fixed_dictionaries(
         "inputs": st.integers(1, 5),
         "targets": st.integers(0, 4),
         "shift": st.integers(1, 7),
-        "dilation": st.integers(1, 4),
+        "stride": st.integers(1, 4),
         "horizon": st.integers(1, 5),
     }
 )
@@ -131,7 +133,7 @@ def test_what_it_looks_like():
         ({"inputs": True}, "inputs"),
         ({"inputs": 1, "targets": -1}, "targets"),
         ({"inputs": 1, "shift": 0}, "shift"),
-        ({"inputs": 1, "dilation": 0}, "dilation"),
+        ({"inputs": 1, "stride": 0}, "stride"),
         ({"inputs": 1, "horizon": 0}, "horizon"),
         ({"inputs": 1, "shift": 2**63}, "shift"),
     ],
@@ -146,20 +148,20 @@ def test_wrong_arguments(arguments: dict[str, Any], name: str):
     [
         {"inputs": 101},
         {"inputs": 2**62},
-        {"inputs": 2**62, "targets": 2**62, "dilation": 2**62, "horizon": 2**62},
+        {"inputs": 2**62, "targets": 2**62, "stride": 2**62, "horizon": 2**62},
         {"inputs": 1, "targets": 1, "horizon": 2**63 - 1},
         {"inputs": 51, "episodes": [50, 50]},
     ],
 )
 def test_windows_that_do_not_fit(arguments: dict[str, Any]):
-    with pytest.raises(EmptyError, match=r"spans \d+ rows and the longest run has"):
+    with pytest.raises(EmptyError, match=r"span \d+ rows, and the longest episode has"):
         ROWS.windows(**arguments)
 
 
 def test_steps_beyond_the_data():
     assert len(ROWS.windows(1, shift=2**62)) == 1
     assert ROWS.windows(1, shift=2**62, episodes=[50, 50]).take([0, 1]).tolist() == [[0], [50]]
-    assert ROWS.windows(1, dilation=2**62).take([99]).tolist() == [[99]]
+    assert ROWS.windows(1, stride=2**62).take([99]).tolist() == [[99]]
     assert len(ooc.open(np.arange(1)).windows(1)) == 1
     with pytest.raises(EmptyError):
         ROWS[:0].windows(1)
@@ -256,13 +258,19 @@ def test_select_and_shard():
             windows[wrong]
 
 
-ALONE = {"inputs": 1, "targets": 0, "shift": 1, "dilation": 1, "horizon": 1}
+ALONE = {"inputs": 1, "targets": 0, "shift": 1, "stride": 1, "horizon": 1}
+
+
+def rows_of(request: Request) -> np.ndarray:
+    """Rows along the first axis that each box covers, shape (boxes, rows of a box)."""
+    extent = request.extent
+    return request.origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]
 
 
 def used(windows: ooc.Windows) -> list[set[int]]:
     """The view's rows that each element is made of."""
-    requests = windows.requests(np.arange(len(windows)))
-    rows = np.concatenate([r.rows.reshape(len(windows), -1) for r in requests], axis=1)
+    requests = windows.requests(np.arange(len(windows)), Draw())
+    rows = np.concatenate([rows_of(r).reshape(len(windows), -1) for r in requests], axis=1)
     return [set(row) for row in rows.tolist()]
 
 
@@ -338,7 +346,8 @@ def test_blocks_count_the_elements_that_start_in_a_chunk(
     assert 1 <= blocks.first <= blocks.length
     if len(windows) == 0 or chunk % shift or chunk == 1:
         return
-    starts = windows.requests(np.arange(len(windows)))[0].rows[:, 0] // chunk
+    request = windows.requests(np.arange(len(windows)), Draw())[0]
+    starts = rows_of(request).reshape(len(windows), -1)[:, 0] // chunk
     borders = np.flatnonzero(np.diff(starts)) + 1
     assert blocks.length == chunk // shift
     assert borders.tolist() == list(range(blocks.first, len(windows), blocks.length))
@@ -346,9 +355,9 @@ def test_blocks_count_the_elements_that_start_in_a_chunk(
 
 def test_each_request_is_what_is_read():
     source = RecordingSource(np.arange(20))
-    windows = ooc.open(source)[::2].windows(2, 1, dilation=2)
+    windows = ooc.open(source)[::2].windows(2, 1, stride=2)
     windows.take([3, 0])
-    assert source.reads == [[6, 10, 0, 4], [12, 6]]
+    assert source.rows == [[6, 10, 0, 4], [12, 6]]
 
 
 def test_pickle():

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import oocdata as ooc
+from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import ArraySpec
-from oocdata.sources.concat import concatenate
+from oocdata.engines.concat import concatenate
 from oocdata.testing import RecordingSource, sample_array
 
 ROWS = 40
@@ -38,7 +39,7 @@ COMPOSED: dict[str, Callable[[ooc.View], Any]] = {
     "astype": lambda v: v.astype("f8")[:, 0].astype("i4"),
     "split": lambda v: v.split(0.6, 0.2, 0.2, gap=1),
     "shard": lambda v: [v.shard(3, i) for i in range(3)],
-    "windows": lambda v: v.windows(3, 2, shift=2, dilation=2)[::-1][[0, 3, 6, 9, 12]].split(1, 1),
+    "windows": lambda v: v.windows(3, 2, shift=2, stride=2)[::-1][[0, 3, 6, 9, 12]].split(1, 1),
     "next_frame": lambda v: v.next_frame(2, episodes=[10, 30]).shard(2, 1),
     "episodes": lambda v: v.windows(2, episodes="files"),
     "zip": lambda v: ooc.zip({"a": v, "b": ooc.zip(v, v)}).split(0.5, 0.5),
@@ -55,7 +56,7 @@ COMPOSED: dict[str, Callable[[ooc.View], Any]] = {
         repr(x),
     ],
     "attributes": lambda v: [v.shape, v.dtype, v.nbytes, len(v), v.spec, v.blocks, repr(v), str(v)],
-    "requests": lambda v: v.windows(3).requests(np.arange(4)),
+    "requests": lambda v: v.windows(3).requests(np.arange(4), Draw()),
     "equality": lambda v: [v == v[:], hash(v), bool(v), v in [v]],
     "iterator": lambda v: [iter(v), v.batches(4).epoch(0)],
 }  # fmt: skip
@@ -64,13 +65,13 @@ COMPOSED: dict[str, Callable[[ooc.View], Any]] = {
 @pytest.mark.parametrize("name", COMPOSED)
 def test_composing_reads_nothing(source: RecordingSource, name: str):
     made = COMPOSED[name](ooc.open(source))
-    assert source.reads == []
+    assert source.rows == []
     del made
 
 
 def test_pickling_reads_nothing():
     class Refusing(RecordingSource):
-        def read_into(self, rows: Any, out: Any) -> None:
+        def read(self, origins: Any, extent: Any, out: Any) -> None:
             raise AssertionError("read")
 
     loader = ooc.open(Refusing(np.zeros((10, 2)))).next_frame().batches(2, shuffle=True)
@@ -101,7 +102,7 @@ def test_pickling_reads_nothing():
 )
 def test_taking_reads_what_is_needed(source: RecordingSource, take: Any, reads: list[list[int]]):
     take(ooc.open(source))
-    assert [read for read in source.reads if read] == [read for read in reads if read]
+    assert [read for read in source.rows if read] == [read for read in reads if read]
 
 
 def test_a_step_in_the_middle_reads_nothing_before_it(source: RecordingSource):
@@ -109,22 +110,22 @@ def test_a_step_in_the_middle_reads_nothing_before_it(source: RecordingSource):
     iterator = loader.epoch(0, start=8)
     next(iterator)
     iterator.close()
-    assert min(row for read in source.reads for row in read) >= 32
+    assert min(row for read in source.rows for row in read) >= 32
 
 
 def test_only_the_parts_that_are_needed_are_read():
     parts = [RecordingSource(sample_array((10, 2))) for _ in range(4)]
-    view = ooc.open(concatenate(parts))
+    view = ooc.open(concatenate(parts, 0))
     view[15:25].next_frame().take([4])
-    assert [part.reads for part in parts] == [[], [[9]], [[0]], []]
+    assert [part.rows for part in parts] == [[], [[9]], [[0]], []]
 
 
 def test_a_part_of_each_row_costs_whole_rows_only_where_it_must(source: RecordingSource):
     view = ooc.open(source)[:, 0, 1]
     assert view.take([5, 2]).tolist() == [61.0, 25.0]
-    assert source.reads == [[5, 2]]
+    assert source.rows == [[5, 2]]
 
 
 def test_this_test_can_fail(source: RecordingSource):
     np.asarray(ooc.open(source)[:2])
-    assert source.reads == [[0, 1]]
+    assert source.rows == [[0, 1]]

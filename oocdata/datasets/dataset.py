@@ -1,70 +1,61 @@
-"""What every dataset can do, given which rows an element is made of.
+"""What every dataset can do, given which boxes an element is made of.
 
-A dataset is a frozen description: positions in, row numbers out (`requests`), and how the arrays
-that come back make elements (`assemble`). It never touches storage, so composing reads nothing;
-`read` is the one place where the two meet.
+A dataset is a frozen description: positions in, boxes out (`requests`), and how the arrays that
+come back make elements (`assemble`). It never touches storage, so composing reads nothing; `read`
+is the one place where the two meet.
 """
 
 from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.above import above
+from oocdata import chain
+from oocdata.blocks import BlockIds, Blocks
+from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Batch, Spec, map_tree
+from oocdata.datasets.splits import split_ranges
+from oocdata.engines.buffers import empty_batch
+from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_positions, slice_range
-from oocdata.sources.buffers import empty_batch
-from oocdata.sources.source import Source
-from oocdata.splits import split_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from oocdata.datasets.map import Map
+    from oocdata.datasets.patches import Patches
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Blocks", "Dataset", "Draw", "Request"]
+__all__ = ["Dataset", "Draw"]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
-    """Rows wanted of one source.
-
-    Attributes
-    ----------
-    source : Source
-    rows : ndarray of int64, shape (batch,) or (batch, time)
-    """
-
-    source: Source
-    rows: NDArray[np.int64]
-
-    def read(self) -> NDArray[Any]:
-        """Read the rows into a fresh batch array, shape (*rows.shape, *element)."""
-        element = self.source.shape[1:]
-        out = empty_batch((*self.rows.shape, *element), self.source.dtype)
-        flat = np.ascontiguousarray(self.rows).reshape(-1)
-        self.source.read_into(flat, out.reshape(len(flat), *element))
-        return out
+_OURS = {
+    "shuffle": ".batches(size, shuffle=True)",
+    "batch": ".batches(size)",
+    "repeat": ".batches(size).to_tf(epochs=…); iterating again is the next epoch",
+    "prefetch": ".batches(size).to_tf(prefetch=…)",
+}
+"""Methods of other libraries that people try from habit, and what does it here."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Where a batch stands: what randomness may depend on, and nothing else.
+    """What randomness may depend on, and nothing else: never who reads.
 
     Attributes
     ----------
     seed, epoch, step : int
+    lane : int
+        The first lane of the batch, or of the rank's part of it.
+    positions : ndarray of int64 or None
+        Of the batch's elements in the loader's dataset.
 
     Examples
     --------
@@ -75,28 +66,22 @@ class Draw:
     seed: int = 0
     epoch: int = 0
     step: int = 0
+    lane: int = 0
+    positions: NDArray[np.int64] | None = None
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """One generator for the batch; the functions of a chain draw from it in turn."""
+        """One generator for the batch; the batched functions of a chain draw from it in turn."""
+        return np.random.default_rng([*self._key(0), self.step, self.lane])
+
+    def rng_of(self, place: int) -> np.random.Generator:
+        """Return the generator of one element, at a place of the batch."""
+        position = place if self.positions is None else int(self.positions[place])
+        return np.random.default_rng([*self._key(1), position])
+
+    def _key(self, kind: int) -> list[int]:
         # SeedSequence takes what is not negative: the sign becomes a word of its own.
-        return np.random.default_rng([abs(self.seed), int(self.seed < 0), self.epoch, self.step])
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Runs of positions whose rows are stored together.
-
-    Attributes
-    ----------
-    length : int
-        Positions in a block; 1 where each row is addressable.
-    first : int
-        Positions in the first block, which may be cut: 1 ≤ first ≤ length.
-    """
-
-    length: int
-    first: int
+        return [abs(self.seed), int(self.seed < 0), kind, self.epoch]
 
 
 class Dataset(ABC):
@@ -111,13 +96,15 @@ class Dataset(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def requests(self, positions: NDArray[np.int64]) -> tuple[Request, ...]:
-        """Return the rows that elements are made of: pure arithmetic, nothing is read.
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the boxes that elements are made of: arithmetic, nothing is read.
 
         Parameters
         ----------
         positions : ndarray of int64, shape (batch,)
             Each within ``[0, len(self))``.
+        draw : Draw
+            What random boxes depend on.
         """
 
     @abstractmethod
@@ -125,26 +112,49 @@ class Dataset(ABC):
         """Return the batch made of the arrays that `requests` asked for, in that order."""
 
     @abstractmethod
-    def select(self, positions: Selection) -> Self:
+    def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
 
     @property
     @abstractmethod
-    def blocks(self) -> Blocks:
-        """Which runs of positions are stored together."""
+    def blocks(self) -> Blocks | BlockIds:
+        """Which positions are stored together."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return ``{"kind": …}`` and what else the dataset is made of.
+
+        Values are numbers, texts, lists, dicts, ranges, and as leaves arrays, functions, sources
+        and the descriptions of other datasets: `oocdata.describe` writes them as JSON.
+        """
 
     @property
     def is_mapped(self) -> bool:
         """Whether a function of the user's makes the batches: it must get them one by one."""
         return False
 
-    def gap_positions(self, gap: int) -> int:
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
+        return (len(self),)
+
+    def sources(self) -> list[Source]:
+        """Return the sources that are read, each once."""
+        requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
+        return list({id(request.source): request.source for request in requests}.values())
+
+    def _gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
         return gap
 
-    def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
-        """Read the elements at checked positions as one batch."""
-        arrays = (request.read() for request in self.requests(positions))
+    def read(
+        self,
+        positions: NDArray[np.int64],
+        draw: Draw,
+        empty: Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]] = empty_batch,
+    ) -> Batch:
+        """Read the elements at checked positions as one batch, in memory that `empty` returns."""
+        arrays = (request.read(empty) for request in self.requests(positions, draw))
         return self.assemble(arrays, draw)
 
     def take(self, positions: ArrayLike) -> Batch:
@@ -169,14 +179,14 @@ class Dataset(ABC):
         """
         chosen = as_positions(positions, len(self))
         # Outside a Loader there is no step: what a mapped function draws depends on what is taken.
-        return self.read(chosen, Draw(step=crc32(chosen.tobytes())))
+        return self.read(chosen, Draw(step=crc32(chosen.tobytes()), positions=chosen))
 
     def __getitem__(self, key: Any) -> Any:
         """Read one element (an int), or select without reading (a slice, int array or mask)."""
         if isinstance(key, slice):
-            return self.select(slice_range(range(len(self)), key))
+            return self._select(slice_range(range(len(self)), key))
         if isinstance(key, range) and key and all(0 <= at < len(self) for at in (key[0], key[-1])):
-            return self.select(key)
+            return self._select(key)
         if isinstance(key, bool | np.bool_ | tuple):
             raise ArgumentError(
                 f"an index must be an int, a slice, an int array or a bool mask; got {key!r}."
@@ -184,7 +194,7 @@ class Dataset(ABC):
         try:
             position = operator.index(key)
         except TypeError:
-            return self.select(as_positions(key, len(self)))
+            return self._select(as_positions(key, len(self)))
         batch = self.take([position])
         return map_tree(lambda array: array[0], batch)
 
@@ -193,16 +203,28 @@ class Dataset(ABC):
         batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
 
-    def split(self, *sizes: float, gap: int = 0) -> tuple[Self, ...]:
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _OURS:
+            raise AttributeError(
+                f"a {type(self).__name__} has no method `{name}`; oocdata's own is {_OURS[name]}."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
         """Split by range: no copy, nothing read, and no two parts share a row.
 
         Parameters
         ----------
         *sizes : float or int
-            Fractions (each > 0, sum ≤ 1) or counts of elements.
+            Fractions (each > 0, sum ≤ 1) or counts: of elements, or with several sample axes of
+            places along `axis`.
         gap : int
-            Rows left unused between neighbouring parts. Windows that would reach across the border
-            are dropped besides, so even 0 never leaks a row.
+            Rows left unused between neighbouring parts; with several sample axes, places along
+            `axis`. Windows that would reach across the border are dropped besides, so even 0 never
+            leaks a row.
+        axis : int or str, optional
+            The sample axis to split along, by its number in the array or its name; by default the
+            outermost, so that trajectories stay whole.
 
         Returns
         -------
@@ -223,10 +245,29 @@ class Dataset(ABC):
         [6, 2, 2]
         >>> [len(part) for part in frames.next_frame().split(0.5, 0.5)]
         [4, 4]
+        >>> runs = ooc.open(np.zeros((4, 10, 2)), axis=(0, 1))
+        >>> [part.sample_shape for part in runs.split(0.5, 0.5, axis=1)]
+        [(4, 5), (4, 5)]
         """
         rows = as_count("gap", gap, at_least=0)
-        dropped = self.gap_positions(rows)
-        return tuple(self.select(part) for part in split_ranges(len(self), sizes, dropped))
+        if len(self.sample_shape) > 1:
+            return self._split_axis(sizes, rows, axis)
+        self._check_split_axis(axis)
+        dropped = self._gap_positions(rows)
+        return tuple(self._select(part) for part in split_ranges(len(self), sizes, dropped))
+
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        """Raise if an axis is given that is not the only sample axis."""
+        if axis is not None:
+            raise ArgumentError(
+                f"`axis` must be None for elements along one sample axis; got {axis!r}."
+            )
+
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
+        """Split along one of several sample axes."""
+        raise NotImplementedError
 
     def shard(self, num_shards: int, index: int) -> Self:
         """Return one of `num_shards` disjoint parts whose union is everything.
@@ -256,7 +297,7 @@ class Dataset(ABC):
         length = len(self)
         if length < shards:
             raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
-        return self.select(range(length * place // shards, length * (place + 1) // shards))
+        return self._select(range(length * place // shards, length * (place + 1) // shards))
 
     def map(
         self,
@@ -276,10 +317,13 @@ class Dataset(ABC):
         batched : bool
             False: `fn` gets one element at a time; the results are stacked.
         rng : bool
-            Pass ``rng=``, a `numpy.random.Generator` that depends on (seed, epoch, step) alone.
+            Pass ``rng=``, a `numpy.random.Generator`. With ``batched=False`` it depends on (seed,
+            epoch, position) alone. With ``batched=True`` it depends on (seed, epoch, step) and, in
+            a rank of data-parallel training, on which part of the batch the rank reads: ranks draw
+            different numbers.
         spec : tree of ArraySpec, optional
-            What an element looks like afterwards. Without it one element is tried when it is first
-            needed.
+            What an element looks like afterwards. Without it the function is run on one element
+            when the spec is first needed.
 
         Examples
         --------
@@ -288,7 +332,52 @@ class Dataset(ABC):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        made: Map = above("datasets.map", "Map")(self, fn, batched, rng, spec)
+        made: Map = chain.make("map", self, fn, batched, rng, spec)
+        return made
+
+    def patches(
+        self,
+        size: int | Sequence[int],
+        *,
+        step: int | Sequence[int] | None = None,
+        per_row: int | None = None,
+        axes: Sequence[int] | None = None,
+    ) -> Patches:
+        """Return parts of elements as elements: only their bytes or chunks are read.
+
+        Parameters
+        ----------
+        size : int or sequence of int
+            Places along each of `axes`.
+        step : int or sequence of int, optional
+            A grid: from one patch to the next along each axis; by default `size`. Patches that
+            would reach over the edge are left out.
+        per_row : int, optional
+            So many random patches of each element instead of a grid: their places are a pure
+            function of (seed, epoch, position).
+        axes : sequence of int, optional
+            Axes of the element, negative ones counted from its end; by default the last
+            ``len(size)`` (of windows, those of a row).
+
+        Returns
+        -------
+        Patches
+            Of every array of an element the same part: x and y of a window, all of a zip.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If an element has no such axes, is smaller than a patch, or its arrays differ along
+            them.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> tiles = ooc.open(np.arange(32).reshape(2, 4, 4)).patches((2, 2))
+        >>> len(tiles), tiles[1].tolist()
+        (8, [[2, 3], [6, 7]])
+        """
+        made: Patches = chain.make("patches", self, size, step, per_row, axes)
         return made
 
     def batches(
@@ -309,7 +398,7 @@ class Dataset(ABC):
             False: in order. True: the best kind for this storage. "global": a true permutation of
             all elements. "block": stored chunks in random order, mixed within a window of several.
         seed : int
-            With the epoch, fixes the order and what `map` functions draw.
+            With the epoch, fixes the order, random patches, and what `map` functions draw.
         drop_remainder : bool
             Drop the last batch of an epoch when it is short.
         workers : int
@@ -334,6 +423,7 @@ class Dataset(ABC):
         >>> len(loader), loader.batch(step=2).shape
         (3, (2,))
         """
-        make = above("loader", "make_loader")
-        loader: Loader = make(self, batch_size, shuffle, seed, drop_remainder, workers)
+        loader: Loader = chain.make(
+            "loader", self, batch_size, shuffle, seed, drop_remainder, workers
+        )
         return loader

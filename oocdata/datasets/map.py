@@ -11,11 +11,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
+from oocdata.blocks import BlockIds, Blocks
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, align, as_spec, leaves, map_tree
+from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import Selection
-from oocdata.sources.source import check_dtype
 
 __all__ = ["Map"]
 
@@ -31,7 +33,7 @@ class Map(Dataset):
     given: Any = field(default=None)
     """The spec as given, or None to try one element."""
     tried: Dataset | None = field(default=None)
-    """What none was selected of: an element of it is tried."""
+    """The dataset of which no element was selected: the function is tried on one of its."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -55,7 +57,7 @@ class Map(Dataset):
             raise EmptyError(
                 "`spec` must be given to map an empty dataset; there is nothing to try."
             )
-        first = source.read(np.zeros(1, np.int64), Draw())
+        first = source.read(np.zeros(1, np.int64), Draw(positions=np.zeros(1, np.int64)))
         batch = self._apply(first, Draw(), 1)
         spec: Spec = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), batch)
         return self._checked(spec)
@@ -68,29 +70,57 @@ class Map(Dataset):
         return checked
 
     @property
-    def blocks(self) -> Blocks:
-        """Those of what is mapped."""
+    def blocks(self) -> Blocks | BlockIds:
+        """Those of the dataset that is mapped."""
         return self.source.blocks
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """That of the dataset that is mapped."""
+        return self.source.sample_shape
 
     @property
     def is_mapped(self) -> bool:
         """True."""
         return True
 
-    def gap_positions(self, gap: int) -> int:
-        """Return the positions to drop so that `gap` rows lie between neighbours, unused."""
-        return self.source.gap_positions(gap)
+    def _gap_positions(self, gap: int) -> int:
+        return self.source._gap_positions(gap)
 
-    def requests(self, positions: NDArray[np.int64]) -> tuple[Request, ...]:
-        """Return the rows of what is mapped."""
-        return self.source.requests(positions)
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the boxes of the dataset that is mapped."""
+        return self.source.requests(positions, draw)
 
-    def select(self, positions: Selection) -> Self:
-        """Return the elements at checked positions, mapped."""
+    def _select(self, positions: Selection) -> Self:
+        return self._over(self.source._select(positions))
+
+    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
+        """Split the dataset that is mapped; see `Dataset.split`."""
+        return tuple(map(self._over, self.source.split(*sizes, gap=gap, axis=axis)))
+
+    def _over(self, source: Dataset) -> Self:
+        """Return the same function over another dataset of the same elements."""
         # The remembered spec does not travel with replace(): pass on what is known.
         known = self.__dict__.get("spec", self.given)
-        tried = self.tried if len(positions) or not len(self) else self.source
-        return replace(self, source=self.source.select(positions), given=known, tried=tried)
+        tried = self.tried if len(source) or not len(self) else self.source
+        return replace(self, source=source, given=known, tried=tried)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is mapped, and the function."""
+        return {
+            "kind": "map",
+            "source": self.source.describe(),
+            "fn": self.fn,
+            "batched": self.batched,
+            "rng": self.rng,
+            "spec": map_tree(lambda leaf: [list(leaf.shape), leaf.dtype.str], self.spec),
+        }
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Map:
+        """Return the map that `describe` told of; source, function and spec are made already."""
+        names = ("source", "fn", "batched", "rng", "spec")
+        return cls(*(described[name] for name in names))
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch after the function, checked against the spec.
@@ -109,7 +139,7 @@ class Map(Dataset):
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
         if self.batched:
-            result = map_tree(_native, self._call(batch, draw))
+            result = map_tree(_native, self._call(batch, draw.rng if self.rng else None))
             for array in leaves(result):
                 if array.ndim == 0 and array.dtype.kind not in "biufc":
                     raise MapError(
@@ -123,14 +153,17 @@ class Map(Dataset):
                         "`batched=False` for a function of one element."
                     )
         else:
-            singles = (map_tree(itemgetter(place), batch) for place in range(length))
-            result = self._stack([map_tree(_native, self._call(one, draw)) for one in singles])
+            result = self._stack([self._of_element(batch, draw, at) for at in range(length)])
         checked: Batch = result
         return checked
 
-    def _call(self, batch: Any, draw: Draw) -> Any:
+    def _of_element(self, batch: Batch, draw: Draw, place: int) -> Any:
+        rng = draw.rng_of(place) if self.rng else None
+        return map_tree(_native, self._call(map_tree(itemgetter(place), batch), rng))
+
+    def _call(self, batch: Any, rng: np.random.Generator | None) -> Any:
         arguments = batch if isinstance(batch, tuple) else (batch,)
-        result = self.fn(*arguments, rng=draw.rng) if self.rng else self.fn(*arguments)
+        result = self.fn(*arguments) if rng is None else self.fn(*arguments, rng=rng)
         if result is None:
             raise MapError(
                 f"a mapped function must return its result; {self._name} returned None. Add "

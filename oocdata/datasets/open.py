@@ -9,7 +9,8 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from oocdata.datasets.view import View
-from oocdata.sources.opening import Missing, open_source
+from oocdata.engines.blocked import blocked
+from oocdata.formats.opening import Axis, Missing, open_source
 
 __all__ = ["open"]
 
@@ -18,11 +19,11 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     target: str | os.PathLike[str] | Sequence[Any] | Any,
     key: str | None = None,
     *,
-    axis: int | str = 0,
+    axis: Axis = 0,
     dtype: DTypeLike | None = None,
     shape: Sequence[int] | None = None,
     offset: int = 0,
-    missing: Missing = "error",
+    missing: Missing | None = None,
     external: bool = False,
     verify: bool | str | os.PathLike[str] | None = None,
 ) -> View:
@@ -34,20 +35,25 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         ``.npy``, ``.npz`` (stored), HDF5, netCDF4, Zarr v2 or v3, raw binary; an ndarray, memmap,
         ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the values that it shows, as
         long as its file is not replaced by another), or anything with shape, dtype and slicing; a
-        source of your own (`oocdata.Source`). A list or a glob is one array along the rows, of
+        source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob is one array along the rows, of
         parts that are packed alike; a glob's files come in natural order (``part2`` before
         ``part10``).
     key : str, optional
         The dataset inside an HDF5 file, Zarr group, ``.npz``, ``xarray.Dataset`` or ``DataTree``;
         not needed when there is one, coordinates of netCDF and xarray not counted.
-    axis : int or str
-        The row axis, by its number or by the name of a dimension (netCDF, xarray, Zarr, HDF5
-        dimension scales and labels); delivered first, as by `numpy.moveaxis`.
+    axis : int, str, or sequence of them
+        The sample axes, one or several, outermost first: by number or by the name of a dimension
+        (netCDF, xarray, Zarr, HDF5 dimension scales and labels). Rows are numbered in C order of
+        their places; an element keeps the other axes in the order of storage. ``(0, 1)`` of
+        (trajectory, time, y, x): each row a frame, and windows run along time, never across two
+        trajectories. Files of a list are put end to end along the first.
     dtype, shape, offset
         For raw binary: the stored dtype, the shape in C order (one entry may be -1), bytes to skip.
-    missing : {"error", "fill"}
+    missing : {"error", "fill"}, optional
         What to do about chunks that were never written or have been lost, which look the same:
-        raise, or deliver the fill value.
+        raise, or deliver the fill value. By default HDF5 raises; Zarr, whose writers leave out
+        chunks that hold the fill value alone, delivers it and tells once
+        (`oocdata.errors.MissingChunkWarning`).
     external : bool
         Accept HDF5 data that lies in other files.
     verify : bool or path, optional
@@ -75,6 +81,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     ...     frames = ooc.open(f"{folder}/ds.npy")
     ...     frames[4]
     array([8., 9.])
+    >>> ooc.open(np.zeros((90, 101, 8, 6)), axis=(0, 1))
+    <View: 90 × 101 rows of (8, 6) float64>
     """
     source = open_source(
         target,
@@ -87,4 +95,6 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         external=external,
         verify=verify,
     )
-    return View.of(source)
+    view = View.of(source, axis)
+    best = blocked(source, view.axes)
+    return view if best is source else View.of(best, axis)

@@ -8,11 +8,12 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
 
-__all__ = ["ArraySpec", "Batch", "Spec", "align", "as_spec", "leaves", "map_tree"]
+__all__ = ["ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_spec", "leaves", "map_tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +136,25 @@ def as_spec(tree: Any) -> Spec:
 
     result: Spec = map_tree(leaf, tree)
     return result
+
+
+def as_dtype(given: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype that batches can hold, from what a caller gave.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If NumPy knows no such dtype.
+    oocdata.errors.UnsupportedDtypeError
+        If batches can't hold it.
+
+    Examples
+    --------
+    >>> as_dtype("f4")
+    dtype('float32')
+    """
+    try:
+        dtype = np.dtype(given)
+    except TypeError as error:
+        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
+    return check_dtype(dtype)

@@ -1,34 +1,64 @@
-"""Views: chosen rows of a source, in order."""
+"""Views: chosen rows of an array, along any of its axes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
-from oocdata.datasets.spec import ArraySpec, Batch
-from oocdata.datasets.windows import Runs, Windows, episode_runs, part_runs
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.box import Extent
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.episodes import Runs, episode_runs, part_runs
+from oocdata.datasets.request import Placement, Request
+from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
+from oocdata.datasets.splits import split_ranges
+from oocdata.datasets.windows import Windows, make_windows
+from oocdata.engines.axes import axis_numbers, sample_axes
+from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, check_distinct, compose_cuts, expand_key, select, take
-from oocdata.sources.adapt import Converted, Rows, as_dtype, cut_source, layout_of, part_starts
-from oocdata.sources.source import Source
+from oocdata.index import (
+    Cut,
+    Selection,
+    check_distinct,
+    compose_cuts,
+    compose_ranges,
+    expand_key,
+    select,
+    take,
+)
 
 __all__ = ["View"]
 
+_MOST_IDS = 1 << 23
+"""Rows of which the chunk of each may be noted, where no rule tells it."""
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class View(Dataset):
-    """Chosen rows of one source: what `oocdata.open` gives. Slicing makes Views and reads nothing.
+    """Chosen rows of one array: what `oocdata.open` gives. Slicing makes Views and reads nothing.
 
     Attributes
     ----------
     source : Source
+        The array as stored.
+    axes : tuple of int
+        Its sample axes, outermost first. Rows are numbered in C order of their places.
+    grid : tuple of range
+        The places along each sample axis.
     rows : range or ndarray of int64
-        The rows in storage, in order.
+        Which of the grid's rows, in order.
+    cuts : tuple of Cut
+        What is kept of each other axis, in the order of storage.
+    order : tuple of int
+        Which of the axes kept each axis of an element is.
+    dtype : numpy.dtype
+        As delivered, in native byte order.
 
     Examples
     --------
@@ -41,28 +71,63 @@ class View(Dataset):
            [45, 46, 47]])
     >>> view[::2, 0, ::-1].take([1])
     array([[14, 13, 12]])
+    >>> ooc.open(np.zeros((4, 5, 8, 8)), axis=(0, 1)).sample_shape
+    (4, 5)
     """
 
     source: Source
+    axes: tuple[int, ...]
+    grid: tuple[range, ...]
     rows: Selection
+    cuts: tuple[Cut, ...]
+    order: tuple[int, ...]
+    dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, source: Source) -> View:
-        """Return the view of every row."""
-        if isinstance(source, Rows):
-            return cls(source.source, source.rows)
-        return cls(source, range(source.shape[0]))
+    def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> View:
+        """Return the view of every row, along one or several sample axes.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the array has no such axis, or one is named twice.
+        """
+        shape = source.shape
+        axes = sample_axes(axis, len(shape), source.storage())
+        grid = tuple(range(shape[at]) for at in axes)
+        others = [length for at, length in enumerate(shape) if at not in axes]
+        cuts = tuple(range(length) for length in others)
+        rows = range(prod(len(places) for places in grid))
+        return cls(source, axes, grid, rows, cuts, tuple(range(len(others))), source.dtype)
 
     def __repr__(self) -> str:
-        return f"<View: {len(self)} rows of {self.element} {self.dtype}>"
+        shape = f"{len(self)} rows"
+        if len(self.sample_shape) > 1:
+            shape = " × ".join(map(str, self.sample_shape)) + " rows"
+        return f"<View: {shape} of {self.element} {self.dtype}>"
+
+    def __str__(self) -> str:
+        return f"{self!r} from {self.storage.path or 'memory'}"
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
+    def storage(self) -> Storage:
+        """How the array is stored."""
+        return self.source.storage()
+
+    @cached_property
+    def _kept(self) -> list[tuple[int, range]]:
+        """The axes of an element as stored: (axis of storage, places kept)."""
+        others = (at for at in range(len(self.source.shape)) if at not in self.axes)
+        pairs = zip(others, self.cuts, strict=True)
+        return [(at, cut) for at, cut in pairs if isinstance(cut, range)]
+
+    @cached_property
     def element(self) -> tuple[int, ...]:
         """The shape of one row."""
-        return self.source.shape[1:]
+        return tuple(len(self._kept[place][1]) for place in self.order)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,75 +136,254 @@ class View(Dataset):
 
     @property
     def ndim(self) -> int:
-        """How many axes, with the row axis."""
-        return len(self.shape)
+        """How many axes, the rows counted as one."""
+        return 1 + len(self.element)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """In native byte order."""
-        return self.source.dtype
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the sample axes; ``(len,)`` where rows of them were chosen."""
+        lengths = tuple(len(places) for places in self.grid)
+        whole = isinstance(self.rows, range) and self.rows == range(prod(lengths))
+        return lengths if whole else (len(self),)
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """Names of the sample axes, then of an element's axes; empty where none has a name."""
+        dimensions = self.storage.dimensions
+        if not dimensions:
+            return ()
+        stored = [*self.axes, *(self._kept[place][0] for place in self.order)]
+        return tuple(dimensions[at] or None for at in stored)
 
     @property
     def nbytes(self) -> int:
         """Bytes that all rows would take in memory."""
         return len(self) * self.spec.nbytes
 
-    @property
+    @cached_property
     def spec(self) -> ArraySpec:
         """Shape and dtype of one row."""
         return ArraySpec(self.element, self.dtype)
 
-    @property
-    def blocks(self) -> Blocks:
-        """Positions of one storage chunk."""
-        chunk = self.source.chunk_rows
-        if chunk <= 1 or len(self) == 0:
-            return Blocks(1, 1)
-        if not isinstance(self.rows, range):
-            # Neighbours of a sorted selection are mostly in one chunk; of an unsorted one they are
-            # not.
-            ascending = bool(np.all(np.diff(self.rows) > 0))
-            return Blocks(chunk, chunk) if ascending else Blocks(1, 1)
-        step = self.rows.step
-        within = self.rows.start % chunk
-        left = (within if step < 0 else chunk - 1 - within) // abs(step) + 1
-        length = max(1, chunk // abs(step))
-        return Blocks(length, min(left, length))
+    # Which boxes ---------------------------------------------------------------------------------
 
-    def requests(self, positions: NDArray[np.int64]) -> tuple[Request, ...]:
+    @cached_property
+    def extent(self) -> Extent:
+        """The extent of one row."""
+        lengths, strides = [1] * len(self.source.shape), [1] * len(self.source.shape)
+        for at, places in self._kept:
+            lengths[at], strides[at] = len(places), abs(places.step)
+        return Extent(tuple(lengths), tuple(strides))
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where the axes of storage lie in a row."""
+        axes: list[int | None] = [None] * len(self.source.shape)
+        flipped = []
+        for number, place in enumerate(self.order):
+            at, places = self._kept[place]
+            axes[at] = number
+            if places.step < 0:
+                flipped.append(number)
+        return Placement(tuple(axes), tuple(flipped))
+
+    @cached_property
+    def _base(self) -> NDArray[np.int64]:
+        """The origin of a row but for its places on the sample axes, shape (N,)."""
+        base = np.zeros(len(self.source.shape), np.int64)
+        others = (at for at in range(len(base)) if at not in self.axes)
+        for at, cut in zip(others, self.cuts, strict=True):
+            if isinstance(cut, int):
+                base[at] = cut
+            elif len(cut):
+                base[at] = min(cut[0], cut[-1])
+        return base
+
+    def origins(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the origins of rows by their numbers in the grid, shape (n, N)."""
+        origins = np.empty((len(numbers), len(self._base)), np.int64)
+        origins[:] = self._base
+        for axis, places in zip(self.axes, self._places(numbers), strict=True):
+            origins[:, axis] = places
+        return origins
+
+    def _places(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return the places along each sample axis of rows by their numbers in the grid."""
+        if len(self.grid) == 1:
+            return [take(self.grid[0], numbers)]
+        within = np.unravel_index(numbers, [len(places) for places in self.grid])
+        return [take(places, at) for places, at in zip(self.grid, within, strict=True)]
+
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows at positions."""
-        return (Request(self.source, take(self.rows, positions)),)
+        origins = self.origins(take(self.rows, positions))
+        shape = (len(positions), *self.element)
+        return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the one array."""
         return next(arrays)
 
-    def gap_positions(self, gap: int) -> int:
-        """Return `gap`, where no row is chosen twice."""
+    # Which are stored together -------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> Blocks | BlockIds:
+        """Positions whose rows lie in one storage chunk along the sample axes."""
+        chunks = self._chunk_rows
+        if len(self) == 0 or max(chunks) == 1:
+            return ADDRESSABLE
+        if isinstance(self.rows, range):
+            found = self._regular_blocks(chunks)
+            if found is not None:
+                return found
+        if len(self) <= _MOST_IDS or not isinstance(self.rows, range):
+            return BlockIds(self.chunk_ids(np.asarray(self.rows, np.int64)))
+        length = max(1, chunks[-1] // abs(self.rows.step * self.grid[-1].step))
+        return Blocks(length, length) if length > 1 else ADDRESSABLE
+
+    @property
+    def _chunk_rows(self) -> list[int]:
+        """Places of a storage chunk along each sample axis."""
+        chunks = self.storage.chunks
+        return [1] * len(self.axes) if chunks is None else [chunks[at] for at in self.axes]
+
+    def _regular_blocks(self, chunks: list[int]) -> Blocks | None:
+        """Return the blocks of rows that follow one another by a rule, if one tells them."""
+        rows, lengths = self.rows, [len(places) for places in self.grid]
+        assert isinstance(rows, range)
+        outer = [at for at, chunk in enumerate(chunks[:-1]) if chunk > 1]
+        inner = self.grid[-1] if len(self.grid) > 1 else compose_ranges(self.grid[0], rows)
+        if len(self.storage.parts) > 1 and self.storage.parts_axis in self.axes:
+            return None  # chunks begin anew in each part
+        if len(self.grid) == 1:
+            length, first = _along(inner, chunks[0])
+            return Blocks(length, first)
+        if rows.step != 1 or rows.start % lengths[-1]:
+            return None
+        if outer:  # a chunk holds several outer places: take all rows of so many together
+            at = outer[0]
+            each = prod(lengths[at + 1 :])
+            if rows.start % each:
+                return None
+            places = self.grid[at]
+            length, first = _along(places[rows.start // each % len(places) :], chunks[at])
+            period = None if at == 0 else lengths[at] * each
+            return Blocks(length * each, first * each, period)
+        length, first = _along(inner, chunks[-1])
+        return Blocks(min(length, lengths[-1]), min(first, lengths[-1]), lengths[-1])
+
+    def chunk_ids(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a number of the chunk that each row lies in, along the sample axes.
+
+        Parameters
+        ----------
+        numbers : ndarray of int64, shape (n,)
+            Of rows in the grid.
+        """
+        found = np.zeros(len(numbers), np.int64)
+        storage, shape = self.storage, self.source.shape
+        places_of = self._places(numbers)
+        for axis, places, chunk in zip(self.axes, places_of, self._chunk_rows, strict=True):
+            if axis == storage.parts_axis and len(storage.parts) > 1:
+                starts = np.asarray(storage.parts, np.int64)
+                part = np.searchsorted(starts, places, side="right") - 1
+                counts = -(-np.diff(np.append(starts, shape[axis])) // chunk)
+                before = np.cumsum(counts) - counts
+                here, count = before[part] + (places - starts[part]) // chunk, int(counts.sum())
+            else:
+                here, count = places // chunk, -(-shape[axis] // chunk)
+            found = found * count + here
+        return found
+
+    # Other views ---------------------------------------------------------------------------------
+
+    def _select(self, positions: Selection) -> Self:
+        return replace(self, rows=select(self.rows, positions))
+
+    def _gap_positions(self, gap: int) -> int:
         check_distinct(self.rows)
         return gap
 
-    def select(self, positions: Selection) -> Self:
-        """Return the view of the rows at checked positions."""
-        return replace(self, rows=select(self.rows, positions))
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        if axis is not None and self.axis_place(axis) and len(self.grid) > 1:
+            raise ArgumentError(
+                f"`axis` must be None once rows of several sample axes were chosen; got {axis!r}. "
+                "Split first, then select."
+            )
+
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
+        place = 0 if axis is None else self.axis_place(axis)
+        parts = []
+        for part in split_ranges(len(self.grid[place]), sizes, gap):
+            grid = list(self.grid)
+            grid[place] = compose_ranges(grid[place], part)
+            rows = range(prod(len(places) for places in grid))
+            parts.append(replace(self, grid=tuple(grid), rows=rows))
+        return tuple(parts)
+
+    def axis_place(self, axis: int | str) -> int:
+        """Return which of the sample axes an axis of the array is."""
+        (number,) = axis_numbers(axis, len(self.source.shape), self.storage)
+        if number not in self.axes:
+            raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
+        return self.axes.index(number)
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
-        # Not super(): a slotted dataclass is a second class, which the name here does not mean.
-        rows: NDArray[Any] = Dataset.take(self, positions)  # type: ignore[assignment]
+        rows: NDArray[Any] = super().take(positions)  # type: ignore[assignment]
         return rows
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row (an int first), or select and cut without reading; see `Dataset`."""
+        if type(key) is int and -len(self) <= key < len(self):  # the quick way for the usual case
+            number = self.rows[key]
+            out = np.empty(self.element, self.dtype)
+            if out.size:
+                origin = self.origins(np.array([number], np.int64))
+                stored = self.placement.stored(out[None], self.extent.lengths)
+                self.source.read(origin, self.extent, stored)
+            return out if out.ndim else out[()]
         row, cuts = expand_key(key, self.ndim)
-        view = self._cut(cuts)
-        return Dataset.__getitem__(view, row)
+        return super(View, self._cut(cuts)).__getitem__(row)
 
     def _cut(self, cuts: Sequence[int | slice]) -> View:
         if all(isinstance(cut, slice) and cut == slice(None) for cut in cuts):
             return self
-        full = tuple(range(length) for length in self.element)
-        return replace(self, source=cut_source(self.source, compose_cuts(full, cuts)))
+        # In the order of storage; an axis that an int takes away leaves the order of the others.
+        by_place: dict[int, int | slice] = dict(zip(self.order, cuts, strict=True))
+        stored = [by_place[place] for place in range(len(self.order))]
+        left = [place for place in self.order if not isinstance(by_place[place], int)]
+        order = tuple(sorted(left).index(place) for place in left)
+        return replace(self, cuts=compose_cuts(self.cuts, stored), order=order)
+
+    def transpose(self, *axes: int) -> View:
+        """Return the view with the axes of its elements in another order; nothing is read.
+
+        Parameters
+        ----------
+        *axes : int
+            Axes of an element (without the rows); none: in reverse.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If they are not all axes, each once.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> ooc.open(np.zeros((10, 3, 50, 60))).transpose(1, 2, 0).element
+        (50, 60, 3)
+        """
+        ndim = len(self.element)
+        wanted = tuple(axes) if axes else tuple(range(ndim))[::-1]
+        if sorted(at + ndim if at < 0 else at for at in wanted) != list(range(ndim)):
+            raise ArgumentError(
+                f"`axes` must be the {ndim} axes of an element, each once; got {wanted}."
+            )
+        return replace(self, order=tuple(self.order[at] for at in wanted))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Read every row; ``np.asarray(view)``."""
@@ -152,6 +396,8 @@ class View(Dataset):
 
     def astype(self, dtype: DTypeLike) -> View:
         """Return the view in another dtype, converted in the one write that fills the batch.
+
+        Numbers are converted as NumPy's ``astype`` converts them.
 
         Raises
         ------
@@ -167,7 +413,44 @@ class View(Dataset):
             )
         if wanted == self.dtype:
             return self
-        return replace(self, source=Converted(self.source, wanted))
+        if not np.can_cast(self.source.dtype, self.dtype, "safe"):
+            raise ArgumentError(
+                f"`dtype` must be given once where a conversion loses something; the rows are "
+                f"{self.source.dtype}, converted to {self.dtype} already, and now to {wanted}. "
+                "Convert again in `.map`."
+            )
+        return replace(self, dtype=wanted)
+
+    # Windows -------------------------------------------------------------------------------------
+
+    def runs(self, episodes: ArrayLike | str | None) -> Runs:
+        """Return the runs of rows that no window leaves; see `windows`."""
+        outer = self._outer_runs()
+        if isinstance(episodes, str):
+            if episodes != "files":
+                raise ArgumentError(
+                    f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
+                )
+            if len(self.grid) > 1:
+                return outer
+            return part_runs(self._part_starts(), self.rows)
+        given = episode_runs(episodes, len(self))
+        return given if outer is None else given.cut_by(outer)
+
+    def _outer_runs(self) -> Runs | None:
+        """Return the runs along the last sample axis; None for one sample axis."""
+        if len(self.grid) == 1:
+            return None
+        length = len(self.grid[-1])
+        total = prod(len(places) for places in self.grid)
+        return part_runs(range(0, total, max(1, length)), self.rows)
+
+    def _part_starts(self) -> list[int]:
+        """Return the number in the grid of the first row of each part of the array."""
+        storage, places = self.storage, self.grid[0]
+        if storage.parts_axis != self.axes[0] or places != range(self.source.shape[self.axes[0]]):
+            return [0]
+        return list(storage.parts)
 
     def windows(
         self,
@@ -175,11 +458,13 @@ class View(Dataset):
         targets: int = 0,
         *,
         shift: int = 1,
-        dilation: int = 1,
+        stride: int = 1,
         horizon: int = 1,
         episodes: ArrayLike | str | None = None,
     ) -> Windows:
         """Return runs of rows as elements: ``x``, or ``(x, y)`` with targets.
+
+        Windows run along the last sample axis and never leave a place of the outer ones.
 
         Parameters
         ----------
@@ -189,7 +474,7 @@ class View(Dataset):
             Rows in ``y``, shape ``(targets, *element)``; 0 for elements of ``x`` alone.
         shift : int
             Rows from one element's start to the next.
-        dilation : int
+        stride : int
             Rows from one row of a window to the next.
         horizon : int
             Rows from the last input to the first target.
@@ -215,8 +500,11 @@ class View(Dataset):
         >>> x, y = ooc.open(np.arange(10)).windows(3, 1, horizon=2)[0]
         >>> x, y
         (array([0, 1, 2]), array([4]))
+        >>> runs = ooc.open(np.zeros((4, 10, 8, 8)), axis=(0, 1))   # 4 trajectories of 10 steps
+        >>> len(runs.windows(3, 1))
+        28
         """
-        return self._windows(inputs, targets, shift, dilation, horizon, episodes, time_axis=True)
+        return make_windows(self, inputs, targets, shift, stride, horizon, episodes, time_axis=True)
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis: what a CNN wants.
@@ -227,32 +515,47 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        return self._windows(1, 1, 1, 1, horizon, episodes, time_axis=False)
+        return make_windows(self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
 
-    def _windows(
-        self,
-        inputs: int,
-        targets: int,
-        shift: int,
-        dilation: int,
-        horizon: int,
-        episodes: ArrayLike | str | None,
-        *,
-        time_axis: bool,
-    ) -> Windows:
-        runs = self._runs(episodes)
-        return Windows.of(
-            self, inputs, targets, shift, dilation, horizon, runs, time_axis=time_axis
+    def describe(self) -> dict[str, Any]:
+        """Return what the view is made of."""
+        return {
+            "kind": "view",
+            "source": self.source,
+            "axes": list(self.axes),
+            "grid": list(self.grid),
+            "rows": self.rows,
+            "cuts": list(self.cuts),
+            "order": list(self.order),
+            "dtype": self.dtype.str,
+        }
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> View:
+        """Return the view that `describe` told of."""
+        return cls(
+            described["source"],
+            tuple(described["axes"]),
+            tuple(described["grid"]),
+            described["rows"],
+            tuple(described["cuts"]),
+            tuple(described["order"]),
+            np.dtype(described["dtype"]),
         )
 
-    def _runs(self, episodes: ArrayLike | str | None) -> Runs:
-        if not isinstance(episodes, str):
-            return episode_runs(episodes, len(self))
-        if episodes != "files":
-            raise ArgumentError(
-                f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
-            )
-        return part_runs(part_starts(self.source), self.rows)
 
-    def __str__(self) -> str:
-        return f"{self!r} from {layout_of(self.source).path or 'memory'}"
+def _along(places: range, chunk: int) -> tuple[int, int]:
+    """Return how many of the places lie in one chunk along an axis, and how many in the first.
+
+    Examples
+    --------
+    >>> _along(range(3, 20), 8), _along(range(19, -1, -2), 8)
+    ((8, 5), (4, 2))
+    """
+    step = places.step
+    if len(places) == 0:
+        return 1, 1
+    within = places.start % chunk
+    left = (within if step < 0 else chunk - 1 - within) // abs(step) + 1
+    length = max(1, chunk // abs(step))
+    return length, min(left, length)

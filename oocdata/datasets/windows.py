@@ -2,115 +2,67 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.episodes import Runs
+from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, check_distinct, select, take
-from oocdata.sources.source import Source
 
-__all__ = ["Runs", "Windows", "episode_runs", "part_runs"]
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
 
+__all__ = ["Windows", "make_windows"]
 
-class _Rows(Protocol):
-    """What windows need of a view."""
-
-    @property
-    def source(self) -> Source: ...
-    @property
-    def rows(self) -> Selection: ...
-    @property
-    def blocks(self) -> Blocks: ...
+_MOST_IDS = 1 << 23
+"""Windows of which the chunk of each may be noted, where no rule tells it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs:
-    """Episodes as runs of positions: O(episodes) memory, whatever their lengths.
-
-    Attributes
-    ----------
-    starts, lengths : ndarray of int64, shape (episodes,)
-    """
-
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-
-def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
-    """Return episodes given as lengths, or as an id for each row, as runs.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If lengths don't sum to `rows`, or an id comes back after another one.
-
-    Examples
-    --------
-    >>> episode_runs([3, 4], 7).starts
-    array([0, 3])
-    >>> episode_runs([5, 5, 5, 8, 8, 8, 8], 7).lengths
-    array([3, 4])
-    """
-    if episodes is None:
-        return Runs(np.zeros(1, np.int64), np.array([rows], np.int64))
-    try:
-        given = np.asarray(episodes if np.size(episodes) else np.zeros(0, np.int64))
-    except ValueError as error:
-        raise ArgumentError(f"`episodes` must be integers in one dimension; {error}.") from error
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ArgumentError(
-            "`episodes` must be integers in one dimension, lengths or an id for each row; got "
-            f"{given.dtype} of shape {given.shape}."
+def make_windows(
+    view: View,
+    inputs: int,
+    targets: int,
+    shift: int,
+    stride: int,
+    horizon: int,
+    episodes: ArrayLike | str | None,
+    *,
+    time_axis: bool,
+) -> Windows:
+    """Check the arguments of `View.windows` and return the windows."""
+    runs = view.runs(episodes)
+    made = Windows(
+        view,
+        as_count("inputs", inputs),
+        as_count("targets", targets, at_least=0),
+        as_count("shift", shift),
+        as_count("stride", stride),
+        as_count("horizon", horizon),
+        time_axis,
+        runs,
+        range(0),
+        given_episodes=episodes is not None,
+    )
+    longest = int(runs.lengths.max(initial=0))
+    if made.span > longest:
+        raise EmptyError(
+            f"a window must fit into the data; `inputs`={inputs}, `targets`={targets}, "
+            f"`stride`={stride} and `horizon`={horizon} span {made.span} rows, and the longest "
+            f"episode has {longest}. Ask for fewer rows, or a smaller stride or horizon."
         )
-    values = given.astype(np.int64)
-    # (As many lengths as rows would all be 1, where no window fits.)
-    if rows == 0 or len(values) != rows:
-        if values.sum() != rows or (values < 1).any() or (values > rows).any():
-            raise ArgumentError(
-                f"`episodes` must be lengths that sum to the {rows} rows, or {rows} ids; got "
-                f"{len(values)} numbers with a sum of {int(values.sum())}."
-            )
-        return Runs(np.cumsum(values) - values, values)
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1))
-    if len(np.unique(values[starts])) != len(starts):
-        raise ArgumentError(
-            "`episodes` must keep the rows of an episode side by side; an id comes back after "
-            "another one. Give every stretch its own id."
-        )
-    return Runs(starts, np.diff(np.append(starts, rows)))
+    return replace(made, chosen=range(int(made.ends[-1])))
 
 
-def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
-    """Return the runs of chosen rows that lie in one part each, e.g. in one file.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the rows come back to a part after another one.
-
-    Examples
-    --------
-    >>> part_runs((0, 10, 20), range(25, 5, -2)).lengths
-    array([3, 5, 2])
-    """
-    if not isinstance(rows, range):
-        return episode_runs(np.searchsorted(part_starts, rows, side="right"), len(rows))
-    # By bisection: ids for each of 10⁹ rows would take gigabytes.
-    ascending = rows if rows.step > 0 else rows[::-1]
-    bounds = [bisect_left(ascending, start) for start in part_starts]
-    lengths = np.diff([*bounds, len(rows)])[:: 1 if rows.step > 0 else -1]
-    lengths = lengths[lengths > 0]
-    return Runs(np.cumsum(lengths) - lengths, lengths)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Windows(Dataset):
     """Runs of a view's rows as elements: ``x (inputs, …)``, or ``(x, y (targets, …))``.
 
@@ -118,53 +70,18 @@ class Windows(Dataset):
     costs nothing.
     """
 
-    view: _Rows
+    view: View
     inputs: int
     targets: int
     shift: int
-    dilation: int
+    stride: int
     horizon: int
     time_axis: bool
     runs: Runs
-    ends: NDArray[np.int64]
-    """Elements up to the end of each episode, shape (episodes,)."""
     chosen: Selection
-    """Which of all elements, in order."""
-
-    @classmethod
-    def of(
-        cls,
-        view: _Rows,
-        inputs: int,
-        targets: int,
-        shift: int,
-        dilation: int,
-        horizon: int,
-        runs: Runs,
-        *,
-        time_axis: bool,
-    ) -> Windows:
-        """Check the arguments and count the elements of each episode."""
-        made = cls(
-            view,
-            as_count("inputs", inputs),
-            as_count("targets", targets, at_least=0),
-            as_count("shift", shift),
-            as_count("dilation", dilation),
-            as_count("horizon", horizon),
-            time_axis,
-            runs,
-            np.zeros(0, np.int64),
-            range(0),
-        )
-        longest = int(runs.lengths.max(initial=0))
-        if made.span > longest:
-            raise EmptyError(
-                f"a window must fit into the data; it spans {made.span} rows and the longest run "
-                f"has {longest}. Ask for fewer inputs or targets, or a smaller dilation or horizon."
-            )
-        counts = np.maximum((runs.lengths - made.span) // made.shift + 1, 0)
-        return replace(made, ends=np.cumsum(counts), chosen=range(int(counts.sum())))
+    """Which of all windows, in order."""
+    given_episodes: bool
+    """Whether the user named the episodes."""
 
     def __repr__(self) -> str:
         return f"<Windows: {len(self)} elements of {self.inputs}+{self.targets} rows>"
@@ -175,35 +92,147 @@ class Windows(Dataset):
     @property
     def span(self) -> int:
         """Rows from the first input to the last row used, both counted."""
-        inputs = (self.inputs - 1) * self.dilation
+        inputs = (self.inputs - 1) * self.stride
         if self.targets == 0:
             return inputs + 1
-        return inputs + self.horizon + (self.targets - 1) * self.dilation + 1
+        return inputs + self.horizon + (self.targets - 1) * self.stride + 1
 
-    @property
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Windows up to the end of each episode, shape (episodes,)."""
+        counts = np.maximum((self.runs.lengths - self.span) // self.shift + 1, 0)
+        return np.cumsum(counts)
+
+    @cached_property
     def spec(self) -> Spec:
         """Shape and dtype of ``x``, or of ``x`` and ``y``."""
-        element, dtype = self.view.source.shape[1:], self.view.source.dtype
+        element, dtype = self.view.element, self.view.dtype
         if not self.time_axis:
             return (ArraySpec(element, dtype), ArraySpec(element, dtype))
         x = ArraySpec((self.inputs, *element), dtype)
         return (x, ArraySpec((self.targets, *element), dtype)) if self.targets else x
 
     @property
-    def blocks(self) -> Blocks:
-        """Elements that start in one storage chunk."""
-        rows = self.view.blocks
-        if not isinstance(self.chosen, range) or len(self.chosen) == 0:
-            return Blocks(1, 1)
-        step = self.shift * abs(self.chosen.step)
-        length = max(1, rows.length // step)
-        start = int(self._starts(np.array([self.chosen[0]]))[0])
-        ahead = rows.first - 1 - start if self.chosen.step > 0 else start - rows.first
-        left = ahead % rows.length + 1
-        return Blocks(length, min(length, (left - 1) // step + 1))
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the view's sample axes, while all its windows are chosen."""
+        whole = isinstance(self.chosen, range) and self.chosen == range(int(self.ends[-1]))
+        return self.view.sample_shape if whole and not self.given_episodes else (len(self),)
 
-    def gap_positions(self, gap: int) -> int:
-        """Return the positions to drop so that `gap` rows lie between neighbours, unused."""
+    # Which boxes ---------------------------------------------------------------------------------
+
+    def starts(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the view's position at which each of all windows starts."""
+        if len(self.ends) == 1:
+            return windows * self.shift + int(self.runs.starts[0])
+        episode = np.searchsorted(self.ends, windows, side="right")
+        before = np.where(episode > 0, self.ends[episode - 1], 0)
+        return self.runs.starts[episode] + (windows - before) * self.shift
+
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the rows of the inputs, and of the targets if there are any."""
+        starts = self.starts(take(self.chosen, positions))
+        if not self.time_axis:
+            return (self._rows(starts), self._rows(starts + self.horizon))
+        inputs = self._runs_of_rows(starts, self.inputs)
+        if not self.targets:
+            return (inputs,)
+        first = (self.inputs - 1) * self.stride + self.horizon
+        return (inputs, self._runs_of_rows(starts + first, self.targets))
+
+    def _rows(self, positions: NDArray[np.int64]) -> Request:
+        view = self.view
+        origins = view.origins(take(view.rows, positions))
+        shape = (len(positions), *view.element)
+        return Request(view.source, origins, view.extent, shape, view.dtype, view.placement)
+
+    def _runs_of_rows(self, starts: NDArray[np.int64], length: int) -> Request:
+        """Return windows of so many rows: boxes along the last sample axis, or their rows."""
+        view = self.view
+        shape = (len(starts), length, *view.element)
+        if not isinstance(view.rows, range):  # rows chosen one by one: each is a box of its own
+            every = (starts[:, None] + np.arange(length) * self.stride).ravel()
+            origins = view.origins(take(view.rows, every))
+            return Request(view.source, origins, view.extent, shape, view.dtype, view.placement)
+        step = view.rows.step * self.stride * view.grid[-1].step
+        # The origin is the place with the lowest number; a reversed view is delivered reversed.
+        lowest = starts if step > 0 else starts + (length - 1) * self.stride
+        origins = view.origins(take(view.rows, lowest))
+        extent = view.extent.with_axis(view.axes[-1], length, abs(step))
+        return Request(view.source, origins, extent, shape, view.dtype, self._placement(step < 0))
+
+    def _placement(self, is_reversed: bool) -> Placement:
+        """Return where the axes of storage lie in an element whose first axis is time."""
+        of_row, time = self.view.placement, self.view.axes[-1]
+        axes = [None if axis is None else axis + 1 for axis in of_row.axes]
+        axes[time] = 0
+        flipped = tuple(axis + 1 for axis in of_row.flipped)
+        return Placement(tuple(axes), (0, *flipped) if is_reversed else flipped)
+
+    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+        """Return ``x``, or ``(x, y)``."""
+        return (next(arrays), next(arrays)) if self.targets else next(arrays)
+
+    # Which are stored together -------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> Blocks | BlockIds:
+        """Windows that start in one storage chunk."""
+        rows = self.view.blocks
+        if rows == ADDRESSABLE or len(self) == 0:
+            return ADDRESSABLE
+        regular = isinstance(self.chosen, range) and isinstance(rows, Blocks)
+        if regular and abs(self.chosen.step) == 1:  # type: ignore[union-attr]
+            found = self._regular_blocks(rows)  # type: ignore[arg-type]
+            if found is not None:
+                return found
+        if regular and len(self) > _MOST_IDS:
+            step = self.shift * abs(self.chosen.step)  # type: ignore[union-attr]
+            length = max(1, rows.length // step)  # type: ignore[union-attr]
+            return Blocks(length, length) if length > 1 else ADDRESSABLE
+        starts = self.starts(np.asarray(self.chosen, np.int64))
+        return BlockIds(self.view.chunk_ids(take(self.view.rows, starts)))
+
+    def _regular_blocks(self, rows: Blocks) -> Blocks | None:
+        """Return the blocks of windows that start row after row, if a rule tells them."""
+        length = max(1, rows.length // self.shift)
+        chosen = self.chosen
+        assert isinstance(chosen, range)
+        if len(self.ends) == 1:
+            if rows.period is not None and rows.period < len(self.view):
+                return None
+            start = int(self.starts(np.array([chosen[0]]))[0])
+            ahead = rows.first - 1 - start if chosen.step > 0 else start - rows.first
+            left = ahead % rows.length + 1
+            return Blocks(length, min(length, (left - 1) // self.shift + 1))
+        episode, windows = self.runs.common_length, Runs(self.ends, np.diff(self.ends, prepend=0))
+        period = windows.common_length
+        aligned = period is not None and chosen.step > 0 and chosen.start % period == 0
+        if episode is None or period is None or not aligned:
+            return None
+        if rows.period == episode:
+            first = (rows.first - 1) // self.shift + 1
+            return Blocks(min(length, period), min(first, length, period), period)
+        if rows.period is None and rows.length % episode == 0:  # chunks of whole episodes
+            return Blocks(rows.length // episode * period, rows.first // episode * period)
+        return None
+
+    # Other windows -------------------------------------------------------------------------------
+
+    def _select(self, positions: Selection) -> Self:
+        return replace(self, chosen=select(self.chosen, positions))
+
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
+        parts = self.view.split(*sizes, gap=gap, axis=axis)
+        given = (self.inputs, self.targets, self.shift, self.stride, self.horizon)
+        made = [make_windows(part, *given, None, time_axis=self.time_axis) for part in parts]
+        return tuple(made)  # type: ignore[arg-type]  # Self is Windows: it has no subclasses
+
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        self.view._check_split_axis(axis)
+
+    def _gap_positions(self, gap: int) -> int:
         check_distinct(self.view.rows)
         # Element b starts at row b * shift; the last element before it, a, ends at a * shift +
         # span.
@@ -224,34 +253,25 @@ class Windows(Dataset):
         # rows.
         return max(dropped, -(-gap // min(step, self.span)))
 
-    def _starts(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the view's position at which each of all elements starts."""
-        if len(self.ends) == 1:
-            return elements * self.shift + int(self.runs.starts[0])
-        episode = np.searchsorted(self.ends, elements, side="right")
-        before = np.concatenate(([0], self.ends[:-1]))[episode]
-        return self.runs.starts[episode] + (elements - before) * self.shift
+    def describe(self) -> dict[str, Any]:
+        """Return what the windows are made of."""
+        return {
+            "kind": "windows",
+            "view": self.view.describe(),
+            "inputs": self.inputs,
+            "targets": self.targets,
+            "shift": self.shift,
+            "stride": self.stride,
+            "horizon": self.horizon,
+            "time_axis": self.time_axis,
+            # Those that the sample axes give need not be told.
+            "episodes": self.runs.lengths if self.given_episodes else None,
+            "chosen": self.chosen,
+        }
 
-    def requests(self, positions: NDArray[np.int64]) -> tuple[Request, ...]:
-        """Return the rows of the inputs, and of the targets if there are any."""
-        starts = self._starts(take(self.chosen, positions))
-        if not self.time_axis:
-            return (self._request(starts), self._request(starts + self.horizon))
-        within = np.arange(self.inputs) * self.dilation
-        inputs = self._request(starts[:, None] + within)
-        if not self.targets:
-            return (inputs,)
-        first = within[-1] + self.horizon
-        targets = starts[:, None] + first + np.arange(self.targets) * self.dilation
-        return (inputs, self._request(targets))
-
-    def _request(self, positions: NDArray[np.int64]) -> Request:
-        return Request(self.view.source, take(self.view.rows, positions))
-
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return ``x``, or ``(x, y)``."""
-        return (next(arrays), next(arrays)) if self.targets else next(arrays)
-
-    def select(self, positions: Selection) -> Self:
-        """Return the elements at checked positions."""
-        return replace(self, chosen=select(self.chosen, positions))
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Windows:
+        """Return the windows that `describe` told of; the view is made already."""
+        names = ("view", "inputs", "targets", "shift", "stride", "horizon", "episodes")
+        made = make_windows(*(described[name] for name in names), time_axis=described["time_axis"])
+        return replace(made, chosen=described["chosen"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import builtins
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Blocks, Dataset, Draw, Request
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
@@ -46,40 +49,69 @@ class Zip(Dataset):
         return spec
 
     @property
-    def blocks(self) -> Blocks:
+    def sample_shape(self) -> tuple[int, ...]:
+        """Those of a part that has several sample axes; else ``(len,)``."""
+        shapes = [part.sample_shape for part in self._datasets]
+        same = all(shape == shapes[0] for shape in shapes)
+        return shapes[0] if same else (len(self),)
+
+    @property
+    def blocks(self) -> Blocks | BlockIds:
         """Those of the part with the longest blocks: the one that costs most to read badly."""
-        return max((part.blocks for part in self._datasets), key=lambda blocks: blocks.length)
+        found = [part.blocks for part in self._datasets]
+        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
+        regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
+        longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
+        return irregular[0] if irregular and longest.length == 1 else longest
 
     @property
     def is_mapped(self) -> bool:
         """Whether any part is."""
         return any(part.is_mapped for part in self._datasets)
 
-    def gap_positions(self, gap: int) -> int:
-        """Return the positions to drop so that `gap` rows of every part lie between neighbours.
-
-        A table that is looked up, ``table[numbers]``, shares its rows; what it stands beside must
-        not.
-        """
+    def _gap_positions(self, gap: int) -> int:
+        # A table that is looked up, ``table[numbers]``, shares its rows; the parts beside it must
+        # not.
         own = [
             part
             for part in self._datasets
             if not (isinstance(part, View) and repeated(part.rows) is not None)
         ]
-        return max(part.gap_positions(gap) for part in own or self._datasets)
+        return max(part._gap_positions(gap) for part in own or self._datasets)
 
-    def requests(self, positions: NDArray[np.int64]) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows of each part."""
-        return tuple(request for part in self._datasets for request in part.requests(positions))
+        return tuple(
+            request for part in self._datasets for request in part.requests(positions, draw)
+        )
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
         batch: Batch = map_tree(lambda part: part.assemble(arrays, draw), self.parts)
         return batch
 
-    def select(self, positions: Selection) -> Self:
-        """Return the elements at checked positions of every part."""
-        return replace(self, parts=map_tree(lambda part: part.select(positions), self.parts))
+    def _select(self, positions: Selection) -> Self:
+        return replace(self, parts=map_tree(lambda part: part._select(positions), self.parts))
+
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
+        split = [part.split(*sizes, gap=gap, axis=axis) for part in self._datasets]
+        made = []
+        for parts in builtins.zip(*split, strict=True):
+            rest = iter(parts)
+            made.append(replace(self, parts=map_tree(lambda _, rest=rest: next(rest), self.parts)))
+        return tuple(made)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is zipped, in the same tuple (as a list) or dict."""
+        parts = map_tree(lambda part: part.describe(), self.parts)
+        return {"kind": "zip", "parts": parts}
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Zip:
+        """Return the datasets that `describe` told of, side by side; each is made already."""
+        return cls(described["parts"])
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain
@@ -120,7 +152,14 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         raise ArgumentError(
-            f"zipped datasets must have one length; got {', '.join(map(str, lengths))}. "
-            "Cut the longer ones: a[:n]."
+            f"zipped datasets must have one length, because element i of each goes together; got "
+            f"{', '.join(map(str, lengths))}. Windows are fewer than rows: make the same windows of "
+            "each part, or zip the rows that belong to them."
+        )
+    shapes = {member.sample_shape for member in members if len(member.sample_shape) > 1}
+    if len(shapes) > 1:
+        raise ArgumentError(
+            "zipped datasets must have the same sample axes; got "
+            f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
     return Zip(parts)

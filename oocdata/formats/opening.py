@@ -11,24 +11,20 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.concat import concatenate
+from oocdata.engines.objects import row_source
+from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
-from oocdata.sources import memory, npy, xarray
-from oocdata.sources.adapt import layout_of
-from oocdata.sources.concat import concatenate
-from oocdata.sources.foreign import (
-    Foreign,
-    foreign_beside,
-    foreign_file,
-    foreign_members,
-    foreign_url,
-)
-from oocdata.sources.source import Source, check_axis, check_dtype
-from oocdata.sources.verified import manifest_of, verified
+from oocdata.formats import memory, npy
+from oocdata.formats.foreign import foreign_file, foreign_members, foreign_url
+from oocdata.formats.verified import manifest_of, verified
 
-__all__ = ["Format", "Missing", "format_of", "list_datasets", "open_source"]
+__all__ = ["Axis", "Format", "Missing", "format_of", "list_datasets", "open_source"]
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr"]
 Missing: TypeAlias = Literal["error", "fill"]
+Axis: TypeAlias = int | str | Sequence[int | str]
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
@@ -39,33 +35,31 @@ def open_source(
     target: Any,
     key: str | None = None,
     *,
-    axis: int | str = 0,
+    axis: Axis = 0,
     dtype: DTypeLike | None = None,
     shape: Sequence[int] | None = None,
     offset: int = 0,
-    missing: Missing = "error",
+    missing: Missing | None = None,
     external: bool = False,
     verify: bool | str | os.PathLike[str] | None = None,
 ) -> Source:
-    """Return the source of `target`; the arguments are those of `oocdata.open`."""
-    if missing not in ("error", "fill"):
+    """Return the source of `target`; the arguments are those of `oocdata.open`.
+
+    `axis` only says along which axis files are put end to end and which places errors call rows:
+    its first axis. A source has no sample axes.
+    """
+    if missing not in (None, "error", "fill"):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
     if not (key is None or isinstance(key, str)):
         raise ArgumentError(f"`key` must be a dataset's name; got {key!r}.")
+    several = isinstance(axis, Sequence) and not isinstance(axis, str)
+    outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
-        "axis": axis, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
+        "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external,
     }  # fmt: skip
     if isinstance(target, list | tuple):
-        if not target:
-            raise ArgumentError("`target` must name at least one file; got an empty list.")
-        if len(target) > 1 and isinstance(verify, str | os.PathLike):
-            raise ArgumentError(
-                "`verify` must be True for several files, each with its manifest beside it; got "
-                f"{os.fspath(verify)!r}."
-            )
-        options["verify"] = verify
-        return concatenate([open_source(part, key, **options) for part in target])
+        return _open_parts(list(target), key, options, verify)
     if isinstance(target, str | os.PathLike):
         path = _local(os.fspath(target))
         if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
@@ -78,8 +72,7 @@ def open_source(
             source = _open_path(path, key, options)
             if manifest is None:
                 return source
-            names = layout_of(source).dimensions
-            row_axis = check_axis(axis, len(source.shape), path, names=names)
+            (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
             return verified(source, manifest, path=path, axis=row_axis)
         except SourceError:
             raise
@@ -91,8 +84,23 @@ def open_source(
             f"{type(target).__name__}. Use `.astype` to convert."
         )
     manifest = manifest_of(verify, None)
-    source = _open_object(target, key, axis, missing, external)
+    source = _open_object(target, key, outermost, missing, external)
     return source if manifest is None else verified(source, manifest)
+
+
+def _open_parts(parts: list[Any], key: str | None, options: dict[str, Any], verify: Any) -> Source:
+    """Open files or objects and put them end to end."""
+    if not parts:
+        raise ArgumentError("`target` must name at least one file; got an empty list.")
+    if len(parts) > 1 and isinstance(verify, str | os.PathLike):
+        raise ArgumentError(
+            "`verify` must be True for several files, each with its manifest beside it; got "
+            f"{os.fspath(verify)!r}."
+        )
+    opened = [open_source(part, key, **options, verify=verify) for part in parts]
+    first = opened[0]
+    (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
+    return concatenate(opened, along)
 
 
 def _local(path: str) -> str:
@@ -137,10 +145,10 @@ def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
     if kind == "npz":
         return npy.open_npz(path, key, axis=axis)
     if kind == "hdf5":
-        from oocdata.sources import hdf5
+        from oocdata.formats import hdf5
 
         return hdf5.open_hdf5(path, key, axis=axis, missing=missing, external=external)
-    from oocdata.sources import zarr
+    from oocdata.formats import zarr
 
     return zarr.open_zarr(path, key, axis=axis, missing=missing)
 
@@ -246,18 +254,22 @@ def list_datasets(path: str) -> list[str | None]:
     if kind == "npz":
         return list(npy.list_npz(path))
     if kind == "hdf5":
-        from oocdata.sources import hdf5
+        from oocdata.formats import hdf5
 
         return list(hdf5.list_hdf5(path))
-    from oocdata.sources import zarr
+    from oocdata.formats import zarr
 
     return list(zarr.list_zarr(path))
 
 
 def _open_object(
-    target: Any, key: str | None, axis: int | str, missing: Missing, external: bool
+    target: Any, key: str | None, axis: int | str, missing: Missing | None, external: bool
 ) -> Source:
-    if xarray.is_xarray(target):
+    # By name: whoever holds such an object has imported its library, nobody else should have to.
+    library = type(target).__module__.partition(".")[0]
+    if library == "xarray":
+        from oocdata.formats import xarray
+
         array = xarray.array_of(target, key)
         return xarray.open_data_array(array, axis=axis, missing=missing, external=external)
     if key is not None:
@@ -265,8 +277,6 @@ def _open_object(
             f"`key` must be None for an object; got {key!r}. Pass the dataset itself: "
             f"file[{key!r}]."
         )
-    # By name: whoever holds such an object has imported its library, nobody else should have to.
-    library = type(target).__module__.partition(".")[0]
     if library == "netCDF4":
         # Its library is not safe in several threads.
         path = target.filepath() if hasattr(target, "filepath") else target.group().filepath()
@@ -277,23 +287,19 @@ def _open_object(
         )
     if isinstance(target, np.ndarray):
         return memory.open_array(target, axis=axis)
-    if isinstance(target, Source):
-        if check_axis(axis, len(target.shape)) != 0:
-            raise ArgumentError(
-                f"`axis` must be 0 for a source, whose rows come first; got {axis}."
-            )
+    if isinstance(target, Source | RowSource):
         if not check_dtype(target.dtype).isnative:
             raise ArgumentError(
                 f"a source must deliver native byte order; {type(target).__name__} has "
                 f"{target.dtype.str}."
             )
-        return target
+        return target if isinstance(target, Source) else row_source(target)
     if library == "h5py" and type(target).__name__ == "Dataset":
-        from oocdata.sources import hdf5
+        from oocdata.formats import hdf5
 
         return hdf5.from_dataset(target, axis=axis, missing=missing, external=external)
     if library == "zarr" and type(target).__name__ == "Array":
-        from oocdata.sources import zarr
+        from oocdata.formats import zarr
 
         return zarr.from_array(target, axis=axis, missing=missing)
     return memory.open_object(target, axis=axis)

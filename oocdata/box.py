@@ -1,0 +1,94 @@
+"""Boxes: what an element is in storage. Integers alone, nothing is read.
+
+An array has N axes. A box in it has an *origin*, one integer an axis, and an *extent*, a length and
+a stride an axis. All elements of a dataset have one extent, so a batch is an int64 array of
+origins, shape (n, N), and one `Extent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Extent", "point_origins"]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Length and stride of a box along each axis of the array as stored.
+
+    Attributes
+    ----------
+    lengths : tuple of int
+        Places taken along each axis, at least 0.
+    strides : tuple of int
+        From one place taken to the next, at least 1. (A reversed axis is read forwards into a
+        reversed view of the batch, so no source meets a negative stride.)
+
+    Examples
+    --------
+    >>> extent = Extent((1, 3, 4), (1, 2, 1))
+    >>> extent.spans, extent.size
+    ((1, 5, 4), 12)
+    """
+
+    lengths: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> Extent:
+        """Return the extent of these lengths, every place taken."""
+        return cls(tuple(lengths), (1,) * len(lengths))
+
+    @cached_property
+    def spans(self) -> tuple[int, ...]:
+        """Places from the first to the last one taken, both counted; 0 where none is taken."""
+        return tuple(
+            (length - 1) * stride + 1 if length else 0
+            for length, stride in zip(self.lengths, self.strides, strict=True)
+        )
+
+    @cached_property
+    def size(self) -> int:
+        """Numbers in a box."""
+        return prod(self.lengths)
+
+    def with_axis(self, axis: int, length: int, stride: int = 1) -> Extent:
+        """Return the extent with another length and stride along one axis."""
+        lengths, strides = list(self.lengths), list(self.strides)
+        lengths[axis], strides[axis] = length, stride
+        return Extent(tuple(lengths), tuple(strides))
+
+
+def point_origins(
+    origins: NDArray[np.int64], extent: Extent, axis: int
+) -> tuple[NDArray[np.int64], Extent]:
+    """Cut boxes into boxes of length 1 along an axis.
+
+    Parameters
+    ----------
+    origins : ndarray of int64, shape (n, N)
+    extent : Extent
+    axis : int
+
+    Returns
+    -------
+    origins : ndarray of int64, shape (n * extent.lengths[axis], N)
+        Those of the first box, in order along the axis, then those of the second, …
+    extent : Extent
+
+    Examples
+    --------
+    >>> origins, extent = point_origins(np.array([[5, 0]]), Extent((3, 4), (2, 1)), axis=0)
+    >>> origins.tolist(), extent.lengths
+    ([[5, 0], [7, 0], [9, 0]], (1, 4))
+    """
+    length, stride = extent.lengths[axis], extent.strides[axis]
+    points = np.repeat(origins, length, axis=0)
+    points[:, axis] += np.tile(np.arange(length) * stride, len(origins))
+    return points, extent.with_axis(axis, 1)

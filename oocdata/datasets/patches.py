@@ -1,0 +1,266 @@
+"""Patches: boxes along element axes, on a grid or at random places.
+
+A patch is a smaller box at a shifted origin, so only its bytes or chunks are read. Random places
+are a pure function of (seed, epoch, position): whoever reads an element, on however many ranks and
+after whatever resume, reads the same part of it, and all arrays of an element get the same part.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
+from oocdata.errors import ArgumentError
+from oocdata.index import Selection, as_count, select, take
+
+__all__ = ["Patches", "make_patches"]
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def make_patches(
+    dataset: Dataset,
+    size: int | Sequence[int],
+    step: int | Sequence[int] | None,
+    per_row: int | None,
+    axes: Sequence[int] | None,
+) -> Patches:
+    """Check the arguments of `Dataset.patches` and return the patches."""
+    if dataset.is_mapped:
+        raise ArgumentError(
+            "`patches` must be cut before a function is mapped, so that only they are read; got a "
+            "mapped dataset. Write .patches(…).map(fn)."
+        )
+    sizes = _counts("size", size, None)
+    steps = sizes if step is None else _counts("step", step, len(sizes))
+    if step is not None and per_row is not None:
+        raise ArgumentError(
+            f"`step` and `per_row` must not both be given; got {step!r} and {per_row!r}."
+        )
+    shapes = [leaf.shape for leaf in leaves(dataset.spec)]
+    chosen = _axes(axes, len(sizes), min(map(len, shapes)))
+    lengths = {tuple(shape[axis] for axis in chosen) for shape in shapes}
+    if len(lengths) > 1:
+        raise ArgumentError(
+            f"`axes` must be alike in all arrays of an element to cut the same part of each; axes "
+            f"{chosen} have {sorted(lengths)}. Give `axes`, or cut one of the arrays first."
+        )
+    (whole,) = lengths
+    for length, part in zip(whole, sizes, strict=True):
+        if part > length:
+            raise ArgumentError(
+                f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
+            )
+    counts: tuple[int, ...] = tuple(
+        (length - part) // each + 1 for length, part, each in zip(whole, sizes, steps, strict=True)
+    )
+    per = prod(counts) if per_row is None else as_count("per_row", per_row)
+    is_random = per_row is not None
+    made = Patches(dataset, sizes, () if is_random else steps, per, chosen, whole, range(0))
+    return replace(made, chosen=range(len(dataset) * per))
+
+
+def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[int, ...]:
+    given = list(value) if isinstance(value, Sequence) else [value]
+    if length is not None and len(given) == 1:
+        given *= length
+    if not given or (length is not None and len(given) != length):
+        raise ArgumentError(f"`{name}` must have a number for each axis; got {value!r}.")
+    return tuple(as_count(name, one) for one in given)
+
+
+def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]:
+    """Return axes of an element counted from its end."""
+    given = range(-number, 0) if axes is None else [operator.index(axis) for axis in axes]
+    counted = tuple(axis - ndim if axis >= 0 else axis for axis in given)
+    bad = any(not -ndim <= axis < 0 for axis in counted)
+    if len(counted) != number or bad or len(set(counted)) < number:
+        raise ArgumentError(
+            f"`axes` must be {number} different axes of an element that has {ndim}, one for each "
+            f"number of `size`; got {None if axes is None else tuple(axes)!r}."
+        )
+    return counted
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Patches(Dataset):
+    """Parts of elements as elements; made by `Dataset.patches`.
+
+    Attributes
+    ----------
+    dataset : Dataset
+    size, step : tuple of int
+        Along each of `axes`; `step` is empty where places are random.
+    per_row : int
+        Patches of each element; they follow one another.
+    axes : tuple of int
+        Counted from the element's end.
+    whole : tuple of int
+        Lengths of the element along `axes`.
+    chosen : range or ndarray of int64
+        Which of all patches, in order.
+    """
+
+    dataset: Dataset
+    size: tuple[int, ...]
+    step: tuple[int, ...]
+    per_row: int
+    axes: tuple[int, ...]
+    whole: tuple[int, ...]
+    chosen: Selection
+
+    def __repr__(self) -> str:
+        return f"<Patches: {len(self)} of {self.size}, {self.per_row} of each of {self.dataset!r}>"
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """Shapes with `size` along the axes, and dtypes."""
+
+        def cut(leaf: ArraySpec) -> ArraySpec:
+            shape = list(leaf.shape)
+            for axis, length in zip(self.axes, self.size, strict=True):
+                shape[axis] = length
+            return ArraySpec(tuple(shape), leaf.dtype)
+
+        spec: Spec = map_tree(cut, self.dataset.spec)
+        return spec
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Those of the elements, while all patches are chosen."""
+        whole = isinstance(self.chosen, range) and self.chosen == range(
+            len(self.dataset) * self.per_row
+        )
+        inner = self.dataset.sample_shape
+        return inner if whole and len(inner) > 1 else (len(self),)
+
+    def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
+        """Return the first place of patches along each axis, shape (n, len(axes)).
+
+        Parameters
+        ----------
+        patches : ndarray of int64, shape (n,)
+            Numbers among all patches.
+        draw : Draw
+            Of seed and epoch random places depend.
+        """
+        free = [length - size for length, size in zip(self.whole, self.size, strict=True)]
+        if self.step:
+            counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
+            numbers = np.unravel_index(patches % self.per_row, counts)
+            return np.stack(numbers, axis=1) * np.array(self.step)
+        columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
+        return np.stack(columns, axis=1)
+
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the parts of the boxes of each array."""
+        patches = take(self.chosen, positions)
+        places = self.places(patches, draw)
+        inner = self.dataset.requests(patches // self.per_row, draw)
+        return tuple(request.crop(self.axes, self.size, places) for request in inner)
+
+    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+        """Return the batch as the dataset assembles it."""
+        return self.dataset.assemble(arrays, draw)
+
+    @cached_property
+    def blocks(self) -> Blocks | BlockIds:
+        """The patches of the elements that are stored together."""
+        chunked = any(source.storage().chunks is not None for source in self.sources())
+        inner, per = self.dataset.blocks, self.per_row
+        if not isinstance(self.chosen, range) or self.chosen.step != 1 or self.chosen.start % per:
+            if not chunked:
+                return ADDRESSABLE
+            element = take(self.chosen, np.arange(len(self))) // per
+            if isinstance(inner, BlockIds):
+                return BlockIds(inner.ids[element])
+            starts = inner.starts(len(self.dataset))
+            return BlockIds(np.searchsorted(starts, element, side="right"))
+        if isinstance(inner, BlockIds):
+            first = self.chosen.start // per
+            return BlockIds(np.repeat(inner.ids[first:], per)[: len(self)])
+        if not chunked:
+            return ADDRESSABLE
+        period = None if inner.period is None else inner.period * per
+        return Blocks(inner.length * per, inner.first * per, period)
+
+    def _select(self, positions: Selection) -> Self:
+        return replace(self, chosen=select(self.chosen, positions))
+
+    def _gap_positions(self, gap: int) -> int:
+        # Whole elements: parts of one element must not lie in two parts of a split.
+        return self.dataset._gap_positions(gap) * self.per_row
+
+    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
+        """Split by whole elements: no two parts share one; see `Dataset.split`."""
+        everything = range(len(self.dataset) * self.per_row)
+        if not isinstance(self.chosen, range) or self.chosen != everything:
+            raise ArgumentError(
+                "patches must be split before some of them are selected, so that no two parts "
+                "share an element; these were selected. Split first, then select."
+            )
+        parts = self.dataset.split(*sizes, gap=gap, axis=axis)
+        return tuple(
+            replace(self, dataset=part, chosen=range(len(part) * self.per_row)) for part in parts
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the patches are made of."""
+        return {
+            "kind": "patches",
+            "dataset": self.dataset.describe(),
+            "size": list(self.size),
+            "step": list(self.step),
+            "per_row": self.per_row,
+            "axes": list(self.axes),
+            "chosen": self.chosen,
+        }
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Patches:
+        """Return the patches that `describe` told of; the dataset is made already."""
+        step, per_row = described["step"], described["per_row"]
+        made = make_patches(
+            described["dataset"],
+            described["size"],
+            step or None,
+            None if step else per_row,
+            described["axes"],
+        )
+        return replace(made, chosen=described["chosen"])
+
+
+def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> NDArray[np.int64]:
+    """Return whole numbers in ``[0, count)``, one a patch, from (seed, epoch, patch, axis).
+
+    The finaliser of SplitMix64 (Steele, Lea and Flood 2014) over a counter, and the high half of a
+    product with `count` (Lemire 2019, without the rejection: its bias is below ``count / 2**32``).
+    NumPy's own generators may change from version to version (NEP 19).
+    """
+    key = np.array([draw.seed % 2**64, draw.epoch, axis], np.uint64)
+    state = np.zeros(1, np.uint64)
+    for word in key:
+        state = _mixed(state + _ODD + word)
+    numbers = _mixed(state + patches.astype(np.uint64) * _ODD)
+    return ((numbers >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
+
+
+def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    state = (state ^ (state >> np.uint64(30))) * _MIX[0]
+    state = (state ^ (state >> np.uint64(27))) * _MIX[1]
+    return state ^ (state >> np.uint64(31))

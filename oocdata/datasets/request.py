@@ -1,0 +1,162 @@
+"""A request: the boxes that one array of a batch is made of, and how they lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty_batch
+from oocdata.engines.source import Source
+from oocdata.errors import ArgumentError
+
+__all__ = ["Placement", "Request"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the axes of storage lie in an element as delivered.
+
+    Attributes
+    ----------
+    axes : tuple of int or None
+        For each axis of storage the element's axis that it becomes; None for one of length 1 that
+        is left out.
+    flipped : tuple of int
+        Axes of the element that are delivered in reverse.
+    """
+
+    axes: tuple[int | None, ...]
+    flipped: tuple[int, ...] = ()
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the element has the order of storage, so that adding axes of length 1 is all."""
+        kept = [axis for axis in self.axes if axis is not None]
+        return not self.flipped and kept == sorted(kept)
+
+    def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
+        """Return the view of a batch whose axes are those of storage.
+
+        Parameters
+        ----------
+        out : ndarray, shape (n, *element)
+        lengths : tuple of int
+            Of the boxes.
+
+        Returns
+        -------
+        ndarray, shape (n, *lengths)
+
+        Examples
+        --------
+        >>> placement = Placement(axes=(None, 1, 0))
+        >>> placement.stored(np.zeros((2, 5, 3)), (1, 3, 5)).shape
+        (2, 1, 3, 5)
+        """
+        if self.is_plain:
+            return out.reshape((len(out), *lengths))
+        if self.flipped:
+            whole, reverse = slice(None), slice(None, None, -1)
+            turned = [reverse if axis in self.flipped else whole for axis in range(out.ndim - 1)]
+            out = out[(whole, *turned)]
+        moved = out.transpose(0, *[axis + 1 for axis in self.axes if axis is not None])
+        added = [None if axis is None else slice(None) for axis in self.axes]
+        return moved[(slice(None), *added)]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Boxes wanted of one source.
+
+    Attributes
+    ----------
+    source : Source
+    origins : ndarray of int64, shape (boxes, N)
+    extent : Extent
+    shape : tuple of int
+        Of the batch's array. Its first axes number the boxes: one axis, or (element, time) where
+        each row of a window is a box of its own.
+    dtype : numpy.dtype
+        As delivered.
+    placement : Placement
+    """
+
+    source: Source
+    origins: NDArray[np.int64]
+    extent: Extent
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    placement: Placement
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the batch's array."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def element_ndim(self) -> int:
+        """Axes of the batch's array that a box fills."""
+        return sum(axis is not None for axis in self.placement.axes)
+
+    def read(
+        self, empty: Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]] = empty_batch
+    ) -> NDArray[Any]:
+        """Read the boxes into fresh memory, and return it as the batch's array."""
+        out = empty(self.shape, self.dtype)
+        self.read_into(out)
+        return out
+
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Read the boxes into memory of this shape and dtype, C-contiguous."""
+        if out.size == 0:
+            return
+        boxes = len(self.origins)
+        flat = out if boxes == len(out) else out.reshape(boxes, *self.shape[-self.element_ndim :])
+        lengths = self.extent.lengths
+        self.source.read(self.origins, self.extent, self.placement.stored(flat, lengths))
+
+    def crop(
+        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
+    ) -> Request:
+        """Return the request for a part of each element.
+
+        Parameters
+        ----------
+        axes : tuple of int
+            Axes of the element, counted from its end: -1 is the last.
+        size : tuple of int
+            Places kept along each.
+        offsets : ndarray of int64, shape (elements, len(axes))
+            The first place kept in each element, along each.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If an element has no such axis, or is smaller than the part.
+        """
+        shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
+        ndim = self.element_ndim
+        each = np.repeat(offsets, len(origins) // max(1, len(offsets)), axis=0)
+        for axis, length, offset in zip(axes, size, each.T, strict=True):
+            if -axis > ndim:
+                raise ArgumentError(
+                    f"`axes` must be axes of the element, which has {ndim}; got {axis}."
+                )
+            stored = self.placement.axes.index(ndim + axis)
+            whole = extent.lengths[stored]
+            if length > whole:
+                raise ArgumentError(
+                    f"`size` must fit into the element; got {length} along an axis of {whole}."
+                )
+            first = whole - length - offset if ndim + axis in self.placement.flipped else offset
+            origins[:, stored] += first * extent.strides[stored]
+            extent = extent.with_axis(stored, length, extent.strides[stored])
+            shape[axis] = length
+        return replace(self, origins=origins, extent=extent, shape=tuple(shape))

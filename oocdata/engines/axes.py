@@ -1,0 +1,91 @@
+"""Which axes of an array number its rows."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from oocdata.engines.source import Storage
+from oocdata.errors import ArgumentError, place
+
+__all__ = ["axis_numbers", "sample_axes"]
+
+
+def axis_numbers(
+    axis: int | str | Sequence[int | str], ndim: int, storage: Storage
+) -> tuple[int, ...]:
+    """Return axes given by numbers or names as numbers counted from the front.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the array has no such axis.
+
+    Examples
+    --------
+    >>> names = Storage(".nc", dimensions=("time", "lat", "lon"))
+    >>> axis_numbers(("lat", -1), 3, names)
+    (1, 2)
+    """
+    given = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else list(axis)
+    return tuple(_number(one, ndim, storage) for one in given)
+
+
+def sample_axes(
+    axis: int | str | Sequence[int | str], ndim: int, storage: Storage
+) -> tuple[int, ...]:
+    """Return the sample axes that a user named, outermost first.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If there is none, the array has no such axis, or one is named twice.
+
+    Examples
+    --------
+    >>> sample_axes((0, -1), 4, Storage(".npy"))
+    (0, 3)
+    """
+    where = _where(storage)
+    if ndim == 0:
+        raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
+    axes = axis_numbers(axis, ndim, storage)
+    if not axes:
+        raise ArgumentError(f"`axis` must name at least one sample axis; got {axis!r}.{where}")
+    if len(set(axes)) < len(axes):
+        raise ArgumentError(f"`axis` must name each sample axis once; got {axis!r}.{where}")
+    return axes
+
+
+def _number(axis: int | str, ndim: int, storage: Storage) -> int:
+    names = storage.dimensions
+    if isinstance(axis, str):
+        there = [name for name in names if name]
+        if not there:
+            raise ArgumentError(
+                f"`axis` must be an axis of the {ndim}-dimensional array by its number, because it "
+                f"has no dimension names; got {axis!r}. Its axes are 0 to {ndim - 1}."
+                f"{_where(storage)}"
+            )
+        if there.count(axis) != 1:
+            problem = f"got {axis!r}" + (", which several axes have" if axis in there else "")
+            raise ArgumentError(
+                f"`axis` must name one dimension of the array ({', '.join(map(repr, names))}) or "
+                f"be its number; {problem}.{_where(storage)}"
+            )
+        return list(names).index(axis)
+    try:
+        number = operator.index(axis)
+    except TypeError:
+        number = ndim
+    if isinstance(axis, bool) or not -ndim <= number < ndim:
+        raise ArgumentError(
+            f"`axis` must be an axis of the {ndim}-dimensional array; got {axis!r}."
+            f"{_where(storage)}"
+        )
+    return number % ndim
+
+
+def _where(storage: Storage) -> str:
+    where = place(storage.path, storage.key)
+    return f" [{where}]" if where else ""

@@ -1,0 +1,216 @@
+"""What a source is: the one boundary between storage and everything above it.
+
+A source reads boxes into the caller's memory, and says how its array is stored. Datasets say which
+boxes. Nobody outside this folder and `oocdata.formats` asks a source for its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.errors import UnsupportedDtypeError
+
+if TYPE_CHECKING:
+    from oocdata.engines.files import FileVersion
+
+__all__ = ["Annotations", "RowSource", "Source", "Storage", "check_dtype"]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """What storage says of an array beside its layout, read when it is asked for.
+
+    Attributes
+    ----------
+    attributes : mapping of str
+        As the format's library gives them, names of dimensions left out; None for one that can't
+        be read, or that is not true of what is delivered.
+    fill_value : number or None
+        What was never written reads as.
+    """
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    fill_value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How an array is stored: all that anyone outside the engines and formats may ask.
+
+    Attributes
+    ----------
+    format : str
+        ``".npy"``, ``"HDF5"``, ``"Zarr v3"``, …
+    path, key : str or None
+        The file and the dataset in it.
+    layout : str
+        A few words: ``"contiguous, C order"``, ``"chunks of (32, 3, 50, 50)"``.
+    codec : str
+        ``"none"``, ``"shuffle, gzip 4"``, …
+    stored_bytes : int or None
+        Bytes on disk; None where that is not cheap to know.
+    reading : str
+        How oocdata reads it, in words.
+    chunks : tuple of int or None
+        The grid of what is decoded together, one length an axis as stored; None where every byte
+        has an address, so that any box costs only its own bytes.
+    strides : tuple of int or None
+        Bytes from one place to the next along each axis, where the whole array is one strided
+        block of one file.
+    parts : tuple of int
+        Where each part (file) of several begins along `parts_axis`; ``(0,)`` for one.
+    parts_axis : int
+    dimensions : tuple of str
+        Names of the axes as stored, empty for an axis without; empty where none has a name.
+    packed : str
+        ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are packed or
+        missing by the CF conventions; they are delivered as stored.
+    files : tuple of FileVersion
+        The files whose bytes are read, as they were when opened; empty for objects.
+    opened : mapping or None
+        Keyword arguments of `oocdata.open` (JSON) that open the array again in any process, without
+        ``axis``; None for what lives in this process alone.
+    table_bytes : int
+        Bytes of tables (where chunks lie) that the source keeps once it was read.
+    annotations : callable
+        Reads the attributes and the fill value.
+    """
+
+    format: str
+    path: str | None = None
+    key: str | None = None
+    layout: str = "unknown"
+    codec: str = "unknown"
+    stored_bytes: int | None = None
+    reading: str = ""
+    chunks: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    parts: tuple[int, ...] = (0,)
+    parts_axis: int = 0
+    dimensions: tuple[str, ...] = ()
+    packed: str = ""
+    files: tuple[FileVersion, ...] = ()
+    opened: Mapping[str, Any] | None = None
+    table_bytes: int = 0
+    annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Random access by box to one array in storage.
+
+    Immutable, picklable where its file has a path, safe to use from several threads. It opens its
+    files lazily in each process, and they are closed with it.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the array as stored: N axes.
+    dtype : numpy.dtype
+        In native byte order, as delivered.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array as stored."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        ...
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]`` for every ``i``.
+
+        Parameters
+        ----------
+        origins : ndarray of int64, shape (n, N)
+            Every box lies within the array; any order, repeats allowed.
+        extent : Extent
+            Of all boxes.
+        out : ndarray, shape (n, *extent.lengths)
+            The caller's memory: axes in the order of storage, of any strides (a transposed or
+            reversed view), of any numeric dtype (the rules of NumPy's assignment).
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            With file, dataset and rows (places along the first axis on which boxes differ, or
+            axis 0), when storage can't deliver them. What `out` holds then is undefined.
+        """
+        ...
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        ...
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """A source of the user's own: rows along axis 0, and nothing else.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(rows, *element)``.
+    dtype : numpy.dtype
+        Native byte order.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, *element)``."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        ...
+
+    def read_rows(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write ``out[i] = row rows[i]``; `out` is C-contiguous, of this source's dtype."""
+        ...
+
+
+def check_dtype(
+    dtype: np.dtype[Any], path: str | None = None, key: str | None = None
+) -> np.dtype[Any]:
+    """Return a dtype that batches can hold: bool, integers, floats, complex.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        For objects, strings, dates, structured rows and long doubles.
+
+    Examples
+    --------
+    >>> check_dtype(np.dtype(">f4"))
+    dtype('>f4')
+    """
+    if dtype.kind == "O":
+        raise UnsupportedDtypeError(
+            "elements must be numbers of a fixed size; got an object array, which is a pickle and "
+            "can't be read by row. Save it again with a numeric dtype.",
+            path=path,
+            key=key,
+        )
+    # Long double has no TensorFlow type and its size is the platform's.
+    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        hint = (
+            f"Open one of the fields {dtype.names} saved on its own."
+            if dtype.names
+            else "Save it again with a numeric dtype of at most 64 bits."
+        )
+        raise UnsupportedDtypeError(
+            f"elements must be bool, integer, float or complex numbers; got {dtype}. {hint}",
+            path=path,
+            key=key,
+        )
+    return dtype

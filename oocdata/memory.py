@@ -1,0 +1,75 @@
+"""One number for the memory of the process, and how it is shared out.
+
+``set_memory(nbytes)`` (or ``OOCDATA_MEMORY``) bounds what reading keeps: batches in flight, decoded
+chunks, tables and scratch, whatever the number of files and loaders. Below what one batch read and
+one in use take, those are the bound.
+"""
+
+from __future__ import annotations
+
+import os
+
+from oocdata.errors import ArgumentError
+from oocdata.index import as_count
+
+__all__ = [
+    "DEFAULT_MEMORY", "batch_share", "cache_share", "memory_limit", "scratch_share", "set_memory",
+]  # fmt: skip
+
+DEFAULT_MEMORY = 512 << 20
+"""Bytes."""
+
+_LEAST = 1 << 20
+
+
+def _of_environment() -> int:
+    given = os.environ.get("OOCDATA_MEMORY", str(DEFAULT_MEMORY))
+    if not given.strip().isdecimal() or int(given) < _LEAST:
+        raise ArgumentError(
+            "the environment variable OOCDATA_MEMORY must be a whole number of bytes of at least "
+            f"{_LEAST}; got {given!r}. Without it {DEFAULT_MEMORY} are used."
+        )
+    return int(given)
+
+
+_memory = _of_environment()
+
+
+def memory_limit() -> int:
+    """Return the bytes that reading may take in this process."""
+    return _memory
+
+
+def set_memory(nbytes: int) -> None:
+    """Set how many bytes reading may take in this process; takes effect with the next read.
+
+    Parameters
+    ----------
+    nbytes : int
+        At least 1 MiB. A quarter is for batches in flight, a half for decoded chunks, the rest for
+        tables and scratch. Worker processes share it evenly.
+
+    Examples
+    --------
+    >>> set_memory(64 << 20)
+    >>> memory_limit(), cache_share(), batch_share()
+    (67108864, 33554432, 16777216)
+    >>> set_memory(DEFAULT_MEMORY)
+    """
+    global _memory
+    _memory = as_count("nbytes", nbytes, at_least=_LEAST)
+
+
+def cache_share() -> int:
+    """Return the bytes of decoded chunks that the process may keep, all arrays together."""
+    return _memory // 2
+
+
+def batch_share() -> int:
+    """Return the bytes of batches in flight, all loaders together."""
+    return _memory // 4
+
+
+def scratch_share() -> int:
+    """Return the bytes of tables, stored chunks being decoded, and scratch."""
+    return _memory // 4

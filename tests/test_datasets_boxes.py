@@ -1,0 +1,432 @@
+"""Sample axes, windows, patches and orders of axes against plain NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.datasets.dataset import Draw
+from oocdata.errors import ArgumentError, EmptyError
+from oocdata.testing import RecordingSource, sample_array
+
+SHAPE = (4, 10, 6, 5)
+ARRAY = sample_array(SHAPE, "<i4")
+
+
+def rows_of(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Rows in C order of the sample axes, by NumPy alone."""
+    moved = np.moveaxis(array, axes, range(len(axes)))
+    return moved.reshape(-1, *moved.shape[len(axes) :])
+
+
+# Sample axes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "axis", [0, -1, (0,), (0, 1), (1, 0), (0, 3), (2, 0, 1), (3, 2, 1, 0)], ids=str
+)
+def test_rows_are_numbered_in_c_order_of_the_sample_axes(axis: Any):
+    axes = tuple(at % 4 for at in (axis if isinstance(axis, tuple) else (axis,)))
+    view = ooc.open(ARRAY, axis=axis)
+    expected = rows_of(ARRAY, axes)
+    assert view.shape == expected.shape
+    assert view.sample_shape == tuple(SHAPE[at] for at in axes)
+    assert_array_equal(np.asarray(view), expected)
+    assert_array_equal(view[len(view) - 1], expected[-1])
+    assert_array_equal(np.asarray(view[::-3]), expected[::-3])
+    assert_array_equal(view.take([-1, 0, -1]), expected[[-1, 0, -1]])
+
+
+@pytest.mark.parametrize(
+    ("axis", "said"),
+    [
+        (4, "must be an axis of the 4-dimensional array; got 4"),
+        ((0, 0), r"each sample axis once; got \(0, 0\)"),
+        ((0, -4), "each sample axis once"),
+        ((), "at least one sample axis"),
+        ("time", "no dimension names; got 'time'"),
+        ((0, "time"), "no dimension names"),
+        (1.5, "must be an axis"),
+        (True, "must be an axis"),
+    ],
+    ids=str,
+)
+def test_axes_that_an_array_has_not(axis: Any, said: str):
+    with pytest.raises(ArgumentError, match=said):
+        ooc.open(ARRAY, axis=axis)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_any_chain_of_selections_is_numpys(data: st.DataObject):
+    axes = tuple(data.draw(st.permutations(range(4)))[: data.draw(st.integers(1, 3))])
+    source = RecordingSource(ARRAY)
+    view, expected = ooc.open(source, axis=axes), rows_of(ARRAY, axes)
+    for _ in range(data.draw(st.integers(0, 4))):
+        kind = data.draw(st.sampled_from(["slice", "array", "cut", "transpose", "int"]))
+        if kind == "slice":
+            part = slice(
+                data.draw(st.none() | st.integers(-40, 40)),
+                data.draw(st.none() | st.integers(-40, 40)),
+                data.draw(st.sampled_from([None, 1, 2, -1, -3])),
+            )
+            view, expected = view[part], expected[part]
+        elif kind == "array" and len(expected):
+            chosen = data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=6))
+            view, expected = view[chosen], expected[np.array(chosen, int)]
+        elif kind == "cut" and expected.ndim > 1:
+            step = data.draw(st.sampled_from([1, 2, -1, -2]))
+            first = data.draw(st.integers(0, 3))
+            key = (slice(None), slice(first, None) if step > 0 else slice(None, None, step))
+            view, expected = view[key], expected[key]
+        elif kind == "int" and expected.ndim > 1 and expected.shape[-1]:
+            place = data.draw(st.integers(-expected.shape[-1], expected.shape[-1] - 1))
+            view, expected = view[..., place], expected[..., place]
+        elif kind == "transpose" and expected.ndim > 2:
+            order = data.draw(st.permutations(range(expected.ndim - 1)))
+            view = view.transpose(*order)
+            expected = expected.transpose(0, *[at + 1 for at in order])
+    assert source.reads == []
+    assert view.shape == expected.shape
+    assert_array_equal(np.asarray(view), expected)
+
+
+def test_transposed_rows_are_written_once():
+    source = RecordingSource(ARRAY)
+    view = ooc.open(source).transpose(2, 0, 1)
+    assert_array_equal(np.asarray(view), ARRAY.transpose(0, 3, 1, 2))
+    assert len(source.reads) == 1
+    assert_array_equal(np.asarray(view.transpose()), ARRAY.transpose(0, 2, 1, 3))
+    for wrong in [(0, 1), (0, 1, 1), (0, 1, 3)]:
+        with pytest.raises(ArgumentError, match="the 3 axes of an element, each once"):
+            view.transpose(*wrong)
+
+
+# Windows -----------------------------------------------------------------------------------------
+
+
+def windows_of(
+    rows: np.ndarray, inputs: int, targets: int, shift: int, stride: int, horizon: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Windows of one episode, one by one."""
+    first = (inputs - 1) * stride + horizon
+    span = first + (targets - 1) * stride + 1 if targets else (inputs - 1) * stride + 1
+    made = []
+    for start in range(0, len(rows) - span + 1, shift):
+        x = rows[start : start + (inputs - 1) * stride + 1 : stride]
+        stop = start + first + max(0, (targets - 1) * stride) + 1
+        made.append((x, rows[start + first : stop : stride][:targets]))
+    return made
+
+
+@given(st.data())
+@settings(max_examples=80)
+def test_windows_never_leave_a_place_of_the_outer_axes(data: st.DataObject):
+    axes = data.draw(st.sampled_from([(0, 1), (1, 0), (3, 1), (0, 3, 1), (1,)]))
+    inputs, targets = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 3))
+    shift, stride, horizon = (data.draw(st.integers(1, 3)) for _ in range(3))
+    source = RecordingSource(ARRAY)
+    view = ooc.open(source, axis=axes)
+    given_windows = {"shift": shift, "stride": stride, "horizon": horizon}
+    moved = np.moveaxis(ARRAY, axes, range(len(axes)))
+    episodes = moved.reshape(-1, *moved.shape[len(axes) - 1 :])
+    expected = [
+        pair
+        for rows in episodes
+        for pair in windows_of(rows, inputs, targets, shift, stride, horizon)
+    ]
+    if not expected:
+        with pytest.raises(EmptyError, match="must fit into the data; `inputs`="):
+            view.windows(inputs, targets, **given_windows)
+        return
+    windows = view.windows(inputs, targets, **given_windows)
+    assert source.reads == []
+    assert len(windows) == len(expected)
+    some = data.draw(st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=7))
+    batch = windows.take(some)
+    x = batch[0] if targets else batch
+    assert_array_equal(x, np.stack([expected[at][0] for at in some]))
+    if targets:
+        assert_array_equal(batch[1], np.stack([expected[at][1] for at in some]))
+
+
+def test_a_window_is_one_box():
+    source = RecordingSource(ARRAY)
+    view = ooc.open(source, axis=(0, 1))
+    x = view.windows(4, stride=2).take([3, 9])
+    assert source.reads == [[[0, 3, 0, 0], [2, 1, 0, 0]]]
+    assert source.extents[0].lengths == (1, 4, 6, 5)
+    assert source.extents[0].strides == (1, 2, 1, 1)
+    assert_array_equal(x[1], ARRAY[2, 1:8:2])
+
+
+def test_windows_of_reversed_rows_run_backwards():
+    view = ooc.open(ARRAY, axis=1)
+    expected = rows_of(ARRAY, (1,))[::-1]
+    assert_array_equal(view[::-1].windows(3).take([2])[0], expected[2:5])
+    assert_array_equal(view[::-2].windows(2, 1).take([0])[1][0], expected[::2][2:3])
+
+
+def test_windows_of_rows_chosen_one_by_one():
+    rows = [7, 2, 9, 4, 4, 0]
+    view = ooc.open(ARRAY, axis=1)[rows]
+    expected = rows_of(ARRAY, (1,))[rows]
+    assert_array_equal(view.windows(3, stride=2).take([1])[0], expected[1::2][:3])
+    x, y = view.next_frame(2)[3]
+    assert_array_equal((x, y), (expected[3], expected[5]))
+
+
+def test_given_episodes_are_cut_by_the_outer_axes_too():
+    view = ooc.open(ARRAY, axis=(0, 1))
+    assert len(view.windows(3)) == 4 * 8
+    assert len(view.windows(3, episodes=[10, 5, 5, 20])) == 8 + 3 + 3 + 8 + 8
+    assert len(view[5:].windows(3)) == 3 + 3 * 8
+
+
+# Splits ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1], ids=str)
+def test_splits_of_several_sample_axes(axis: int | None):
+    view = ooc.open(ARRAY, axis=(0, 1))
+    first, second = view.split(0.5, 0.5, axis=axis)
+    expected = np.split(ARRAY, 2, axis=axis or 0)
+    for part, array in zip((first, second), expected, strict=True):
+        assert_array_equal(np.asarray(part), rows_of(array, (0, 1)))
+        assert part.sample_shape == array.shape[:2]
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_no_two_parts_of_windows_share_a_row(data: st.DataObject):
+    numbers = np.arange(4 * 30).reshape(4, 30)
+    axis = data.draw(st.sampled_from([None, 0, 1]))
+    gap = data.draw(st.integers(0, 3)) if axis == 1 else 0
+    view = ooc.open(numbers, axis=(0, 1))
+    windows = view.windows(data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2)))
+    parts = windows.split(0.5, 0.25, 0.25, gap=gap, axis=axis)
+    seen = [
+        np.unique(np.concatenate([np.ravel(one) for one in np.atleast_1d(_arrays(part))]))
+        for part in parts
+    ]
+    for one in range(3):
+        for other in range(one):
+            assert not set(seen[one]) & set(seen[other])
+            if axis == 1:
+                times = seen[one][:, None] % 30 - seen[other][None, :] % 30
+                assert np.abs(times).min() > gap
+
+
+def _arrays(windows: ooc.Windows) -> Any:
+    batch = windows.take(np.arange(len(windows)))
+    parts = batch if isinstance(batch, tuple) else (batch,)
+    return np.concatenate([part.ravel() for part in parts])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda v: v.split(0.5, 0.5, axis=2), r"one of the sample axes \(0, 1\); got 2"),
+        (lambda v: v.split(0.5, 0.5, axis=9), "must be an axis of the 4-dimensional"),
+        (lambda v: v[3:].split(0.5, 0.5, axis=1), "Split first, then select"),
+        (lambda v: v.split(3, 2), "sum to at most 4"),
+        (lambda v: ooc.zip(v, v).split(0.5, 0.5, axis=2), "one of the sample axes"),
+    ],
+)
+def test_wrong_splits(call: Any, said: str):
+    with pytest.raises(ArgumentError, match=said):
+        call(ooc.open(ARRAY, axis=(0, 1)))
+
+
+def test_zip_needs_the_same_sample_axes():
+    view = ooc.open(ARRAY, axis=(0, 1))
+    with pytest.raises(ArgumentError, match=r"same sample axes; got \(4, 10\) and \(10, 4\)"):
+        ooc.zip(view, ooc.open(ARRAY, axis=(1, 0)))
+    with pytest.raises(ArgumentError, match="one length"):
+        ooc.zip(view, view.next_frame())
+    flat = ooc.open(np.arange(40))
+    assert ooc.zip(view, flat)[7][1] == 7
+    first, second = ooc.zip(view, view.astype("f4")).split(0.25, 0.75)
+    assert (len(first), len(second)) == (10, 30)
+    assert_array_equal(second[0][0], ARRAY[1, 0])
+
+
+def test_rows_of_another_part_can_not_be_selected():
+    train, _ = ooc.open(np.arange(100)).split(0.5, 0.5)
+    with pytest.raises(ooc.errors.PositionError, match=r"within \[-50, 50\)"):
+        train[np.array([60])]
+    assert not hasattr(train, "select")
+
+
+# Patches -----------------------------------------------------------------------------------------
+
+
+def test_a_grid_of_patches_is_numpys():
+    view = ooc.open(ARRAY, axis=(0, 1))
+    tiles = view.patches((2, 3), step=(2, 2))
+    rows = rows_of(ARRAY, (0, 1))
+    expected = [row[y : y + 2, x : x + 3] for row in rows for y in (0, 2, 4) for x in (0, 2)]
+    assert len(tiles) == len(expected)
+    assert_array_equal(tiles.take(np.arange(len(tiles))), np.stack(expected))
+    assert tiles.spec.shape == (2, 3)
+    assert len(view.patches(2)) == 40 * 2
+    assert_array_equal(view.patches(4, axes=[0])[0], rows[0][:4])
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_random_patches_are_a_function_of_seed_epoch_and_position(data: st.DataObject):
+    per_row = data.draw(st.integers(1, 5))
+    source = RecordingSource(ARRAY)
+    patches = ooc.open(source, axis=(0, 1)).patches((2, 3), per_row=per_row)
+    assert len(patches) == 40 * per_row
+    positions = np.array(data.draw(st.lists(st.integers(0, len(patches) - 1), min_size=1)))
+    draw = Draw(data.draw(st.integers(-5, 5)), data.draw(st.integers(0, 3)))
+    together = patches.read(positions, draw)
+    one_by_one = [patches.read(positions[[at]], draw)[0] for at in range(len(positions))]
+    assert_array_equal(together, np.stack(one_by_one))
+    places = patches.places(positions, draw)
+    rows = rows_of(ARRAY, (0, 1))
+    for position, (y, x), patch in zip(positions, places, together, strict=True):
+        assert_array_equal(patch, rows[position // per_row][y : y + 2, x : x + 3])
+    assert all(extent.lengths == (1, 1, 2, 3) for extent in source.extents)
+
+
+def test_random_places_are_even():
+    patches = ooc.open(np.zeros((20_000, 8))).patches(5, per_row=1)
+    places = patches.places(np.arange(20_000), Draw(3, 1))[:, 0]
+    counts = np.bincount(places, minlength=4)
+    assert len(counts) == 4
+    assert abs(counts - 5000).max() < 250  # 4 standard deviations
+    other = patches.places(np.arange(20_000), Draw(3, 2))[:, 0]
+    assert 0.2 < (places == other).mean() < 0.3
+
+
+def test_zipped_and_windowed_arrays_get_the_same_part():
+    view = ooc.open(ARRAY, axis=(0, 1))
+    pairs = ooc.zip(view, view[:, ::-1, ::-1]).patches((2, 2), per_row=3)
+    left, right = pairs.read(np.arange(30), Draw(1, 2))
+    rows = rows_of(ARRAY, (0, 1))[np.arange(30) // 3]
+    for (y, x), a, b, row in zip(pairs.places(np.arange(30), Draw(1, 2)), left, right, rows):
+        assert_array_equal(a, row[y : y + 2, x : x + 2])
+        assert_array_equal(b, row[::-1, ::-1][y : y + 2, x : x + 2])
+    x, y = view.windows(3, 1).patches((3, 3), per_row=2).read(np.array([5, 4]), Draw())
+    assert x.shape == (2, 3, 3, 3)
+    assert y.shape == (2, 1, 3, 3)
+    at = view.windows(3, 1).patches((3, 3), per_row=2).places(np.array([5]), Draw())[0]
+    assert_array_equal(x[0], ARRAY[0, 2:5, at[0] : at[0] + 3, at[1] : at[1] + 3])
+    assert_array_equal(y[0], ARRAY[0, 5:6, at[0] : at[0] + 3, at[1] : at[1] + 3])
+
+
+def test_patches_of_transposed_rows_and_of_chosen_windows():
+    view = ooc.open(ARRAY, axis=(0, 1)).transpose(1, 0)
+    tiles = view.patches((5, 2), step=(1, 4))
+    assert_array_equal(tiles[1], ARRAY[0, 0].T[:, 4:6])
+    chosen = ooc.open(ARRAY, axis=1)[[3, 1, 2]].windows(2).patches((4, 2, 2), step=9)
+    assert_array_equal(chosen[0], rows_of(ARRAY, (1,))[[3, 1], :4, :2, :2])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda v: v.patches((7, 3)), r"`size` must fit into an element; got \(7, 3\)"),
+        (lambda v: v.patches((1, 1, 1)), "3 different axes of an element that has 2"),
+        (lambda v: v.patches((2, 2), axes=(0, 0)), "different axes"),
+        (lambda v: v.patches((2, 2), axes=(0, 5)), "different axes"),
+        (lambda v: v.patches((2, 2), step=1, per_row=2), "must not both be given"),
+        (lambda v: v.patches((2, 2), step=(1, 1, 1)), "a number for each axis"),
+        (lambda v: v.patches(()), "a number for each axis"),
+        (lambda v: v.patches(0), "`size` must be a whole number of at least 1"),
+        (lambda v: v.patches(2, per_row=0), "`per_row` must"),
+        (lambda v: ooc.zip(v, v[:, :4]).patches(2, axes=[0]), "alike in all arrays"),
+        (lambda v: v.map(abs).patches(2), "before a function is mapped"),
+        (lambda v: v.patches(2)[3:].split(0.5, 0.5), "Split first, then select"),
+    ],
+)
+def test_wrong_patches(call: Any, said: str):
+    with pytest.raises(ArgumentError, match=said):
+        call(ooc.open(ARRAY, axis=(0, 1)))
+
+
+def test_patches_of_one_element_are_in_one_part_of_a_split():
+    patches = ooc.open(np.arange(60).reshape(10, 6)).patches(2, per_row=4)
+    parts = patches.split(0.5, 0.3, 0.2)
+    assert [len(part) for part in parts] == [20, 12, 8]
+    rows = [set((part.take(np.arange(len(part))) // 6).ravel()) for part in parts]
+    assert rows == [set(range(5)), {5, 6, 7}, {8, 9}]
+    pairs = ooc.open(np.zeros((4, 10, 6)), axis=(0, 1)).windows(2).patches(2, per_row=2)
+    assert [len(part) for part in pairs.split(0.5, 0.5, axis=1)] == [4 * 4 * 2] * 2
+
+
+# Which positions are stored together -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chunks", "axis", "blocks"),
+    [
+        (None, (0, 1), ADDRESSABLE),
+        ((1, 1, 6, 5), (0, 1), ADDRESSABLE),
+        ((1, 4, 6, 5), (0, 1), Blocks(4, 4, 10)),
+        ((1, 10, 6, 5), (0, 1), Blocks(10, 10, 10)),
+        ((2, 4, 6, 5), (0, 1), Blocks(20, 20)),
+        ((2, 10, 3, 3), (0, 1), Blocks(20, 20)),
+        ((3, 1, 6, 5), 0, Blocks(3, 3)),
+        ((1, 4, 6, 5), (1, 0), Blocks(16, 16)),
+    ],
+    ids=str,
+)
+def test_blocks_of_several_sample_axes(chunks: Any, axis: Any, blocks: Blocks):
+    view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
+    assert view.blocks == blocks
+    if blocks != ADDRESSABLE:
+        _check_blocks(view, view.chunk_ids(np.arange(len(view))))
+
+
+def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
+    """No chunk lies in two blocks."""
+    blocks = view.blocks
+    assert isinstance(blocks, Blocks)
+    block_of = np.searchsorted(blocks.starts(len(view)), np.arange(len(view)), side="right")
+    for chunk in np.unique(ids):
+        assert len(np.unique(block_of[ids == chunk])) == 1
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_blocks_hold_whole_chunks(data: st.DataObject):
+    chunks = tuple(data.draw(st.integers(1, length)) for length in SHAPE)
+    axes = data.draw(st.sampled_from([(0,), (1,), (0, 1), (1, 0)]))
+    view = ooc.open(RecordingSource(ARRAY, chunks), axis=axes)
+    if data.draw(st.booleans()):
+        view = view.split(0.5, 0.5, axis=data.draw(st.sampled_from(axes)) if axes[1:] else None)[1]
+    ids = view.chunk_ids(np.asarray(view.rows))
+    if isinstance(view.blocks, BlockIds):
+        assert_array_equal(view.blocks.ids, ids)
+    elif view.blocks != ADDRESSABLE:
+        _check_blocks(view, ids)
+
+
+def test_irregular_selections_tell_the_chunk_of_each_row():
+    view = ooc.open(RecordingSource(ARRAY, (1, 4, 6, 5)), axis=(0, 1))
+    chosen = view[[39, 0, 1, 12, 38]]
+    assert isinstance(chosen.blocks, BlockIds)
+    assert chosen.blocks.ids.tolist() == [11, 0, 0, 3, 11]
+    windows = view.windows(2)[[0, 9, 3, 0]]
+    assert isinstance(windows.blocks, BlockIds)
+    assert windows.blocks.ids.tolist() == [0, 3, 0, 0]
+    assert view.windows(2).blocks == Blocks(4, 4, 9)
+    assert view.windows(2).patches((2, 2), per_row=3).blocks == Blocks(12, 12, 27)
+
+
+def test_habits_are_told_what_to_write():
+    view = ooc.open(ARRAY)
+    for name in ("shuffle", "batch", "repeat", "prefetch"):
+        with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
+            getattr(view, name)
