@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.datasets.chunking import chunk_ids
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.testing import RecordingSource, sample_array
@@ -314,7 +315,8 @@ def test_zipped_and_windowed_arrays_get_the_same_part():
     pairs = ooc.zip(view, view[:, ::-1, ::-1]).patches((2, 2), per_row=3)
     left, right = pairs.read(np.arange(30), Draw(1, 2))
     rows = rows_of(ARRAY, (0, 1))[np.arange(30) // 3]
-    for (y, x), a, b, row in zip(pairs.places(np.arange(30), Draw(1, 2)), left, right, rows):
+    places = pairs.places(np.arange(30), Draw(1, 2))
+    for (y, x), a, b, row in zip(places, left, right, rows, strict=True):
         assert_array_equal(a, row[y : y + 2, x : x + 2])
         assert_array_equal(b, row[::-1, ::-1][y : y + 2, x : x + 2])
     x, y = view.windows(3, 1).patches((3, 3), per_row=2).read(np.array([5, 4]), Draw())
@@ -386,7 +388,7 @@ def test_blocks_of_several_sample_axes(chunks: Any, axis: Any, blocks: Blocks):
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
     assert view.blocks == blocks
     if blocks != ADDRESSABLE:
-        _check_blocks(view, view.chunk_ids(np.arange(len(view))))
+        _check_blocks(view, chunk_ids(view, np.arange(len(view))))
 
 
 def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
@@ -406,7 +408,7 @@ def test_blocks_hold_whole_chunks(data: st.DataObject):
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axes)
     if data.draw(st.booleans()):
         view = view.split(0.5, 0.5, axis=data.draw(st.sampled_from(axes)) if axes[1:] else None)[1]
-    ids = view.chunk_ids(np.asarray(view.rows))
+    ids = chunk_ids(view, np.asarray(view.rows))
     if isinstance(view.blocks, BlockIds):
         assert_array_equal(view.blocks.ids, ids)
     elif view.blocks != ADDRESSABLE:

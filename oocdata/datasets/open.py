@@ -35,9 +35,9 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         ``.npy``, ``.npz`` (stored), HDF5, netCDF4, Zarr v2 or v3, raw binary; an ndarray, memmap,
         ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the values that it shows, as
         long as its file is not replaced by another), or anything with shape, dtype and slicing; a
-        source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob is one array along the rows, of
-        parts that are packed alike; a glob's files come in natural order (``part2`` before
-        ``part10``).
+        source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob
+        is one array along the first sample axis, of parts that are packed alike; a glob's files
+        come in natural order (``part2`` before ``part10``).
     key : str, optional
         The dataset inside an HDF5 file, Zarr group, ``.npz``, ``xarray.Dataset`` or ``DataTree``;
         not needed when there is one, coordinates of netCDF and xarray not counted.

@@ -11,8 +11,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.blocks import BlockIds, Blocks
 from oocdata.box import Extent
+from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.request import Placement, Request
@@ -34,9 +35,6 @@ from oocdata.index import (
 )
 
 __all__ = ["View"]
-
-_MOST_IDS = 1 << 23
-"""Rows of which the chunk of each may be noted, where no rule tells it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,16 +201,9 @@ class View(Dataset):
         """Return the origins of rows by their numbers in the grid, shape (n, N)."""
         origins = np.empty((len(numbers), len(self._base)), np.int64)
         origins[:] = self._base
-        for axis, places in zip(self.axes, self._places(numbers), strict=True):
+        for axis, places in zip(self.axes, self.places(numbers), strict=True):
             origins[:, axis] = places
         return origins
-
-    def _places(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the places along each sample axis of rows by their numbers in the grid."""
-        if len(self.grid) == 1:
-            return [take(self.grid[0], numbers)]
-        within = np.unravel_index(numbers, [len(places) for places in self.grid])
-        return [take(places, at) for places, at in zip(self.grid, within, strict=True)]
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows at positions."""
@@ -224,76 +215,17 @@ class View(Dataset):
         """Return the one array."""
         return next(arrays)
 
-    # Which are stored together -------------------------------------------------------------------
-
     @cached_property
     def blocks(self) -> Blocks | BlockIds:
         """Positions whose rows lie in one storage chunk along the sample axes."""
-        chunks = self._chunk_rows
-        if len(self) == 0 or max(chunks) == 1:
-            return ADDRESSABLE
-        if isinstance(self.rows, range):
-            found = self._regular_blocks(chunks)
-            if found is not None:
-                return found
-        if len(self) <= _MOST_IDS or not isinstance(self.rows, range):
-            return BlockIds(self.chunk_ids(np.asarray(self.rows, np.int64)))
-        length = max(1, chunks[-1] // abs(self.rows.step * self.grid[-1].step))
-        return Blocks(length, length) if length > 1 else ADDRESSABLE
+        return blocks_of(self)
 
-    @property
-    def _chunk_rows(self) -> list[int]:
-        """Places of a storage chunk along each sample axis."""
-        chunks = self.storage.chunks
-        return [1] * len(self.axes) if chunks is None else [chunks[at] for at in self.axes]
-
-    def _regular_blocks(self, chunks: list[int]) -> Blocks | None:
-        """Return the blocks of rows that follow one another by a rule, if one tells them."""
-        rows, lengths = self.rows, [len(places) for places in self.grid]
-        assert isinstance(rows, range)
-        outer = [at for at, chunk in enumerate(chunks[:-1]) if chunk > 1]
-        inner = self.grid[-1] if len(self.grid) > 1 else compose_ranges(self.grid[0], rows)
-        if len(self.storage.parts) > 1 and self.storage.parts_axis in self.axes:
-            return None  # chunks begin anew in each part
+    def places(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return the places along each sample axis of rows by their numbers in the grid."""
         if len(self.grid) == 1:
-            length, first = _along(inner, chunks[0])
-            return Blocks(length, first)
-        if rows.step != 1 or rows.start % lengths[-1]:
-            return None
-        if outer:  # a chunk holds several outer places: take all rows of so many together
-            at = outer[0]
-            each = prod(lengths[at + 1 :])
-            if rows.start % each:
-                return None
-            places = self.grid[at]
-            length, first = _along(places[rows.start // each % len(places) :], chunks[at])
-            period = None if at == 0 else lengths[at] * each
-            return Blocks(length * each, first * each, period)
-        length, first = _along(inner, chunks[-1])
-        return Blocks(min(length, lengths[-1]), min(first, lengths[-1]), lengths[-1])
-
-    def chunk_ids(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return a number of the chunk that each row lies in, along the sample axes.
-
-        Parameters
-        ----------
-        numbers : ndarray of int64, shape (n,)
-            Of rows in the grid.
-        """
-        found = np.zeros(len(numbers), np.int64)
-        storage, shape = self.storage, self.source.shape
-        places_of = self._places(numbers)
-        for axis, places, chunk in zip(self.axes, places_of, self._chunk_rows, strict=True):
-            if axis == storage.parts_axis and len(storage.parts) > 1:
-                starts = np.asarray(storage.parts, np.int64)
-                part = np.searchsorted(starts, places, side="right") - 1
-                counts = -(-np.diff(np.append(starts, shape[axis])) // chunk)
-                before = np.cumsum(counts) - counts
-                here, count = before[part] + (places - starts[part]) // chunk, int(counts.sum())
-            else:
-                here, count = places // chunk, -(-shape[axis] // chunk)
-            found = found * count + here
-        return found
+            return [take(self.grid[0], numbers)]
+        within = np.unravel_index(numbers, [len(places) for places in self.grid])
+        return [take(places, at) for places, at in zip(self.grid, within, strict=True)]
 
     # Other views ---------------------------------------------------------------------------------
 
@@ -542,20 +474,3 @@ class View(Dataset):
             tuple(described["order"]),
             np.dtype(described["dtype"]),
         )
-
-
-def _along(places: range, chunk: int) -> tuple[int, int]:
-    """Return how many of the places lie in one chunk along an axis, and how many in the first.
-
-    Examples
-    --------
-    >>> _along(range(3, 20), 8), _along(range(19, -1, -2), 8)
-    ((8, 5), (4, 2))
-    """
-    step = places.step
-    if len(places) == 0:
-        return 1, 1
-    within = places.start % chunk
-    left = (within if step < 0 else chunk - 1 - within) // abs(step) + 1
-    length = max(1, chunk // abs(step))
-    return length, min(left, length)

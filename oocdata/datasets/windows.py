@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs
 from oocdata.datasets.request import Placement, Request
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
 __all__ = ["Windows", "make_windows"]
-
-_MOST_IDS = 1 << 23
-"""Windows of which the chunk of each may be noted, where no rule tells it."""
 
 
 def make_windows(
@@ -185,12 +183,12 @@ class Windows(Dataset):
             found = self._regular_blocks(rows)  # type: ignore[arg-type]
             if found is not None:
                 return found
-        if regular and len(self) > _MOST_IDS:
+        if regular and len(self) > MOST_IDS:
             step = self.shift * abs(self.chosen.step)  # type: ignore[union-attr]
             length = max(1, rows.length // step)  # type: ignore[union-attr]
             return Blocks(length, length) if length > 1 else ADDRESSABLE
         starts = self.starts(np.asarray(self.chosen, np.int64))
-        return BlockIds(self.view.chunk_ids(take(self.view.rows, starts)))
+        return BlockIds(chunk_ids(self.view, take(self.view.rows, starts)))
 
     def _regular_blocks(self, rows: Blocks) -> Blocks | None:
         """Return the blocks of windows that start row after row, if a rule tells them."""

@@ -152,9 +152,9 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         raise ArgumentError(
-            f"zipped datasets must have one length, because element i of each goes together; got "
-            f"{', '.join(map(str, lengths))}. Windows are fewer than rows: make the same windows of "
-            "each part, or zip the rows that belong to them."
+            "zipped datasets must have one length, because element i of each goes together; got "
+            f"{', '.join(map(str, lengths))}. Windows are fewer than rows: make the same windows "
+            "of each part, or zip the rows that belong to them."
         )
     shapes = {member.sample_shape for member in members if len(member.sample_shape) > 1}
     if len(shapes) > 1:

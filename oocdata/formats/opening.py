@@ -166,8 +166,6 @@ def format_of(path: str) -> Format:
     if "://" in path:
         _refuse(foreign_url(path), path)
         return "zarr"
-    if not os.path.exists(path) or path.endswith(".index"):
-        _refuse(foreign_beside(path), path)
     if not os.path.exists(path):
         raise MissingFileError(f"the file must exist; it does not.{_neighbours(path)}", path=path)
     _refuse_stream(path)
@@ -198,7 +196,7 @@ def format_of(path: str) -> Format:
             if file.read(8) == _HDF5_SIGNATURE:
                 return "hdf5"
             place = max(512, place * 2)
-    _refuse(foreign_file(path, head, nbytes), path)
+    _refuse(foreign_file(path, head), path)
     raise UnknownFormatError(
         f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and `shape`.",
         path=path,
@@ -218,11 +216,11 @@ def _archive_names(path: str) -> list[str]:
         return []
 
 
-def _refuse(found: Foreign | None, path: str) -> None:
-    """Raise what is known of something that is not opened as it is."""
-    if found is not None:
+def _refuse(found: str, path: str) -> None:
+    """Raise if something is known that is not opened as it is."""
+    if found:
         rule = "a URL must be that of a Zarr array or group" if "://" in path else _RULE
-        raise UnknownFormatError(f"{rule}; got {found.what}. {found.hint}", path=path)
+        raise UnknownFormatError(f"{rule}; got {found}", path=path)
 
 
 def _refuse_stream(path: str) -> None:

@@ -1,0 +1,118 @@
+"""Which rows of a view lie in one storage chunk: arithmetic on its sample axes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.index import compose_ranges
+
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
+
+__all__ = ["MOST_IDS", "blocks_of", "chunk_ids"]
+
+MOST_IDS = 1 << 23
+"""Positions of which the chunk of each may be noted, where no rule tells it."""
+
+
+def blocks_of(view: View) -> Blocks | BlockIds:
+    """Return which positions of a view lie in one storage chunk along the sample axes.
+
+    Where the rows follow a rule, so do the blocks, and nothing is kept. Else the chunk of each
+    position is noted, for up to `MOST_IDS` of them, or for as many as an index array chose.
+    """
+    chunks = _chunk_lengths(view)
+    if len(view) == 0 or max(chunks) == 1:
+        return ADDRESSABLE
+    if isinstance(view.rows, range):
+        found = _regular(view, view.rows, chunks)
+        if found is not None:
+            return found
+        if len(view) > MOST_IDS:
+            length = max(1, chunks[-1] // abs(view.rows.step * view.grid[-1].step))
+            return Blocks(length, length) if length > 1 else ADDRESSABLE
+    return BlockIds(chunk_ids(view, np.asarray(view.rows, np.int64)))
+
+
+def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a number of the chunk that each row lies in, along the sample axes.
+
+    Parameters
+    ----------
+    view : View
+    numbers : ndarray of int64, shape (n,)
+        Of rows in the view's grid.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+    """
+    found = np.zeros(len(numbers), np.int64)
+    storage, shape = view.storage, view.source.shape
+    lengths = _chunk_lengths(view)
+    for axis, places, chunk in zip(view.axes, view.places(numbers), lengths, strict=True):
+        if axis == storage.parts_axis and len(storage.parts) > 1:  # chunks begin anew in each part
+            starts = np.asarray(storage.parts, np.int64)
+            part = np.searchsorted(starts, places, side="right") - 1
+            counts = -(-np.diff(np.append(starts, shape[axis])) // chunk)
+            before = np.cumsum(counts) - counts
+            here, count = before[part] + (places - starts[part]) // chunk, int(counts.sum())
+        else:
+            here, count = places // chunk, -(-shape[axis] // chunk)
+        found = found * count + here
+    return found
+
+
+def _chunk_lengths(view: View) -> list[int]:
+    """Return the places of a storage chunk along each sample axis."""
+    chunks = view.storage.chunks
+    return [1] * len(view.axes) if chunks is None else [chunks[axis] for axis in view.axes]
+
+
+def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | None:
+    """Return the blocks of rows that follow one another by a rule, if one tells them."""
+    grid, lengths = view.grid, [len(places) for places in view.grid]
+    if len(view.storage.parts) > 1 and view.storage.parts_axis in view.axes:
+        return None  # chunks begin anew in each part
+    if len(grid) == 1:
+        length, first = _along(compose_ranges(grid[0], rows), chunks[0])
+        return Blocks(length, first)
+    if rows.step != 1 or rows.start % lengths[-1]:
+        return None
+    outer = [place for place, chunk in enumerate(chunks[:-1]) if chunk > 1]
+    if not outer:
+        length, first = _along(grid[-1], chunks[-1])
+        return Blocks(min(length, lengths[-1]), min(first, lengths[-1]), lengths[-1])
+    # A chunk holds several outer places: all rows of so many are a block.
+    at = outer[0]
+    each = prod(lengths[at + 1 :])
+    if rows.start % each:
+        return None
+    length, first = _along(grid[at][rows.start // each % lengths[at] :], chunks[at])
+    if at == 0:
+        return Blocks(length * each, first * each)
+    if rows.start % (lengths[at] * each):
+        return None
+    length, first = min(length, lengths[at]), min(first, lengths[at])
+    return Blocks(length * each, first * each, lengths[at] * each)
+
+
+def _along(places: range, chunk: int) -> tuple[int, int]:
+    """Return how many places lie in one chunk along an axis, and how many in the first one.
+
+    Examples
+    --------
+    >>> _along(range(3, 20), 8), _along(range(19, -1, -2), 8)
+    ((8, 5), (4, 2))
+    """
+    if len(places) == 0:
+        return 1, 1
+    step, within = places.step, places.start % chunk
+    left = (within if step < 0 else chunk - 1 - within) // abs(step) + 1
+    length = max(1, chunk // abs(step))
+    return length, min(left, length)
