@@ -12,6 +12,7 @@ from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
+from oocdata.formats.zarr.chunk_files import chunk_files
 from oocdata.formats.zarr.held import Held, metadata_of
 from oocdata.formats.zarr.hierarchy import find_array, list_arrays
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
@@ -145,7 +146,8 @@ def _open(
     reason = "a store that is a Python object" if isinstance(store, Held) else metadata.zarr_only
     if reason:
         return Chunked(ZarrReader(objects, missing, reason, opened))
-    return Chunked(TensorStoreReader(objects, missing, opened))
+    reader = TensorStoreReader(objects, missing, opened)
+    return chunk_files(objects, reader.storage()) or Chunked(reader)
 
 
 def _check_missing(missing: str | None) -> None:

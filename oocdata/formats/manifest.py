@@ -31,10 +31,10 @@ from typing import Any
 
 import numpy as np
 
+from oocdata.engines.source import Source
 from oocdata.errors import ManifestError, MissingFileError, SourceError
-from oocdata.sources.checksums import CHECKSUM
-from oocdata.sources.npy import open_npz
-from oocdata.sources.source import Source
+from oocdata.formats.checksums import CHECKSUM
+from oocdata.formats.npy import open_npz
 
 __all__ = [
     "FORMAT",
@@ -171,20 +171,17 @@ class Manifest:
             raise _unreadable(self.path, f"{member} holds {table.dtype} of shape {table.shape}")
         return table
 
-    def rows_of(
-        self, key: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> RowChecksums:
+    def dataset(self, key: str | None) -> RowChecksums:
         """Return the checksums of a dataset: of its key, or the only ones there are.
 
         Raises
         ------
         oocdata.errors.ManifestError
-            If there are none, or they are of an array of another shape or dtype.
         """
         wanted = "" if key is None else key.strip("/")
         found = [one for one in self.datasets if (one.key or "").strip("/") == wanted]
         if not found and len(self.datasets) == 1:
-            found = list(self.datasets)
+            return self.datasets[0]
         if not found:
             there = ", ".join(repr(one.key) for one in self.datasets[:20]) or "no dataset"
             raise ManifestError(
@@ -192,7 +189,15 @@ class Manifest:
                 "Write it anew: oocdata check PATH --write-manifest --force.",
                 path=self.path,
             )
-        rows = found[0]
+        return found[0]
+
+    def check(self, rows: RowChecksums, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Raise if checksums are of an array of another shape ``(rows, *element)`` or dtype.
+
+        Raises
+        ------
+        oocdata.errors.ManifestError
+        """
         if rows.shape != shape or rows.dtype != dtype.newbyteorder("<").str:
             raise ManifestError(
                 f"the manifest must be of an array of shape {shape}, {dtype}; it is of "
@@ -201,7 +206,6 @@ class Manifest:
                 path=self.path,
                 key=rows.key,
             )
-        return rows
 
 
 def manifest_path(target: str) -> str:

@@ -1,13 +1,19 @@
-"""From a DataArray to a source: by its stored array where that is known, else through xarray."""
+"""Open a DataArray: by its stored array where that is known, else through xarray."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from oocdata.engines.axes import sample_axes
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.objects import ObjectChunks, Sliced, regular_chunks
+from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import (
     ArgumentError,
     MissingDependencyError,
@@ -15,30 +21,15 @@ from oocdata.errors import (
     SeveralDatasetsError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.adapt import Rows, cut_source, layout_of
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.dimensions import Named, data_variables, packing
-from oocdata.sources.memory import IN_MEMORY, Memory
-from oocdata.sources.source import Source, check_axis, check_dtype
-from oocdata.sources.xarray.annotations import annotations_of
-from oocdata.sources.xarray.decoded import Decoded
-from oocdata.sources.xarray.reader import VariableReader
-from oocdata.sources.xarray.stored import StoredArray, decoding_of, stored_array
+from oocdata.formats.dimensions import Named, data_variables, packing
+from oocdata.formats.xarray.shown import Shown, annotations_of
+from oocdata.formats.xarray.stored import StoredArray, decoding_of, is_loaded, stored_array
 
-__all__ = ["array_of", "is_xarray", "open_data_array"]
+__all__ = ["array_of", "open_data_array"]
 
 Missing = Literal["error", "fill"]
 
 _NUMBERS = "biufc"
-
-
-def is_xarray(target: Any) -> bool:
-    """Return whether an object is one of xarray's; its library is not imported for that."""
-    names = ("DataArray", "Dataset", "Variable", "DataTree")
-    return any(
-        kind.__module__.partition(".")[0] == "xarray" and kind.__name__ in names
-        for kind in type(target).__mro__
-    )
 
 
 def array_of(target: Any, key: str | None) -> Any:
@@ -126,7 +117,7 @@ def _variables(target: Any) -> Iterator[_Variable]:
 
 
 def open_data_array(
-    target: Any, *, axis: int | str = 0, missing: Missing = "error", external: bool = False
+    target: Any, *, axis: int | str = 0, missing: Missing | None = None, external: bool = False
 ) -> Source:
     """Open a DataArray.
 
@@ -137,7 +128,7 @@ def open_data_array(
         is the one which has its path now: xarray does not tell whether it is still the one it
         opened, which is seen here only where it is packed or shaped in another way.
     axis : int or str
-        The row axis: its number or its name.
+        The axis whose places errors call rows: its number or its name.
     missing, external
         For the file behind it, as in `oocdata.open`.
 
@@ -163,10 +154,26 @@ def open_data_array(
     ...     _ = data.to_zarr(folder, zarr_format=2, consolidated=False)
     ...     with xarray.open_zarr(folder, chunks=None, consolidated=False) as opened:
     ...         source = open_data_array(opened["u"][2:5], axis="time")
-    >>> source.shape, source.source.shape, source.rows
-    ((3, 2), (6, 2), range(2, 5))
+    >>> source.shape, source.storage().format
+    ((3, 2), 'Zarr v2')
     """
     variable = getattr(target, "variable", target)
+    _check_numbers(variable)
+    names = tuple(map(str, variable.dims))
+    described = Storage("xarray", dimensions=names, annotations=partial(annotations_of, variable))
+    (rows,) = sample_axes(axis, variable.ndim, described)
+    if is_loaded(variable):
+        memory = replace(
+            described, format="array in memory", codec="none", reading="each box copied"
+        )
+        return MemoryArray(np.asarray(variable.values), memory)
+    stored = stored_array(variable)
+    found = None if stored is None else _open_stored(variable, stored, rows, missing, external)
+    return _through_xarray(variable, described, rows) if found is None else found
+
+
+def _check_numbers(variable: Any) -> None:
+    """Raise if values are no numbers that batches can hold."""
     try:
         dtype = np.dtype(variable.dtype)
     except TypeError as error:  # one of pandas
@@ -186,57 +193,90 @@ def open_data_array(
             "numbers."
         )
     check_dtype(dtype)
-    names = tuple(map(str, variable.dims))
-    row_axis = check_axis(axis, variable.ndim, names=names)
-    if variable._in_memory:
-        values = np.moveaxis(np.asarray(variable.values), row_axis, 0)
-        layout = replace(IN_MEMORY, dimensions=names).with_row_axis(row_axis)
-        return Memory(values, layout, annotations_of(variable))
-    stored = stored_array(variable)
-    found = None if stored is None else _open_stored(variable, stored, row_axis, missing, external)
-    return Chunks.of(VariableReader(variable), row_axis) if found is None else found
+
+
+def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
+    """Return the source that slices the variable: computed ones, dask, any backend."""
+    values = _Values(variable)
+    dask = variable.chunks is not None
+    how = "through xarray"
+    if dask:
+        how += (
+            " and dask, chunk by chunk; an array of one netCDF4 file or Zarr store is read without "
+            "them if xarray opens it with chunks=None"
+        )
+    path = variable.encoding.get("source")
+    storage = replace(
+        described,
+        format="xarray, computed by dask" if dask else "xarray",
+        path=path if isinstance(path, str) else None,
+        layout="unknown" if values.chunks is None else f"chunks of {values.chunks}",
+        reading=how,
+        chunks=regular_chunks(values),
+    )
+    source = Sliced(values, storage, axis=axis)
+    return source if storage.chunks is None else Chunked(ObjectChunks(source, storage.chunks))
+
+
+class _Values:
+    """An ``xarray.Variable`` as an object that slices; nothing stays in xarray's cache."""
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+        self.shape = tuple(int(length) for length in variable.shape)
+        self.dtype = np.dtype(variable.dtype)
+        self.chunks = self._chunks()
+
+    def _chunks(self) -> tuple[int, ...] | None:
+        """Return the largest chunk of dask, or the chunk in storage."""
+        if self.variable.chunks is not None:
+            return tuple(max(1, *lengths) for lengths in self.variable.chunks)
+        stored = self.variable.encoding.get("preferred_chunks")
+        if not isinstance(stored, Mapping):
+            return None
+        wanted = [stored.get(name, 1) for name in self.variable.dims]
+        return tuple(max(1, min(n, most)) for n, most in zip(wanted, self.shape, strict=True))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.variable[key].values
 
 
 def _open_stored(
-    variable: Any, stored: StoredArray, axis: int, missing: Missing, external: bool
+    variable: Any,
+    stored: StoredArray,
+    rows: int,
+    missing: Missing | None,
+    external: bool,
 ) -> Source | None:
     """Return the source of the stored array; None where xarray must read it."""
-    kept = [number for number, places in enumerate(stored.places) if not isinstance(places, int)]
+    kept = [number for number, places in enumerate(stored.places) if isinstance(places, range)]
     if len(kept) != variable.ndim:
         return None
-    row_axis = kept[axis]
-    rows = stored.places[row_axis]
-    cuts = (*stored.places[:row_axis], *stored.places[row_axis + 1 :])
-    if isinstance(rows, int) or any(isinstance(cut, np.ndarray) for cut in cuts):
-        return None
     try:
-        whole = _open(stored, row_axis, missing, external)
+        whole = _open(stored, kept[rows], missing, external)
     except MissingDependencyError:  # xarray may have what is missing here
         return None
-    front = (stored.shape[row_axis], *stored.shape[:row_axis], *stored.shape[row_axis + 1 :])
-    if whole is None or whole.shape != front or whole.dtype != stored.dtype:
+    if whole is None or whole.shape != stored.shape or whole.dtype != stored.dtype:
         return None
-    source = cut_source(whole, cuts)  # type: ignore[arg-type]  # no array is left among them
-    if decoding_of(variable):
-        # By what xarray read of a file when it opened it: another may have its name by now.
-        said = packing({**variable.attrs, **variable.encoding})
-        if stored.key is not None and said != layout_of(whole).packed:
-            return None
-        # Nothing of it, which keeps how it is decoded: the variable itself loses that, and what
-        # leads to its file, when its values are loaded.
-        source = Decoded(source, variable[(slice(0, 0),) * variable.ndim])
-    elif source.dtype != np.dtype(variable.dtype).newbyteorder("="):
+    decodes = bool(decoding_of(variable))
+    # By what xarray read of a file when it opened it: another may have its name by now.
+    said = packing({**variable.attrs, **variable.encoding})
+    if decodes and stored.key is not None and said != whole.storage().packed:
         return None
-    every = isinstance(rows, range) and rows == range(stored.shape[row_axis])
-    return source if every else Rows(source, rows)
+    if not decodes and whole.dtype != np.dtype(variable.dtype).newbyteorder("="):
+        return None
+    # Nothing of it, which keeps how it is decoded: the variable itself loses that, and what leads
+    # to its file, when its values are loaded.
+    empty = variable[(slice(0, 0),) * variable.ndim]
+    return Shown(whole, stored.places, empty)
 
 
-def _open(stored: StoredArray, axis: int, missing: Missing, external: bool) -> Source | None:
+def _open(stored: StoredArray, axis: int, missing: Missing | None, external: bool) -> Source | None:
     if stored.key is None:
-        from oocdata.sources import zarr
+        from oocdata.formats import zarr
 
         return zarr.from_array(stored.target, axis=axis, missing=missing)
-    from oocdata.sources import hdf5
+    from oocdata.formats import hdf5
 
     if not hdf5.is_hdf5(stored.target):  # netCDF of version 3
         return None
