@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from oocdata.engines.source import Storage, check_dtype
 from oocdata.errors import UnsupportedDtypeError
-from oocdata.sources.dimensions import as_stored, packing
-from oocdata.sources.hdf5.file import hdf5_library
-from oocdata.sources.hdf5.storage import Storage, codec_name
-from oocdata.sources.source import Layout, check_dtype
+from oocdata.formats.dimensions import packing
+from oocdata.formats.hdf5.file import hdf5_library
+from oocdata.formats.hdf5.storage import Stored, codec_name
 
 __all__ = [
     "DECODED",
     "READING",
+    "describe",
     "dimension_names",
     "is_dimension_only",
     "is_plain",
-    "layout_of_dataset",
     "stored_dtype",
 ]
 
@@ -69,27 +69,25 @@ def is_plain(dataset: Any, stored: np.dtype[Any]) -> bool:
     return bool(h5t.py_create(stored, logical=True) == dataset.id.get_type())
 
 
-def layout_of_dataset(dataset: Any, path: str, key: str | None, storage: Storage) -> Layout:
-    """Return where and how a dataset is stored, for ``info`` and ``explain``."""
+def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storage:
+    """Return how a dataset is stored; what it is opened and read by is left to `opening`."""
     words = {
         "chunked": f"chunks of {dataset.chunks}",
-        "external": f"contiguous, in {len(storage.outside)} external files",
+        "external": f"contiguous, in {len(stored.outside)} external files",
     }
-    if storage.kind == "virtual":
+    if stored.kind == "virtual":
         words["virtual"] = f"virtual, mappings: {len(dataset.virtual_sources())}"
-    packed = packing(dataset.attrs)
     names = dimension_names(dataset)
-    stored = words.get(storage.kind, storage.kind) + _shorter(dataset, names)
-    return Layout(
+    return Storage(
         format="HDF5",
         path=path,
         key=key,
-        storage=stored,
+        layout=words.get(stored.kind, stored.kind) + _shorter(dataset, names),
         codec=codec_name(dataset),
-        stored_bytes=None if storage.kind == "virtual" else dataset.id.get_storage_size(),
-        reading=READING[storage.kind] + as_stored(packed),
+        stored_bytes=None if stored.kind == "virtual" else dataset.id.get_storage_size(),
+        reading=READING[stored.kind],
         dimensions=names,
-        packed=packed,
+        packed=packing(dataset.attrs),
     )
 
 

@@ -20,10 +20,10 @@ from oocdata.errors import (
     SeveralDatasetsError,
     SourceError,
 )
-from oocdata.sources.dimensions import Named, data_variables
-from oocdata.sources.hdf5.description import dimension_names, is_dimension_only
-from oocdata.sources.hdf5.file import find_beside, hdf5_library, open_file
-from oocdata.sources.hdf5.storage import raw_folder
+from oocdata.formats.dimensions import Named, data_variables
+from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
+from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
+from oocdata.formats.hdf5.storage import raw_folder
 
 __all__ = ["choose_dataset", "external_link", "find_dataset", "list_names"]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from oocdata.errors import (
@@ -29,6 +30,7 @@ __all__ = [
     "FILTERS",
     "find_beside",
     "hdf5_library",
+    "hdf5_lock",
     "is_hdf5",
     "open_file",
     "readable",
@@ -76,6 +78,13 @@ def hdf5_library() -> Any:
         raise MissingDependencyError(
             f"HDF5 files need h5py; {error}. Install it: pip install h5py."
         ) from error
+
+
+def hdf5_lock() -> AbstractContextManager[Any]:
+    """Return the one lock under which h5py calls HDF5, which a thread may take again."""
+    hdf5_library()
+    lock = getattr(sys.modules.get("h5py._objects"), "phil", None)
+    return nullcontext() if lock is None else lock
 
 
 def is_hdf5(path: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
-from oocdata.sources.hdf5.links import find_dataset
-from oocdata.sources.source import Annotations
+from oocdata.engines.source import Annotations
+from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.links import find_dataset
 
 __all__ = ["annotations_of", "read_annotations"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.buffers import empty
 from oocdata.errors import MissingDependencyError
-from oocdata.sources import buffers
 
 __all__ = ["codecs", "decompress", "room_for", "write_chunk"]
 
@@ -88,7 +88,7 @@ def room_for(nbytes: int) -> memoryview:
 
     No two are as long; by powers of two, one block serves them all.
     """
-    return buffers.empty((1 << max(nbytes - 1, 1).bit_length(),), np.uint8).data
+    return empty((1 << max(nbytes - 1, 1).bit_length(),), np.uint8).data
 
 
 def write_chunk(
@@ -121,7 +121,7 @@ def write_chunk(
     if out.flags.c_contiguous and out.nbytes == nbytes and stored.isnative:
         decode(out.reshape(-1).view(np.uint8))
         return
-    whole = buffers.empty((nbytes,), np.uint8)
+    whole = empty((nbytes,), np.uint8)
     decode(whole)
     elements = whole.view(stored).reshape(chunk_shape)
     out[...] = elements[tuple(slice(0, length) for length in out.shape)]

@@ -8,13 +8,13 @@ error at ``open``, found from metadata alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.errors import (
     ExternalDataError,
@@ -22,11 +22,12 @@ from oocdata.errors import (
     MissingFileError,
     TruncatedFileError,
 )
-from oocdata.sources.hdf5.file import FILTERS, hdf5_library, require_filters
+from oocdata.formats.hdf5.file import FILTERS, hdf5_library, require_filters
+from oocdata.formats.hdf5.table import grid_of, present_chunks
 
 __all__ = [
     "Rules",
-    "Storage",
+    "Stored",
     "codec_name",
     "inspect_stored",
     "missing_error",
@@ -34,7 +35,7 @@ __all__ = [
     "rows_named",
 ]
 
-_MOST_ROWS_NAMED = 100_000
+_MOST_HOLES_NAMED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class Stored:
     """Where a dataset's bytes are.
 
     Attributes
@@ -82,7 +83,7 @@ class Storage:
     outside: tuple[str, ...] = ()
 
 
-def inspect_stored(dataset: Any, rules: Rules) -> Storage:
+def inspect_stored(dataset: Any, rules: Rules) -> Stored:
     """Say how a dataset that is not virtual is stored, after checking that all of it can be read.
 
     Parameters
@@ -103,19 +104,19 @@ def inspect_stored(dataset: Any, rules: Rules) -> Storage:
     plist = dataset.id.get_create_plist()
     kind = plist.get_layout()
     if kind == h5d.COMPACT:
-        return Storage("compact")
+        return Stored("compact")
     if kind == h5d.CHUNKED:
         filters = tuple(number for number, _ in _filters(plist))
         require_filters(filters, rules.path, rules.key)
         if not rules.fill:
             _check_chunks(dataset, rules)
-        return Storage("chunked", filters)
+        return Stored("chunked", filters)
     if plist.get_external_count():
-        return Storage("external", (), _raw_files(dataset, plist, rules))
+        return Stored("external", (), _raw_files(dataset, plist, rules))
     if not rules.fill and dataset.size and dataset.id.get_offset() is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
-        raise missing_error("all of it was", rows, dataset, rules)
-    return Storage("contiguous")
+        raise missing_error("all of it was", [rows], dataset, rules)
+    return Stored("contiguous")
 
 
 def _filters(plist: Any) -> list[tuple[int, tuple[int, ...]]]:
@@ -133,68 +134,70 @@ def codec_name(dataset: Any) -> str:
 
 
 def _check_chunks(dataset: Any, rules: Rules) -> None:
-    chunk, shape = dataset.chunks, dataset.shape
-    counts = [-(-length // step) for length, step in zip(shape, chunk, strict=True)]
-    # The count is cheap to have; only where it tells of a hole are the chunks listed.
+    """Raise if a chunk was never written; they are listed only where their count tells of one."""
+    step, total = dataset.chunks[rules.axis], dataset.shape[rules.axis]
+    counts = grid_of(dataset.shape, dataset.chunks)
     if dataset.id.get_num_chunks() == prod(counts):
         return
-    written = np.zeros(counts, bool)
-
-    def note(info: Any) -> None:
-        place = tuple(start // step for start, step in zip(info.chunk_offset, chunk, strict=True))
-        # Chunks may be left beyond the end of a dataset that shrank.
-        if all(at < count for at, count in zip(place, counts, strict=True)):
-            written[place] = True
-
-    dataset.id.chunk_iter(note)
-    missing = written.size - int(written.sum())
-    if missing:
-        others = tuple(place for place in range(written.ndim) if place != rules.axis)
-        holes = np.flatnonzero(~written.all(axis=others))
-        step, total = chunk[rules.axis], shape[rules.axis]
-        ranges = [range(hole * step, min((hole + 1) * step, total)) for hole in holes.tolist()]
-        rows = [row for part in ranges for row in part] if holes.size * step <= 10**7 else ranges[0]
-        raise missing_error(f"{missing} of {written.size} chunks were", rows, dataset, rules)
+    along = present_chunks(dataset).places[:, rules.axis]
+    missing = prod(counts) - len(along)
+    if not missing:  # chunks may be left beyond the end of a dataset that shrank
+        return
+    places, written = np.unique(along, return_counts=True)
+    whole = places[written == prod(counts) // counts[rules.axis]]
+    # Of so many places from the front, at least so many are not whole as are named.
+    some = np.arange(min(counts[rules.axis], len(whole) + _MOST_HOLES_NAMED))
+    holes = np.setdiff1d(some, whole, assume_unique=True)[:_MOST_HOLES_NAMED].tolist()
+    rows = [range(hole * step, min((hole + 1) * step, total)) for hole in holes]
+    count = (counts[rules.axis] - len(whole)) * step
+    if counts[rules.axis] - 1 not in whole[-1:]:
+        count -= counts[rules.axis] * step - total  # the last chunk reaches over the edge
+    what = f"{missing} of {prod(counts)} chunks were"
+    raise missing_error(what, rows, dataset, rules, count)
 
 
-def missing_error(what: str, rows: Iterable[int], dataset: Any, rules: Rules) -> MissingChunkError:
+def missing_error(
+    what: str, rows: Sequence[range], dataset: Any, rules: Rules, count: int | None = None
+) -> MissingChunkError:
     """Return the error for rows that would read as the fill value.
 
     Parameters
     ----------
     what : str
         What is missing, up to and including "was" or "were".
-    rows : iterable of int
-        The rows concerned, ascending.
+    rows : sequence of range
+        The rows concerned, ascending, or the first of them.
     dataset : h5py.Dataset
     rules : Rules
+    count : int, optional
+        How many rows there are, where `rows` holds only the first.
     """
-    numbers = np.asarray(list(rows), np.int64)
     return MissingChunkError(
-        f"every row must have been written; {what} never written, or lost "
-        f'({rows_named(numbers)}). Pass missing="fill" to read the fill value '
-        f"{dataset.fillvalue} there.",
+        f"every row must have been written; {what} never written, or lost ({rows_named(rows)}). "
+        f'Pass missing="fill" to read the fill value {dataset.fillvalue} there.',
         path=rules.path,
         key=rules.key,
-        rows=numbers[:_MOST_ROWS_NAMED].tolist(),
+        rows=list(islice(chain.from_iterable(rows), _MOST_HOLES_NAMED)),
+        count=sum(map(len, rows)) if count is None else count,
     )
 
 
-def rows_named(rows: NDArray[np.int64]) -> str:
+def rows_named(rows: Sequence[range]) -> str:
     """Return ascending rows as runs.
 
     Examples
     --------
-    >>> rows_named(np.array([10, 11, 12, 40]))
+    >>> rows_named([range(10, 12), range(12, 13), range(40, 41)])
     'rows 10-12, 40'
     """
-    ends = np.flatnonzero(np.diff(rows) != 1)
-    firsts, lasts = rows[np.append(0, ends + 1)], rows[np.append(ends, len(rows) - 1)]
-    runs = [
-        str(first) if first == last else f"{first}-{last}"
-        for first, last in zip(firsts[:8].tolist(), lasts[:8].tolist(), strict=True)
-    ]
-    return f"rows {', '.join(runs)}{', …' if len(firsts) > 8 else ''}"
+    runs: list[range] = []
+    for part in rows:
+        if runs and runs[-1].stop == part.start:
+            runs[-1] = range(runs[-1].start, part.stop)
+        else:
+            runs.append(part)
+    said = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:8]]
+    return f"rows {', '.join(said)}{', …' if len(runs) > 8 else ''}"
 
 
 def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:

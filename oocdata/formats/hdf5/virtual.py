@@ -24,9 +24,9 @@ from oocdata.errors import (
     MissingKeyError,
     UnknownFormatError,
 )
-from oocdata.sources.hdf5.file import find_beside, hdf5_library, open_file
-from oocdata.sources.hdf5.links import find_dataset
-from oocdata.sources.hdf5.storage import Rules, Storage, inspect_stored, missing_error
+from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
+from oocdata.formats.hdf5.links import find_dataset
+from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, missing_error
 
 __all__ = ["first_places", "inspect_storage"]
 
@@ -36,7 +36,7 @@ _MOST_CELLS = 10**7
 _MOST_NESTED = 8
 
 
-def inspect_storage(dataset: Any, rules: Rules) -> Storage:
+def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     """Say how a dataset is stored, after checking that all of it can be read.
 
     Parameters
@@ -57,7 +57,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Storage:
     return _inspect_virtual(dataset, rules) if virtual else inspect_stored(dataset, rules)
 
 
-def _inspect_virtual(dataset: Any, rules: Rules) -> Storage:
+def _inspect_virtual(dataset: Any, rules: Rules) -> Stored:
     """Say what a virtual dataset needs, after following every mapping.
 
     Parameters
@@ -137,12 +137,12 @@ def _inspect_virtual(dataset: Any, rules: Rules) -> Storage:
                 outside[os.path.abspath(home)] = None
         if not rules.fill and not _fits(mapping, known[at]):
             what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
-            raise missing_error(what, _rows(mapping, rules), dataset, rules)
+            raise missing_error(what, [_rows(mapping, rules)], dataset, rules)
     if not rules.fill:
         holes = _holes(dataset.shape, mappings, rules.axis)
         if holes is not None:
             raise missing_error("what no source is mapped to was", holes, dataset, rules)
-    return Storage("virtual", tuple(filters), tuple(outside))
+    return Stored("virtual", tuple(filters), tuple(outside))
 
 
 def first_places(dataset: Any) -> Iterator[tuple[int, ...]]:
@@ -164,7 +164,7 @@ def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any
         except MissingKeyError as error:
             if not rules.fill:
                 what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
-                raise missing_error(what, _rows(mapping, rules), dataset, rules) from error
+                raise missing_error(what, [_rows(mapping, rules)], dataset, rules) from error
             source = None
         yield source
 
@@ -208,7 +208,7 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _holes(shape: tuple[int, ...], mappings: list[Any], axis: int) -> Any:
+def _holes(shape: tuple[int, ...], mappings: list[Any], axis: int) -> list[range] | None:
     """Return the rows that no mapping covers whole, or None."""
     total = prod(shape)
     if total == 0:
@@ -222,7 +222,7 @@ def _holes(shape: tuple[int, ...], mappings: list[Any], axis: int) -> Any:
     edges = [edge[edge <= length] for edge, length in zip(edges, shape, strict=True)]
     if prod(len(edge) for edge in edges) > _MOST_CELLS:
         covered = sum(mapping.vspace.get_select_npoints() for mapping in mappings)
-        return range(shape[axis]) if covered < total else None
+        return [range(shape[axis])] if covered < total else None
     cells = np.zeros([len(edge) - 1 for edge in edges], bool)
     for group in spans:
         inside = []
@@ -236,7 +236,8 @@ def _holes(shape: tuple[int, ...], mappings: list[Any], axis: int) -> Any:
     bare = np.flatnonzero(~cells.all(axis=others)).tolist()
     if not bare:
         return None
-    return [row for cell in bare for row in range(edges[axis][cell], edges[axis][cell + 1])]
+    edge = edges[axis].tolist()
+    return [range(edge[cell], edge[cell + 1]) for cell in bare]
 
 
 def _spans(space: Any) -> list[list[NDArray[np.int64]]]:

@@ -2,7 +2,8 @@
 
 A chunk lies in the file as one run of bytes that went through the filters in order (HDF5 File
 Format Specification, III.C and IV.A.2.l); here they are undone in reverse by codecs that release
-the GIL. What is not here (szip, nbit, scaleoffset, Blosc2's frames) is decoded by HDF5 itself.
+the GIL. What is not here (szip, nbit, scaleoffset, bitshuffle, Blosc2's frames) is decoded by HDF5
+itself.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.sources import buffers
-from oocdata.sources.codecs import codecs, decompress, write_chunk
-from oocdata.sources.hdf5.shuffled import Planes, bitunshuffle, fits_one_tile, unshuffle
+from oocdata.engines.buffers import empty
+from oocdata.engines.codecs import codecs, decompress, write_chunk
+from oocdata.formats.hdf5.shuffled import planes, unshuffle
 
 __all__ = ["ChunkDecoder", "can_decode"]
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
-LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
+LZF, BLOSC, LZ4, ZSTD = 32000, 32001, 32004, 32015
 
 _CODECS = {DEFLATE: "deflate", LZF: "lzf", BLOSC: "blosc", LZ4: "lz4h5", ZSTD: "zstd"}
 _CHECKSUM_BYTES = 4
@@ -29,7 +30,7 @@ _CHECKSUM_BYTES = 4
 
 def can_decode(filters: tuple[int, ...]) -> bool:
     """Return whether every filter can be undone here."""
-    return set(filters) <= {*_CODECS, SHUFFLE, FLETCHER32, BITSHUFFLE}
+    return set(filters) <= {*_CODECS, SHUFFLE, FLETCHER32}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,8 @@ class ChunkDecoder:
         """Bytes of a decoded chunk."""
         return prod(self.chunk_shape) * self.stored.itemsize
 
-    def decode(
-        self,
-        data: Any,
-        skipped: int,
-        out: NDArray[Any],
-        options: tuple[tuple[int, ...], ...] = (),
-    ) -> None:
-        """Write a chunk's elements.
+    def decode(self, data: Any, skipped: int, out: NDArray[Any]) -> None:
+        """Write a chunk's numbers.
 
         Parameters
         ----------
@@ -71,59 +66,34 @@ class ChunkDecoder:
             Bit i is set where filter i was not applied to this chunk.
         out : ndarray
             The part of the chunk that lies in the array, of any strides, in native byte order.
-        options : tuple of tuple of int, optional
-            What the file gives each filter; only bitshuffle needs it.
 
         Raises
         ------
         ValueError, RuntimeError
             If the bytes don't decode, or fail their checksum.
         """
-        applied = [place for place in range(len(self.filters)) if not skipped >> place & 1]
+        applied = [n for place, n in enumerate(self.filters) if not skipped >> place & 1]
         write_chunk(
-            out,
-            self.stored,
-            self.chunk_shape,
-            lambda target: self._undo(data, applied, options, target),
+            out, self.stored, self.chunk_shape, lambda target: self._undo(data, applied, target)
         )
 
-    def _undo(
-        self,
-        data: Any,
-        applied: list[int],
-        options: tuple[tuple[int, ...], ...],
-        target: NDArray[np.uint8],
-    ) -> None:
+    def _undo(self, data: Any, applied: list[int], target: NDArray[np.uint8]) -> None:
         left: Any = data
-        planes: Planes | None = None
         while applied:
-            place = applied.pop()
-            number, before = self.filters[place], [self.filters[other] for other in applied]
+            number = applied.pop()
             if number == FLETCHER32:
                 left = _checked(left)
                 continue
             if number == SHUFFLE:
-                into = target if not applied else np.empty(len(memoryview(left)), np.uint8)
-                if planes is not None and left is planes.body and len(left) == len(into):
-                    planes.unshuffle(self.stored.itemsize, into)
-                else:
-                    unshuffle(np.frombuffer(left, np.uint8), self.stored.itemsize, into)
+                into = target if not applied else empty((len(memoryview(left)),), np.uint8)
+                unshuffle(left, self.stored.itemsize, into)
                 left = into
                 continue
-            length = self._length(before)
-            if not applied:
-                memory: NDArray[np.uint8] | None = target
-            elif length is None:
-                memory = None
-            elif before[-1] == SHUFFLE and fits_one_tile(length):
-                planes = Planes(length)
-                memory = planes.body
-            else:
-                memory = buffers.empty((length,), np.uint8)
-            if number == BITSHUFFLE:
-                left = bitunshuffle(left, options[place] if options else (), memory)
-            else:
-                left = decompress(_CODECS[number], left, memory)
+            memory: NDArray[np.uint8] | None = target
+            if applied:
+                length = self._length(applied)
+                memory = None if length is None else planes(length)
+            left = decompress(_CODECS[number], left, memory)
         if left is not target:
             stored = np.frombuffer(left, np.uint8)
             if len(stored) != len(target):

@@ -1,0 +1,161 @@
+"""Chunks read without HDF5: by ``pread`` at their offsets, and decoded in threads.
+
+HDF5 has one lock for all its calls, so of threads that decode through it one works at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.codecs import room_for
+from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.source import Storage
+from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
+from oocdata.formats.hdf5.decode import ChunkDecoder
+from oocdata.formats.hdf5.table import ChunkTable
+
+__all__ = ["FilteredChunks", "UnfilteredChunks"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredChunks:
+    """The chunks of a filtered dataset; a `oocdata.engines.chunked.ChunkReader`.
+
+    Parameters
+    ----------
+    version : FileVersion
+    key : str
+    shape : tuple of int
+    dtype : numpy.dtype
+        Native byte order.
+    chunk_shape : tuple of int
+        At most the shape.
+    axis : int
+        Whose places errors call rows.
+    fill : bool
+        What was never written reads as the fill value.
+    decoder : ChunkDecoder
+        Of whole stored chunks, which may reach over the shape.
+    described : Storage
+    """
+
+    version: FileVersion
+    key: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    axis: int
+    fill: bool
+    decoder: ChunkDecoder
+    described: Storage = field(compare=False, repr=False)
+    file: OpenFile = field(compare=False, repr=False)
+    table: ChunkTable = field(compare=False, repr=False)
+
+    own_threads = False
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self.described
+
+    def check(self) -> None:
+        """Raise if the file has changed since it was opened."""
+        descriptor = self.file.opened()
+        if not self.file.same(descriptor.number):
+            self.file.check(descriptor.number, self.key)
+
+    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+        """Decode chunks into their places, one after the other."""
+        descriptor = self.file.opened()
+        each = zip(*(found.tolist() for found in self.table.locate(places)), strict=True)
+        for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
+            if offset < 0:
+                if not self.fill:
+                    raise self._error(
+                        MissingChunkError, "every chunk must have been written", place
+                    )
+                out[...] = self.table.fill
+                continue
+            memory = room_for(nbytes)[:nbytes]
+            self._read(descriptor.number, offset, memory, place)
+            try:
+                self.decoder.decode(memory, skipped, out)
+            except (ValueError, RuntimeError) as error:
+                self.check()  # bytes that were written over are not damaged
+                raise self._error(
+                    DamagedChunkError,
+                    f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
+                    place,
+                ) from error
+
+    def _read(self, number: int, offset: int, memory: memoryview, place: NDArray[np.int64]) -> None:
+        """Fill memory with a stored chunk; one call reads 2 GiB at most."""
+        done = 0
+        while done < len(memory):
+            try:
+                got = os.preadv(number, [memory[done:]], offset + done)
+            except OSError as error:
+                raise self._error(
+                    SourceError, f"a chunk must be readable; {error}", place
+                ) from error
+            if got == 0:
+                raise self._error(
+                    TruncatedFileError,
+                    f"the file must hold at least {offset + len(memory)} bytes; it ends at "
+                    f"{os.fstat(number).st_size}. It was cut short after it was opened",
+                    place,
+                )
+            done += got
+
+    def _error(
+        self, kind: type[SourceError], message: str, place: NDArray[np.int64]
+    ) -> SourceError:
+        step, length = self.chunk_shape[self.axis], self.shape[self.axis]
+        first = int(place[self.axis]) * step
+        rows = range(first, min(first + step, length))
+        return kind(f"{message}.", path=self.version.path, key=self.key, rows=rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnfilteredChunks:
+    """Where the chunks of an unfiltered dataset lie; `oocdata.engines.strided.ChunkOffsets`.
+
+    Parameters
+    ----------
+    table : ChunkTable
+    axis : int
+        Whose places errors call rows.
+    """
+
+    table: ChunkTable
+    axis: int
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Places along each axis."""
+        return self.table.chunk_shape
+
+    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the byte offset of the chunks at places in their grid.
+
+        Raises
+        ------
+        oocdata.errors.MissingChunkError
+            If one of them was never written.
+        """
+        offsets, _, _ = self.table.locate(places)
+        if (offsets < 0).any():
+            step = self.chunk_shape[self.axis]
+            first = int(places[np.argmax(offsets < 0), self.axis]) * step
+            raise MissingChunkError(
+                "every chunk must have been written; some are gone since the file was opened.",
+                path=self.table.version.path,
+                key=self.table.key,
+                rows=range(first, first + step),
+            )
+        return offsets

@@ -1,0 +1,359 @@
+"""HDF5: datasets by name, contiguous and unfiltered ones by byte offset, all others by chunks.
+
+A contiguous dataset without filters is a run of bytes in the file (``H5Dget_offset``), and so is
+each unfiltered chunk: the strided engine reads them without HDF5 and its one lock. Filtered chunks
+are decoded outside of HDF5 where their filters are known here. Everything else (compact and virtual
+storage, external files, datasets that somebody writes to) is read through h5py. The format: HDF5
+File Format Specification, version 3.0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from oocdata.engines.axes import sample_axes
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.source import Source, Storage
+from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.errors import ArgumentError, TruncatedFileError, place
+from oocdata.formats.dimensions import as_stored
+from oocdata.formats.hdf5.annotations import annotations_of, read_annotations
+from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
+from oocdata.formats.hdf5.description import (
+    DECODED,
+    READING,
+    describe,
+    dimension_names,
+    is_plain,
+    stored_dtype,
+)
+from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.filtered import FilteredChunks, UnfilteredChunks
+from oocdata.formats.hdf5.library import (
+    Boxes,
+    LibraryChunks,
+    OpenObject,
+    ThroughLibrary,
+    delivered,
+)
+from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.formats.hdf5.storage import Rules, Stored
+from oocdata.formats.hdf5.table import ChunkTable
+from oocdata.formats.hdf5.virtual import inspect_storage
+
+__all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
+
+Missing: TypeAlias = Literal["error", "fill"]
+
+
+def list_hdf5(path: str) -> list[str]:
+    """Return the absolute name of every dataset in a file, of any dtype.
+
+    Soft links to datasets are listed; external links are listed and not followed.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    oocdata.errors.MissingFileError, oocdata.errors.TruncatedFileError
+    oocdata.errors.UnknownFormatError
+        If it is no HDF5 file, or its groups can't be read.
+
+    Examples
+    --------
+    >>> import h5py, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
+    ...         file["flow/u"] = np.zeros((10, 3))
+    ...         file["note"] = "text"
+    ...     list_hdf5(f"{folder}/a.h5")
+    ['/flow/u', '/note']
+    """
+    with open_file(path) as file, readable(path):
+        return list_names(file)
+
+
+def open_hdf5(
+    path: str,
+    key: str | None = None,
+    *,
+    axis: int | str | Sequence[int | str] = 0,
+    missing: Missing | None = None,
+    external: bool = False,
+) -> Source:
+    """Open a dataset of an HDF5 file; reads metadata only.
+
+    Parameters
+    ----------
+    path : str
+    key : str, optional
+        The dataset's name, with or without its leading slash; not needed when there is one array.
+    axis : int, str, or sequence of them
+        Errors call the places along the first of them rows: its number, or the name of a dimension
+        (a label or dimension scale).
+    missing : {"error", "fill"}, optional
+        Whether what was never written is an error, as by default, or reads as the fill value.
+    external : bool
+        Whether the bytes may lie in other files (external links, external raw files, sources of a
+        virtual dataset). Such a file can name any path on the machine.
+
+    Returns
+    -------
+    Source
+        `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `Boxes` where only
+        HDF5 knows what lies where, or somebody writes.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
+        The message lists what is there.
+    oocdata.errors.UnsupportedDtypeError
+        For text, references, structured rows, variable lengths.
+    oocdata.errors.MissingChunkError
+        If some of it was never written, with the rows.
+    oocdata.errors.ExternalDataError
+        If bytes lie in other files.
+    oocdata.errors.TruncatedFileError, oocdata.errors.UnknownFormatError
+    oocdata.errors.MissingDependencyError
+        If a filter is needed that is not installed.
+    oocdata.errors.SourceError
+        If another process has the file open for writing.
+
+    Examples
+    --------
+    >>> import h5py, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
+    ...         _ = file.create_dataset("u", data=np.zeros((10, 3), ">f4"), compression="lzf")
+    ...     source = open_hdf5(f"{folder}/a.h5")
+    >>> source.shape, source.dtype, source.storage().chunks
+    ((10, 3), dtype('float32'), (10, 3))
+    """
+    _check_missing(missing)
+    with ExitStack() as opened, readable(path, key):
+        file = opened.enter_context(open_file(path))
+        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+        dataset, name = find_dataset(file, name, external, opened)
+        # A name that leads through an external link is described by the file where it ends.
+        version = _version(dataset.file)
+        return _source(dataset, version, name, axis, missing, external)
+
+
+def from_dataset(
+    dataset: Any,
+    *,
+    axis: int | str | Sequence[int | str] = 0,
+    missing: Missing | None = None,
+    external: bool = False,
+) -> Source:
+    """Open an ``h5py.Dataset``.
+
+    A dataset of a file on disk that is open for reading is described by path and name: it can be
+    pickled, and is read as `open_hdf5` reads it. Any other (in memory, in a file-like object, open
+    for writing) is read through the object, which must stay open.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    axis, missing, external
+        As for `open_hdf5`.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If it is no open dataset.
+    oocdata.errors.SourceError
+        As for `open_hdf5`.
+
+    Examples
+    --------
+    >>> import h5py
+    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
+    >>> file["u"] = np.zeros((10, 3))
+    >>> from_dataset(file["u"]).shape
+    (10, 3)
+    """
+    h5py = hdf5_library()
+    if not isinstance(dataset, h5py.Dataset) or not dataset:
+        raise ArgumentError(f"`dataset` must be an open h5py.Dataset; got {dataset!r}.")
+    _check_missing(missing)
+    path, key = dataset.file.filename, dataset.name
+    if _can_be_reopened(dataset):
+        return open_hdf5(path, key, axis=axis, missing=missing, external=external)
+    with readable(path, key):
+        return _source(dataset, None, key, axis, missing, external)
+
+
+def _version(file: Any) -> FileVersion:
+    """Return the version of an open file: not of what may have replaced it at its path since."""
+    try:
+        status = os.fstat(file.id.get_vfd_handle())
+    except (NotImplementedError, RuntimeError):  # a driver without a descriptor
+        status = None
+    return FileVersion.of(file.filename, status)
+
+
+def _check_missing(missing: object) -> None:
+    if missing not in (None, "error", "fill"):
+        raise ArgumentError(f'`missing` must be "error" or "fill"; got {missing!r}.')
+
+
+def _can_be_reopened(dataset: Any) -> bool:
+    """Return whether path and name lead to what the object shows."""
+    file, name = dataset.file, dataset.name
+    if file.driver != "sec2" or file.mode != "r" or file.swmr_mode or name is None:
+        return False
+    access = dataset.id.get_access_plist()
+    # External files are looked for in one folder by all who have the dataset open in a process.
+    if dataset.external or access.get_efile_prefix() or access.get_virtual_prefix():
+        return False
+    try:
+        # The path may be relative to a folder that is no longer the current one.
+        if not os.path.samestat(os.stat(file.filename), os.fstat(file.id.get_vfd_handle())):
+            return False
+        with open_file(file.filename) as again:
+            return bool(again[name].id == dataset.id)
+    except (OSError, KeyError):  # e.g. the user's file is open without locking
+        return False
+
+
+def _source(
+    dataset: Any,
+    version: FileVersion | None,
+    key: str,
+    axis: int | str | Sequence[int | str],
+    missing: Missing | None,
+    external: bool,
+) -> Source:
+    """Return the source of an open dataset; through the object itself where `version` is None."""
+    path = version.path if version else dataset.file.filename
+    stored = stored_dtype(dataset, path, key)
+    if dataset.shape is None:
+        raise ArgumentError(
+            f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
+        )
+    named = Storage("HDF5", path, key, dimensions=dimension_names(dataset))
+    fill = missing == "fill"
+    rules = Rules(path, key, sample_axes(axis, dataset.ndim, named)[0], fill, external)
+    found = inspect_storage(dataset, rules)
+    storage = describe(dataset, path, key, found)
+    # What somebody writes to is read anew each time, never cached.
+    changing = dataset.file.mode != "r"
+    if version is None:
+        through: ThroughLibrary | OpenObject = OpenObject(
+            dataset, dataset.shape, delivered(stored), rules, found.kind
+        )
+        storage = replace(storage, annotations=partial(annotations_of, dataset))
+    else:
+        outside = tuple(FileVersion.of(other) for other in found.outside)
+        opened = {"target": path, "key": key}
+        opened |= {"missing": missing} if missing is not None else {}
+        opened |= {"external": True} if external else {}
+        storage = replace(
+            storage,
+            files=(version, *outside),
+            opened=opened,
+            annotations=partial(read_annotations, path, key),
+        )
+        if not changing and is_plain(dataset, stored):
+            # Without the names that h5py keeps of an enum.
+            plain = np.dtype(stored.str)
+            direct = _direct(dataset, version, key, plain, rules, found, storage)
+            if direct is not None:
+                return direct
+        through = ThroughLibrary(
+            version=version.writable() if changing else version,
+            key=key,
+            shape=dataset.shape,
+            dtype=delivered(stored),
+            rules=rules,
+            kind=found.kind,
+            filters=found.filters,
+            changing=changing,
+            outside=outside,
+        )
+    storage = replace(storage, reading=storage.reading + as_stored(storage.packed))
+    if changing or found.kind not in ("chunked", "compact"):
+        return Boxes(through, storage)
+    chunk_shape = _chunk_shape(dataset)
+    return Chunked(LibraryChunks(through, chunk_shape, replace(storage, chunks=chunk_shape)))
+
+
+def _direct(
+    dataset: Any,
+    version: FileVersion,
+    key: str,
+    stored: np.dtype[Any],
+    rules: Rules,
+    found: Stored,
+    storage: Storage,
+) -> Source | None:
+    """Return a source that reads the file without HDF5; None where only HDF5 can."""
+    shape, file = dataset.shape, OpenFile(version)
+    offset = dataset.id.get_offset() if found.kind == "contiguous" else None
+    if offset is not None:
+        end = offset + prod(shape) * stored.itemsize
+        if end > version.nbytes:
+            raise TruncatedFileError(
+                f"the file must hold {end} bytes; got {version.nbytes}. It was cut short.",
+                path=version.path,
+                key=key,
+            )
+        strides = contiguous_strides(shape, stored.itemsize)
+        reading = READING["contiguous"] + as_stored(storage.packed)
+        storage = replace(storage, reading=reading, strides=strides)
+        return Strided(file, stored, shape, strides, offset, storage, axis=rules.axis)
+    if found.kind != "chunked" or not can_decode(found.filters) or not prod(shape):
+        return None
+    table = ChunkTable(version, key, dataset.chunks)
+    storage = replace(storage, table_bytes=ChunkTable.BYTES * dataset.id.get_num_chunks())
+    if not found.filters and not rules.fill:
+        reading = READING["contiguous"] + as_stored(storage.packed)
+        return Strided(
+            file,
+            stored,
+            shape,
+            contiguous_strides(dataset.chunks, stored.itemsize),
+            0,
+            replace(storage, reading=reading),
+            UnfilteredChunks(table, rules.axis),
+            axis=rules.axis,
+        )
+    chunk_shape = _chunk_shape(dataset)
+    storage = replace(storage, reading=DECODED + as_stored(storage.packed), chunks=chunk_shape)
+    return Chunked(
+        FilteredChunks(
+            version=version,
+            key=key,
+            shape=shape,
+            dtype=delivered(stored),
+            chunk_shape=chunk_shape,
+            axis=rules.axis,
+            fill=rules.fill,
+            decoder=ChunkDecoder(found.filters, stored, dataset.chunks),
+            described=storage,
+            file=file,
+            table=table,
+        )
+    )
+
+
+def _chunk_shape(dataset: Any) -> tuple[int, ...]:
+    """Return what is decoded together, at most the array."""
+    steps = dataset.chunks or dataset.shape
+    return tuple(max(1, min(step, n)) for step, n in zip(steps, dataset.shape, strict=True))
