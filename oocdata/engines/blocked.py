@@ -1,0 +1,250 @@
+"""Rows that are better read many at a time: neighbours in storage are read together and cached.
+
+Two kinds of arrays in a file gain by it:
+
+- Rows that lie far apart (Fortran order, a sample axis that is fast in storage). One such row is
+  thousands of runs of a few bytes; many neighbouring rows at a time make each run as long as they
+  are many.
+- Small rows. A request to the kernel costs as much as copying some kilobytes. If the array fits a
+  part of the cache, it is read once.
+
+Either way, blocks of the array are the chunks of the chunked engine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.source import Source, Storage
+from oocdata.engines.strided import Strided
+from oocdata.memory import cache_share
+
+__all__ = ["SmallRows", "StridedChunks", "blocked"]
+
+_SHORT = 4096
+"""Bytes of a run: up to here, asking the kernel for it costs more than copying it once more."""
+
+_BLOCK_BYTES = 8 << 20
+"""Of rows that lie far apart."""
+
+_WHOLE_BYTES = 32 << 20
+"""Rows that share their bytes are all read together up to here."""
+
+_SMALL_BLOCK_BYTES = 1 << 20
+"""Of small rows."""
+
+_FEW = 8
+"""Boxes up to which each is read by itself: one row is not worth a block."""
+
+
+def blocked(source: Source, axes: tuple[int, ...]) -> Source:
+    """Return the source that reads rows best: the same one, or one that reads blocks of rows.
+
+    Parameters
+    ----------
+    source : Source
+    axes : tuple of int
+        The sample axes, outermost first.
+    """
+    if isinstance(source, Concat):
+        parts = [blocked(part, axes) for part in source.parts]
+        same = all(new is old for new, old in zip(parts, source.parts, strict=True))
+        return source if same else concatenate(parts, source.axis)
+    # A file that is open for writing may change at any time: nothing of it is kept.
+    if (
+        not isinstance(source, Strided)
+        or source.chunk_offsets is not None
+        or source.file.version.modified is None
+        or 0 in source.shape
+        or min(source.strides, default=0) <= 0
+    ):
+        return source
+    run = _run_of_row(source, axes)
+    if run >= _SHORT:
+        return source
+    element = [axis for axis in range(len(source.shape)) if axis not in axes]
+    if run == prod(source.shape[axis] for axis in element) * source.stored.itemsize:
+        order = sorted(range(len(source.shape)), key=lambda axis: source.strides[axis])
+        chunk = _filled(source, order, _SMALL_BLOCK_BYTES)
+        loose = _reach(source) > 2 * prod(source.shape) * source.stored.itemsize
+        return source if loose else SmallRows(source, chunk)
+    return _far_apart(source, axes, element)
+
+
+def _run_of_row(source: Strided, axes: tuple[int, ...]) -> int:
+    """Return the bytes of a row that lie together."""
+    run = source.stored.itemsize
+    for axis in sorted(range(len(source.shape)), key=lambda axis: source.strides[axis]):
+        if source.shape[axis] == 1:
+            continue
+        if axis in axes or source.strides[axis] != run:
+            break
+        run *= source.shape[axis]
+    return run
+
+
+def _reach(source: Strided) -> int:
+    """Return the bytes from the first to the last one of the array."""
+    steps = zip(source.shape, source.strides, strict=True)
+    return sum((length - 1) * step for length, step in steps) + source.stored.itemsize
+
+
+def _filled(source: Strided, order: Sequence[int], most: int) -> tuple[int, ...]:
+    """Return the longest chunk of at most so many bytes: axes are taken whole in order."""
+    chunk, nbytes = [1] * len(source.shape), source.stored.itemsize
+    for axis in order:
+        chunk[axis] = min(source.shape[axis], max(1, most // nbytes))
+        nbytes *= chunk[axis]
+        if chunk[axis] < source.shape[axis]:
+            break
+    return tuple(chunk)
+
+
+def _far_apart(source: Strided, axes: tuple[int, ...], element: list[int]) -> Source:
+    """Return the source that reads blocks of rows that lie between one another."""
+    slowest = max(source.strides[axis] for axis in element if source.shape[axis] > 1)
+    fast = [axis for axis in axes if source.strides[axis] < slowest and source.shape[axis] > 1]
+    if not fast:
+        return source
+    row = prod(source.shape[axis] for axis in element) * source.stored.itemsize
+    together = prod(source.shape[axis] for axis in fast)
+    fast.sort(key=lambda axis: source.strides[axis])
+    chunk = [1] * len(source.shape)
+    # All rows that share their bytes, or as many as make a block.
+    left = together if together * row <= _WHOLE_BYTES else max(1, _BLOCK_BYTES // row)
+    if left == 1:
+        return source
+    for axis in fast:
+        chunk[axis] = min(source.shape[axis], left)
+        left = max(1, left // chunk[axis])
+    # Slow element axes are cut where a block is large all the same: parts of rows read less then.
+    slow = sorted(element, key=lambda axis: -source.strides[axis])
+    for axis in slow:
+        chunk[axis] = source.shape[axis]
+    for axis in slow:
+        excess = prod(chunk) * source.stored.itemsize / _BLOCK_BYTES
+        chunk[axis] = max(1, int(chunk[axis] / max(1.0, excess)))
+    rows = prod(chunk[axis] for axis in axes)
+    described = replace(
+        source.storage(),
+        chunks=tuple(chunk),
+        reading=f"{rows} rows that lie between one another are read together and cached",
+    )
+    return Chunked(StridedChunks(source, tuple(chunk), described))
+
+
+@dataclass(frozen=True, eq=False)
+class StridedChunks:
+    """Blocks of an array in a file, as a `oocdata.engines.chunked.ChunkReader`.
+
+    Attributes
+    ----------
+    source : Strided
+    chunk_shape : tuple of int
+    described : Storage
+    """
+
+    source: Strided
+    chunk_shape: tuple[int, ...]
+    described: Storage
+
+    own_threads = False
+
+    def _key(self) -> tuple[object, ...]:
+        source = self.source
+        at = (source.offset, source.stored.str, source.shape, source.strides, source.axis)
+        return (source.file.version, at, self.chunk_shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StridedChunks) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.source.dtype
+
+    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+        """Read each block."""
+        origins = places * np.array(self.chunk_shape)
+        for origin, out in zip(origins, outs, strict=True):
+            self.source.read(origin[None], Extent.of(out.shape), out[None])
+
+    def check(self) -> None:
+        """Raise if the file has changed."""
+        file = self.source.file
+        with file.opened() as number:
+            file.check(number, self.described.key)
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self.described
+
+
+class SmallRows:
+    """An array of small rows: from cached blocks, where all such arrays fit into a part of them.
+
+    Parameters
+    ----------
+    source : Strided
+    chunk_shape : tuple of int
+    """
+
+    def __init__(self, source: Strided, chunk_shape: tuple[int, ...]) -> None:
+        self.source, self.shape, self.dtype = source, source.shape, source.dtype
+        self.chunk_shape = chunk_shape
+        self._nbytes = prod(source.shape) * source.stored.itemsize
+        storage = source.storage()
+        if self._nbytes <= cache_share() // 2:
+            reading = "small rows, in blocks that are each read once and cached"
+            storage = replace(storage, reading=reading)
+        self._storage = storage
+        self._cached = Chunked(StridedChunks(source, chunk_shape, storage))
+
+    def __reduce__(self) -> Any:
+        return SmallRows, (self.source, self.chunk_shape)
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self._storage
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if len(origins) >= _FEW and _fits(self, self._nbytes):
+            self._cached.read(origins, extent, out)
+        else:
+            self.source.read(origins, extent, out)
+
+
+_lock = threading.Lock()
+_fitting: WeakKeyDictionary[SmallRows, int] = WeakKeyDictionary()
+"""Arrays that are cached, with their bytes: more than fit would push one another out."""
+
+
+def _fits(source: SmallRows, nbytes: int) -> bool:
+    """Return whether an array may be cached, beside those that are."""
+    if source in _fitting:
+        return True
+    with _lock:
+        if nbytes + sum(_fitting.values()) > cache_share() // 2:
+            return False
+        _fitting[source] = nbytes
+    return True

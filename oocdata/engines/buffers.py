@@ -1,0 +1,417 @@
+"""Memory for batches: 64-byte aligned, recycled when the last reference goes.
+
+Fresh memory is the largest cost of a batch: the allocator gives megabytes back to the kernel, and
+every page of the next batch faults again. Here a batch is an array whose base object returns
+its memory to a pool in its finaliser, so it is reused only when no array, tensor or list can see it
+any more. TensorFlow aliases a NumPy array without a copy when its data is 64-byte aligned
+(``EIGEN_MAX_ALIGN_BYTES``) and holds a reference for as long as it does.
+
+The batches of several steps are read into one block, as arrays that live each for itself. Where a
+few of them are kept for long, the pages of the others go back to the kernel.
+
+A worker process reads a batch straight into memory that it shares: a `Place`, from which
+`empty_batch` takes what it returns.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from oocdata.memory import batch_share
+
+__all__ = [
+    "ALIGNMENT",
+    "Lender",
+    "Place",
+    "Pool",
+    "empty",
+    "empty_batch",
+    "empty_parts",
+    "is_leased",
+    "lease",
+    "placing",
+]
+
+ALIGNMENT = 64
+"""Bytes: what TensorFlow asks of memory that it uses without a copy."""
+
+_HUGE_PAGE = 2 << 20
+
+_LARGER = 16
+"""An idle block may be so many times as large as what it is used for."""
+
+
+class _Block:
+    """One anonymous mapping (page aligned, so 64-byte aligned), and who still uses it."""
+
+    __slots__ = ("address", "borders", "mapping", "nbytes", "number", "overtaken", "used")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        # Private: Python's default is shared, and after a fork a child would write into our
+        # batches.
+        self.mapping = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if nbytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel built without huge pages: small ones serve
+                self.mapping.madvise(mmap.MADV_HUGEPAGE)
+        self.address = np.frombuffer(self.mapping, np.uint8).ctypes.data
+        self.borders: Sequence[int] = ()
+        self.used: set[int] = set()
+        self.number = 0
+        self.overtaken = False
+
+    def release_unused(self) -> None:
+        """Give the pages of parts that nobody uses back to the kernel."""
+        if not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        start = 0
+        for part in (*sorted(self.used), len(self.borders) - 1):
+            # Whole pages alone; at the end of the block, to its last one.
+            last = part == len(self.borders) - 1
+            first, end = -(-start // mmap.PAGESIZE), self.borders[part] // mmap.PAGESIZE
+            end = self.nbytes // mmap.PAGESIZE if last else end
+            if end > first:
+                self.mapping.madvise(
+                    mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (end - first) * mmap.PAGESIZE
+                )
+            start = self.nbytes if last else self.borders[part + 1]
+
+
+class Lender(Protocol):
+    """Whose memory a leased array is."""
+
+    def give_back(self, block: Any) -> None:
+        """Take a block back that nobody sees any more; called wherever its last reference goes."""
+        ...
+
+
+class _Lease:
+    """The base object of one handed-out array: returns the block when the array is gone."""
+
+    __slots__ = ("__array_interface__", "_block", "_lender")
+
+    def __init__(
+        self, lender: Lender, block: Any, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self._lender = lender
+        self._block = block
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (address, False),
+        }
+
+    def __del__(self) -> None:
+        self._lender.give_back(self._block)
+
+
+def lease(
+    lender: Lender, block: Any, address: int, shape: tuple[int, ...], dtype: DTypeLike
+) -> NDArray[Any]:
+    """Return an array over a lender's memory, which gets `block` back when nothing sees it.
+
+    Parameters
+    ----------
+    lender : Lender
+        Kept alive by the array; owns the memory.
+    block : object
+        What the lender knows the memory by.
+    address : int
+        Of its first byte, a multiple of `ALIGNMENT`.
+    shape : tuple of int
+    dtype : dtype_like
+
+    Examples
+    --------
+    >>> memory = empty((3,), "i4")
+    >>> class Printing:
+    ...     def give_back(self, block):
+    ...         print("back:", block)
+    >>> array = lease(Printing(), "block 7", memory.ctypes.data, (3,), "i4")
+    >>> part = array[1:]
+    >>> del array
+    >>> del part
+    back: block 7
+    """
+    return np.asarray(_Lease(lender, block, address, shape, np.dtype(dtype)))
+
+
+class Pool:
+    """Blocks of batch memory, kept for reuse up to a number of idle bytes.
+
+    Parameters
+    ----------
+    idle_bytes : int, optional
+        What the pool may keep while nobody uses it; by default `oocdata.memory.batch_share`.
+
+    Examples
+    --------
+    >>> pool = Pool(1 << 20)
+    >>> first = pool.empty((4, 3), np.float32)
+    >>> address = first.ctypes.data
+    >>> address % ALIGNMENT
+    0
+    >>> del first
+    >>> pool.empty((4, 3), np.float32).ctypes.data == address
+    True
+    """
+
+    def __init__(self, idle_bytes: int | None = None) -> None:
+        self._idle_bytes = idle_bytes
+        self._forget()
+
+    def _forget(self) -> None:
+        # Re-entrant: the garbage collector may run a lease's finaliser while this thread holds it.
+        self._lock = threading.RLock()
+        # By size, the size given back last at the end.
+        self._idle: dict[int, list[_Block]] = {}
+        self._idle_now = 0
+        self._lent = 0
+        # Blocks of several parts, some of which are in use; the one lent first at the beginning.
+        self._partly: dict[int, _Block] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Return an uninitialised C-contiguous array whose memory nobody else can see.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        dtype : dtype_like
+            Numeric or bool.
+
+        Returns
+        -------
+        ndarray
+            64-byte aligned, writable.
+        """
+        kind = np.dtype(dtype)
+        nbytes = prod(shape) * kind.itemsize
+        if nbytes == 0:
+            return np.empty(shape, kind)
+        block = self._block(nbytes)
+        return np.asarray(_Lease(self, block, block.address, shape, kind))
+
+    def empty_parts(
+        self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike
+    ) -> tuple[NDArray[Any] | None, list[NDArray[Any]]]:
+        """Return uninitialised arrays side by side in one block, which live each for itself.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            All alike but for the first axis.
+        dtype : dtype_like
+
+        Returns
+        -------
+        whole : ndarray or None
+            All parts as one array, to read into at once and drop; None where padding lies between
+            them.
+        parts : list of ndarray
+            Each 64-byte aligned. The memory of those that are gone is reused when all are, or goes
+            back to the kernel when some are kept for long.
+
+        Examples
+        --------
+        >>> whole, (first, second) = empty_parts([(4, 16), (2, 16)], "f4")
+        >>> whole[:] = np.arange(6)[:, None]
+        >>> first[3, 0], second[1, 0]
+        (np.float32(3.0), np.float32(5.0))
+        >>> empty_parts([(3,), (3,)], "u1")[0] is None
+        True
+        """
+        kind = np.dtype(dtype)
+        sizes = [prod(shape) * kind.itemsize for shape in shapes]
+        borders = [0]
+        for nbytes in sizes:
+            borders.append(borders[-1] + -(-nbytes // ALIGNMENT) * ALIGNMENT)
+        if not borders[-1]:
+            return None, [np.empty(shape, kind) for shape in shapes]
+        block = self._block(borders[-1])
+        with self._lock:
+            block.borders, block.used = borders, {n for n, nbytes in enumerate(sizes) if nbytes}
+            block.overtaken = False
+            self._partly[block.number] = block
+        parts = [
+            np.asarray(_Lease(self, (block, part), block.address + start, shape, kind))
+            if nbytes
+            else np.empty(shape, kind)
+            for part, (shape, nbytes, start) in enumerate(zip(shapes, sizes, borders, strict=False))
+        ]
+        whole = None
+        if all(nbytes % ALIGNMENT == 0 for nbytes in sizes[:-1]):
+            # Over the parts' memory, not of their block: whoever reads drops it before the parts.
+            rows = sum(shape[0] for shape in shapes)
+            whole = np.ndarray((rows, *shapes[0][1:]), kind, block.mapping)
+        return whole, parts
+
+    def _block(self, nbytes: int) -> _Block:
+        # Whole pages, as the kernel gives them.
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        with self._lock:
+            block = self._taken(size)
+            self._lent += 1
+            number = self._lent
+        if block is None:
+            block = _Block(size)
+        block.number = number
+        return block
+
+    def _taken(self, size: int) -> _Block | None:
+        """Take an idle block: of the size asked for, or one not much larger.
+
+        The last read of an epoch is a shorter one; with blocks of its own, as many as are in flight
+        would be held twice.
+        """
+        blocks = self._idle.get(size)
+        if not blocks:
+            larger = [n for n, some in self._idle.items() if some and size < n <= size * _LARGER]
+            if not larger:
+                return None
+            blocks = self._idle[min(larger)]
+        block = blocks.pop()
+        self._idle_now -= block.nbytes
+        return block
+
+    def give_back(self, block: Any) -> None:
+        """Take back a block, or a part of one, that nobody sees any more."""
+        if isinstance(block, tuple):
+            block, part = block
+            with self._lock:
+                block.used.discard(part)
+                if block.used:
+                    if block.overtaken:
+                        block.release_unused()
+                    return
+                self._partly.pop(block.number, None)
+                self._overtake(block.number)
+        most = batch_share() if self._idle_bytes is None else self._idle_bytes
+        if block.nbytes > most:
+            return
+        with self._lock:
+            blocks = self._idle.pop(block.nbytes, [])
+            self._idle[block.nbytes] = blocks
+            blocks.append(block)
+            self._idle_now += block.nbytes
+            # Sizes that went out of use make room for those in use.
+            for blocks in list(self._idle.values()):
+                while blocks and self._idle_now > most:
+                    self._idle_now -= blocks.pop().nbytes
+
+    def _overtake(self, number: int) -> None:
+        """Give pages back of blocks that were lent before one that has come back whole.
+
+        Batches are used in turn, so what is left of them is kept by the user.
+        """
+        for block in list(self._partly.values()):
+            if block.number < number and not block.overtaken:
+                block.overtaken = True
+                block.release_unused()
+
+
+def is_leased(array: NDArray[Any]) -> bool:
+    """Return whether an array is the whole of a pool's block: aligned, and no user's memory.
+
+    Examples
+    --------
+    >>> is_leased(empty((3,), "f4")), is_leased(np.empty(3))
+    (True, False)
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, _Lease) and array.ctypes.data % ALIGNMENT == 0
+
+
+_pool = Pool()
+empty = _pool.empty
+"""The process's own pool: see `Pool.empty`."""
+empty_parts = _pool.empty_parts
+"""See `Pool.empty_parts`."""
+
+
+class Place:
+    """Memory given beforehand, in which batch arrays are laid one after the other.
+
+    Parameters
+    ----------
+    memory : ndarray of uint8, shape (nbytes,)
+        Aligned; it must stay as it is for as long as the arrays are used.
+
+    Examples
+    --------
+    >>> place = Place(empty((256,), "u1"))
+    >>> first, second = place.empty((3,), "f8"), place.empty((5,), "i4")
+    >>> place.offset_of(first), place.offset_of(second), place.offset_of(np.empty(3))
+    (0, 64, None)
+    """
+
+    __slots__ = ("_memory", "_used")
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
+        self._used = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Return an uninitialised array in the place; from the process's pool where it is full."""
+        kind = np.dtype(dtype)
+        nbytes = prod(shape) * kind.itemsize
+        end = self._used + nbytes
+        if nbytes == 0 or end > len(self._memory):
+            return _pool.empty(shape, kind)
+        array = self._memory[self._used : end].view(kind).reshape(shape)
+        self._used = -(-end // ALIGNMENT) * ALIGNMENT
+        return array
+
+    def offset_of(self, array: NDArray[Any]) -> int | None:
+        """Return where an array begins in the place; None if it isn't one that lies there whole."""
+        offset = array.ctypes.data - self._memory.ctypes.data
+        inside = offset >= 0 and offset + array.nbytes <= len(self._memory)
+        whole = array.flags.c_contiguous and array.dtype.isnative and offset % ALIGNMENT == 0
+        return offset if inside and whole and array.nbytes else None
+
+
+_local = threading.local()
+
+
+@contextmanager
+def placing(place: Place) -> Iterator[None]:
+    """Take this thread's batch arrays from a place.
+
+    Examples
+    --------
+    >>> place = Place(empty((256,), "u1"))
+    >>> with placing(place):
+    ...     array = empty_batch((3,), "f8")
+    >>> place.offset_of(array)
+    0
+    """
+    _local.place = place
+    try:
+        yield
+    finally:
+        _local.place = None
+
+
+def empty_batch(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return memory for an array of a batch: see `Pool.empty`; in a worker, memory that it shares.
+
+    Only for what is returned as a batch, and never for what outlives it.
+    """
+    place: Place | None = getattr(_local, "place", None)
+    return _pool.empty(shape, dtype) if place is None else place.empty(shape, dtype)
+
+
+if hasattr(os, "register_at_fork"):
+    # A block that the parent lent out stays the parent's; the child starts with a pool of its own.
+    os.register_at_fork(after_in_child=_pool._forget)

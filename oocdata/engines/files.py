@@ -1,0 +1,237 @@
+"""Files that sources read from: which version of a file it is, and its open descriptor.
+
+A source opens its files when it first reads, and they are closed with it. Read later, the bytes of
+a file mean the same or are not delivered: its version is compared before and after each read.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
+
+__all__ = ["Descriptor", "FileVersion", "OpenFile"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """What tells one version of a file from another.
+
+    Attributes
+    ----------
+    path : str
+        Absolute.
+    device, inode : int
+    nbytes : int
+    modified, changed : int or None
+        Of the contents and of the inode, in nanoseconds since the epoch; None where whoever opened
+        the file may also write to it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     FileVersion.of(file.name).nbytes
+    0
+    """
+
+    path: str
+    device: int
+    inode: int
+    nbytes: int
+    modified: int | None
+    changed: int | None
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result | None = None) -> FileVersion:
+        """Return the version of the file as it is now, or by the status that it has where open."""
+        now = os.stat(path) if status is None else status
+        return cls(
+            os.path.abspath(path),
+            now.st_dev,
+            now.st_ino,
+            now.st_size,
+            now.st_mtime_ns,
+            now.st_ctime_ns,
+        )
+
+    def writable(self) -> FileVersion:
+        """Return the version for a file that its user writes to: it may change and grow."""
+        return replace(self, modified=None, changed=None)
+
+    def matches(self, status: os.stat_result) -> bool:
+        """Return whether a file of this status is still this version."""
+        if self.modified is None:
+            return status.st_size >= self.nbytes
+        return (
+            status.st_mtime_ns == self.modified
+            and status.st_size == self.nbytes
+            and status.st_ctime_ns == self.changed
+            and status.st_ino == self.inode
+            and status.st_dev == self.device
+        )
+
+    def compare(
+        self, status: os.stat_result, key: str | None = None, rows: Iterable[int] | None = None
+    ) -> None:
+        """Raise if a file of this status is another version.
+
+        Parameters
+        ----------
+        status : os.stat_result
+            Of whatever has the file open.
+        key : str, optional
+        rows : iterable of int, optional
+            The rows that are read, for the message.
+
+        Raises
+        ------
+        oocdata.errors.TruncatedFileError, oocdata.errors.SourceError
+        """
+        if self.matches(status):
+            return
+        if status.st_size < self.nbytes:
+            raise TruncatedFileError(
+                f"the file must hold {self.nbytes} bytes, as when it was opened; it ends at "
+                f"{status.st_size}. It was cut short after it was opened.",
+                path=self.path,
+                key=key,
+                rows=rows,
+            )
+        raise SourceError(
+            "the file must be as it was when it was opened; it has changed. Open it again.",
+            path=self.path,
+            key=key,
+            rows=rows,
+        )
+
+
+class Descriptor:
+    """A file descriptor open for reading, which closes with the last reference to it.
+
+    Attributes
+    ----------
+    number : int
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, path: str) -> None:
+        self.number = -1
+        try:
+            self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError as error:
+            raise MissingFileError(
+                "the file must exist when it is read; it is gone. Was it moved after `open`?",
+                path=path,
+            ) from error
+        except OSError as error:
+            raise SourceError(f"the file must be readable; {error}.", path=path) from error
+
+    def __enter__(self) -> int:
+        return self.number
+
+    def __exit__(self, *error: object) -> None:
+        return None  # the `with` statement holds a reference until here, which is the whole point
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+class OpenFile:
+    """One version of a file, opened when it is first read; picklable.
+
+    Few descriptors are open at a time in the process. The least recently used one is given up for
+    another file, and closes when no read uses it any more; its file opens again when it is needed.
+
+    Parameters
+    ----------
+    version : FileVersion
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as target:
+    ...     file = OpenFile(FileVersion.of(target.name))
+    ...     with file.opened() as number:
+    ...         file.check(number)
+    """
+
+    __slots__ = ("__weakref__", "_descriptor", "_used", "version")
+
+    def __init__(self, version: FileVersion) -> None:
+        self.version = version
+        self._descriptor: Descriptor | None = None
+        self._used = False
+
+    def __reduce__(self) -> tuple[type[OpenFile], tuple[FileVersion]]:
+        return (OpenFile, (self.version,))
+
+    def opened(self) -> Descriptor:
+        """Return the descriptor, which stays open for as long as it is referred to.
+
+        Raises
+        ------
+        oocdata.errors.MissingFileError, oocdata.errors.SourceError
+            If the file is gone, or at its path lies another version.
+        """
+        self._used = True
+        found = self._descriptor
+        return self._open() if found is None else found
+
+    def _open(self) -> Descriptor:
+        # No lock: of two threads that open the file at once, one closes its descriptor after use.
+        opened = Descriptor(self.version.path)
+        self.version.compare(os.fstat(opened.number))
+        _make_room()
+        self._descriptor = opened
+        _opened[id(self)] = weakref.ref(self)
+        return opened
+
+    def same(self, number: int) -> bool:
+        """Return whether the open file is still the version that it was."""
+        return self.version.matches(os.fstat(number))
+
+    def check(self, number: int, key: str | None = None, rows: Iterable[int] | None = None) -> None:
+        """Raise if the open file is another version; see `FileVersion.compare`."""
+        self.version.compare(os.fstat(number), key, rows)
+
+    def __del__(self) -> None:
+        _opened.pop(id(self), None)
+
+
+_opened: OrderedDict[int, weakref.ref[OpenFile]] = OrderedDict()
+"""Files that have a descriptor, by identity, roughly the least recently used first. Each change is
+one step of the interpreter, so no lock is needed: none to wait for, and none to be forked."""
+
+
+def _most_open() -> int:
+    """Return how many descriptors may be open: the user and the libraries need some too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 512 if soft == resource.RLIM_INFINITY else max(1, min(512, soft // 4))
+
+
+def _make_room() -> None:
+    """Give descriptors up until one more may be opened; files used since their turn are spared."""
+    most = _most_open()
+    for _ in range(2 * len(_opened)):
+        if len(_opened) < most:
+            return
+        try:
+            identity, reference = _opened.popitem(last=False)
+        except KeyError:  # other threads gave up all there were
+            return
+        file = reference()
+        if file is None:
+            continue
+        if file._used:
+            file._used = False
+            _opened[identity] = reference
+        else:
+            file._descriptor = None

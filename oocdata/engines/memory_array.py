@@ -1,0 +1,88 @@
+"""An array in memory."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from oocdata.box import Extent, point_origins
+from oocdata.engines.source import Storage
+
+__all__ = ["MemoryArray"]
+
+_SCRATCH_BYTES = 1 << 20
+_STORAGE = Storage(
+    format="array in memory",
+    layout="contiguous",
+    codec="none",
+    reading="each box copied into the batch",
+)
+
+
+class MemoryArray:
+    """An array in memory: not copied, so changing it changes what is read.
+
+    Parameters
+    ----------
+    array : ndarray
+        Any strides and byte order.
+    storage : Storage, optional
+    """
+
+    def __init__(self, array: NDArray[Any], storage: Storage = _STORAGE) -> None:
+        self.array, self._storage = array, storage
+        self.shape, self.dtype = array.shape, array.dtype.newbyteorder("=")
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self._storage
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        array = self.array
+        same = array.dtype == out.dtype and array.dtype.isnative and out.flags.writeable
+        if same and array.flags.c_contiguous and out.flags.c_contiguous:
+            rows = _whole_rows(array.shape, origins, extent)
+            if rows is not None:
+                # Rows as opaque items, outside the GIL: np.take copies the whole of an array that
+                # is not contiguous, aligned and native. mode="clip" writes without a buffer.
+                numbers, axes = rows
+                item = f"V{prod(array.shape[axes:]) * array.itemsize}"
+                items = np.ndarray((prod(array.shape[:axes]),), item, array)
+                np.take(items, numbers, out=np.ndarray(numbers.shape, item, out), mode="clip")
+                return
+        # Every box of the array as an element of a view; chosen in blocks that stay in cache.
+        # Arrays, never single numbers, which NumPy converts by other rules.
+        ends = [n - span + 1 for n, span in zip(array.shape, extent.spans, strict=True)]
+        steps = [a * b for a, b in zip(array.strides, extent.strides, strict=True)]
+        shape, strides = (*ends, *extent.lengths), (*array.strides, *steps)
+        boxes = as_strided(array, shape, strides, writeable=False)
+        count = max(1, _SCRATCH_BYTES // (extent.size * array.itemsize))
+        for start in range(0, len(origins), count):
+            some = origins[start : start + count]
+            out[start : start + count] = boxes[tuple(some.T)]
+
+
+def _whole_rows(
+    shape: tuple[int, ...], origins: NDArray[np.int64], extent: Extent
+) -> tuple[NDArray[np.int64], int] | None:
+    """Return numbers of whole rows that boxes are made of, and how many axes number these rows.
+
+    None where boxes are other than whole on their last axes and, before these, one place or (along
+    the last of them) several.
+    """
+    axes = len(shape)
+    while axes > 1 and extent.lengths[axes - 1] == shape[axes - 1]:
+        axes -= 1
+    if axes == len(shape) or extent.size > prod(shape[axes:]) * extent.lengths[axes - 1]:
+        return None
+    if extent.lengths[axes - 1] > 1:
+        origins, _ = point_origins(origins, extent, axes - 1)
+    steps = [prod(shape[axis + 1 : axes]) for axis in range(axes)]
+    return origins[:, :axes].dot(np.array(steps, np.int64)), axes

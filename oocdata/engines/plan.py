@@ -1,0 +1,256 @@
+"""A box as runs of bytes: which bytes it takes in a file, and where they go in memory. Integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+
+if TYPE_CHECKING:
+    from oocdata.engines.strided import ChunkOffsets
+
+__all__ = ["Plan", "plan_box"]
+
+_HOLE = 512
+"""Bytes between two runs that cost less to read over than a request of their own does."""
+
+_SPARSE = 8
+"""Runs and holes together are at most this many times the runs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How boxes of one extent are read into memory of certain strides.
+
+    Attributes
+    ----------
+    direct : bool
+        Straight into the caller's memory; else through scratch memory, where the box has `nbytes`
+        bytes, begins at `origin` and has `strides`.
+    nbytes : int
+        Of a box in memory.
+    run : int
+        Bytes of each run.
+    file_offsets, memory_offsets : ndarray of int64, shape (runs,)
+        Where each run begins, from the first number of the box.
+    strides : tuple of int
+        Bytes in memory from one place of the box to the next along each axis.
+    origin : int
+        Of the first number of the box in scratch memory.
+    parts : (int, int) or None
+        An axis and a length, where the box is so large that it is read a part at a time.
+    inner : tuple of int
+        Axes in the order of storage, fastest first; those of length 1 left out.
+    """
+
+    direct: bool
+    nbytes: int
+    run: int
+    file_offsets: NDArray[np.int64]
+    memory_offsets: NDArray[np.int64]
+    strides: tuple[int, ...]
+    origin: int
+    parts: tuple[int, int] | None
+    inner: tuple[int, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether a box is one run, in memory too."""
+        return len(self.file_offsets) == 1
+
+    def slices(self, boxes: int, most_bytes: int, most_runs: int) -> Iterator[slice]:
+        """Yield the boxes that are read at a time."""
+        count = max(1, min(most_bytes // self.nbytes, most_runs // len(self.file_offsets)))
+        for start in range(0, boxes, count):
+            yield slice(start, start + count)
+
+    def split(
+        self,
+        chunks: ChunkOffsets,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        steps: NDArray[np.int64],
+        places: NDArray[np.int64],
+    ) -> tuple[
+        NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | int, NDArray[np.int64] | None
+    ]:
+        """Return the runs of boxes in an array that is stored in chunks.
+
+        A box that crosses chunks is cut: where a run crosses, at the border; along other axes, into
+        points, which are runs of their own as it is.
+
+        Parameters
+        ----------
+        chunks : ChunkOffsets
+        origins : ndarray of int64, shape (n, N)
+        extent : Extent
+        steps : ndarray of int64, shape (N,)
+            Bytes from one place to the next within a chunk.
+        places : ndarray of int64, shape (n,)
+            Where each box goes in memory.
+
+        Returns
+        -------
+        starts, places : ndarray of int64, shape (runs,)
+            Offset in the file and address in memory.
+        lengths : ndarray of int64 or int
+        boxes : ndarray of int64, shape (runs,), or None
+            The box of each run. None where no box crosses: starts and places are those of boxes.
+        """
+        shape = np.array(chunks.chunk_shape)
+        crossing = (origins % shape + extent.spans > shape).any(axis=0)
+        if not crossing.any():
+            return _addresses(chunks, origins, shape, steps), places, self.run, None
+        itemsize = self.nbytes // extent.size
+        run, cut, outer = itemsize, -1, list(self.inner)
+        while outer and cut < 0:
+            axis = outer[0]
+            stride = extent.strides[axis]
+            if steps[axis] * stride != run or self.strides[axis] != run:
+                break
+            if crossing[axis] and stride > 1:
+                break
+            run *= extent.lengths[axis]
+            cut = axis if crossing[axis] else -1
+            outer.pop(0)
+        boxes = np.arange(len(origins))
+        # Slowest in storage first, so that runs that follow on one another are joined.
+        for axis in reversed(outer):
+            count = extent.lengths[axis]
+            along = np.arange(count)
+            places = (places[:, None] + along * self.strides[axis]).ravel()
+            boxes, origins = np.repeat(boxes, count), np.repeat(origins, count, axis=0)
+            origins[:, axis] += np.tile(along * extent.strides[axis], len(origins) // count)
+        lengths: NDArray[np.int64] | int = run
+        if cut >= 0:
+            count, chunk = extent.lengths[cut], int(shape[cut])
+            unit = run // count
+            first = origins[:, cut, None]
+            border = (first // chunk + np.arange((count - 2) // chunk + 2)) * chunk
+            low, high = np.maximum(first, border), np.minimum(first + count, border + chunk)
+            kept = high > low
+            at = kept.nonzero()[0]
+            places = places[at] + ((low - first) * unit)[kept]
+            boxes, origins, lengths = boxes[at], origins[at], ((high - low) * unit)[kept]
+            origins[:, cut] = low[kept]
+        return _addresses(chunks, origins, shape, steps), places, lengths, boxes
+
+
+def _addresses(
+    chunks: ChunkOffsets,
+    origins: NDArray[np.int64],
+    shape: NDArray[np.int64],
+    steps: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the byte offsets of places in an array that is stored in chunks."""
+    numbers, within = np.divmod(origins, shape)
+    offsets: NDArray[np.int64] = chunks.offsets(numbers) + within.dot(steps)
+    return offsets
+
+
+def plan_box(
+    lengths: tuple[int, ...],
+    steps: tuple[int, ...],
+    itemsize: int,
+    memory: tuple[int, ...] | None,
+    *,
+    most_bytes: int,
+    most_runs: int,
+    holes: bool = True,
+) -> Plan:
+    """Return the plan of a box.
+
+    Parameters
+    ----------
+    lengths, steps : tuple of int
+        Places along each axis, all at least 1, and bytes in the file from one to the next, of any
+        sign.
+    itemsize : int
+        Bytes of one number.
+    memory : tuple of int or None
+        Bytes from one place to the next in the caller's memory; None where its numbers are of
+        another type.
+    most_bytes, most_runs : int
+        A larger box is read in parts.
+    holes : bool
+        Small holes between runs may be read too.
+
+    Examples
+    --------
+    >>> plan = plan_box((2, 3), (4000, 4), 4, (12, 4), most_bytes=1 << 20, most_runs=1000)
+    >>> plan.direct, plan.run, plan.file_offsets.tolist(), plan.memory_offsets.tolist()
+    (True, 12, [0, 4000], [0, 12])
+    """
+    size = prod(lengths) * itemsize
+    axes = [axis for axis, length in enumerate(lengths) if length > 1]
+    axes.sort(key=lambda axis: abs(steps[axis]))
+    # In the file: runs, with holes that are small.
+    run = held = itemsize
+    dense, inside = True, [0] * len(lengths)
+    joined = 0
+    for axis in axes:
+        step, length = abs(steps[axis]), lengths[axis]
+        hole = step - run
+        span = run + (length - 1) * step
+        small = holes and 0 < hole <= max(run, _HOLE) and span <= _SPARSE * held * length
+        if hole and not small:
+            break
+        dense, inside[axis] = dense and not hole, step
+        run, held, joined = span, held * length, joined + 1
+    outer = axes[joined:]
+    direct = (
+        memory is not None
+        and dense
+        and all(steps[axis] > 0 and memory[axis] == steps[axis] for axis in axes[:joined])
+    )
+    nbytes = run
+    for axis in outer:
+        inside[axis] = nbytes
+        nbytes *= lengths[axis]
+    # A flipped axis lies the other way round in scratch memory, and is turned by its stride.
+    turned = [axis for axis in axes if steps[axis] < 0]
+    origin = sum((lengths[axis] - 1) * inside[axis] for axis in turned)
+    low = sum((lengths[axis] - 1) * steps[axis] for axis in turned)
+    if direct and memory is not None:
+        strides, nbytes, origin = memory, size, 0
+        from_file, from_memory = [steps[axis] for axis in outer], [memory[axis] for axis in outer]
+        low = 0
+    else:
+        strides = tuple(
+            -inside[axis] if axis in turned else inside[axis] for axis in range(len(lengths))
+        )
+        from_file, from_memory = (
+            [abs(steps[axis]) for axis in outer], [inside[axis] for axis in outer]
+        )  # fmt: skip
+    parts = None
+    runs = prod(lengths[axis] for axis in outer)
+    excess = max(runs / most_runs, 0 if direct else nbytes / most_bytes)
+    if excess > 1 and axes:
+        axis = axes[-1]
+        parts = axis, max(1, int(lengths[axis] / excess))
+    small_runs = [] if parts else outer
+    return Plan(
+        bool(direct),
+        nbytes,
+        run,
+        low + _offsets(small_runs, lengths, from_file),
+        _offsets(small_runs, lengths, from_memory),
+        strides,
+        origin,
+        parts,
+        tuple(axes),
+    )
+
+
+def _offsets(axes: list[int], lengths: tuple[int, ...], steps: list[Any]) -> NDArray[np.int64]:
+    """Return the offset of every place along some axes, the last one slowest."""
+    offsets = np.zeros(1, np.int64)
+    for axis, step in zip(axes, steps, strict=True):
+        offsets = (np.arange(lengths[axis])[:, None] * step + offsets).ravel()
+    return offsets

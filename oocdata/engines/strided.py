@@ -1,0 +1,315 @@
+"""The strided engine: an offset and a stride an axis, in one file.
+
+``.npy``, raw binary, stored ``.npz`` members, contiguous HDF5 and unfiltered chunks are all the
+same thing. A box is runs of bytes: the runs of all boxes of a batch, neighbours joined, are read
+straight into the batch; or through a small block of memory where the batch has another dtype or
+another order of axes.
+"""
+
+from __future__ import annotations
+
+import os
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.files import OpenFile
+from oocdata.engines.plan import Plan, plan_box
+from oocdata.engines.runs import UnfinishedError, read_runs
+from oocdata.engines.source import Storage
+from oocdata.errors import SourceError, TruncatedFileError
+
+__all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
+
+_SCRATCH_BYTES = 1 << 20
+"""Boxes that are rearranged or converted pass through memory of this size, in cache."""
+
+_MOST_RUNS = 1 << 16
+_MOST_BYTES = 128 << 20
+"""Read at a time, so that tables stay small and Ctrl-C ends long reads soon."""
+
+_MOST_PLANS = 64
+
+
+class ChunkOffsets(Protocol):
+    """Where the chunks of an array lie in a file, if each is stored as it is, in C order.
+
+    Attributes
+    ----------
+    chunk_shape : tuple of int
+        Chunks at the end of an axis are stored whole too.
+    """
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Places along each axis."""
+        ...
+
+    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the byte offset of the chunks at places in their grid.
+
+        Parameters
+        ----------
+        places : ndarray of int64, shape (n, N)
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+        """
+        ...
+
+
+class Strided:
+    """An array at known byte offsets of one file.
+
+    Parameters
+    ----------
+    file : OpenFile
+    stored : numpy.dtype
+        As stored, with its byte order.
+    shape : tuple of int
+    strides : tuple of int
+        Bytes from one place to the next along each axis; may be negative or 0.
+    offset : int
+        Byte offset of the number at (0, …, 0).
+    storage : Storage
+    chunk_offsets : ChunkOffsets, optional
+        For unfiltered chunks: `strides` then hold within a chunk, and `offset` is added to that of
+        each chunk.
+    axis : int
+        The axis whose places errors call rows.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        Native byte order.
+    """
+
+    def __init__(
+        self,
+        file: OpenFile,
+        stored: np.dtype[Any],
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset: int,
+        storage: Storage,
+        chunk_offsets: ChunkOffsets | None = None,
+        *,
+        axis: int = 0,
+    ) -> None:
+        self.file, self.stored, self.shape, self.strides = file, stored, shape, strides
+        self.offset, self.chunk_offsets, self.axis = offset, chunk_offsets, axis
+        self.dtype = stored.newbyteorder("=")
+        self._storage = storage
+        self._steps = np.array(strides, np.int64)
+        self._plans: dict[Any, Plan] = {}
+        self._simple = chunk_offsets is None
+
+    def __reduce__(self) -> Any:
+        arguments = (
+            self.file, self.stored, self.shape, self.strides, self.offset, self._storage,
+            self.chunk_offsets,
+        )  # fmt: skip
+        return _rebuild, (arguments, self.axis)
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self._storage
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        if not out.flags.writeable:  # the kernel would not ask
+            raise ValueError("`out` must be writable; it is read-only.")
+        key = extent.lengths, extent.strides, out.strides[1:], out.dtype
+        try:
+            plan = self._plans[key]
+        except KeyError:
+            plan = self._plan(key, extent, out)
+        descriptor = self.file.opened()
+        number = descriptor.number
+        if not self.file.same(number):
+            raise self._changed(number, origins, extent)
+        if plan.parts is not None:
+            self._read_parts(plan.parts, origins, extent, out)
+            return
+        if plan.direct:
+            if len(origins) == 1 and plan.whole and out.flags.c_contiguous and self._simple:
+                self._read_one(number, origins, extent, out)
+            else:
+                for part in plan.slices(len(origins), _MOST_BYTES, _MOST_RUNS):
+                    self._fill(number, plan, origins[part], extent, out[part])
+            if not self.stored.isnative:
+                out.byteswap(inplace=True)
+        else:
+            self._read_through(number, plan, origins, extent, out)
+        # Nor is delivered what was written over while it was being read.
+        if not self.file.same(number):
+            raise self._changed(number, origins, extent)
+
+    def _plan(self, key: Any, extent: Extent, out: NDArray[Any]) -> Plan:
+        plan = plan_box(
+            extent.lengths,
+            tuple(a * b for a, b in zip(extent.strides, self.strides, strict=True)),
+            self.stored.itemsize,
+            out.strides[1:] if out.dtype == self.dtype else None,
+            most_bytes=_SCRATCH_BYTES,
+            most_runs=_MOST_RUNS,
+            holes=self.chunk_offsets is None,
+        )
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+        return plan
+
+    def _read_one(
+        self, number: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+    ) -> None:
+        """Read one box that is one run, without tables."""
+        offset = self.offset + int(origins[0].dot(self._steps))
+        done, nbytes, rest = 0, out.nbytes, out
+        while done < nbytes:
+            try:
+                got = os.preadv(number, [rest], offset + done)
+            except OSError as error:
+                raise self._unfinished(number, origins, extent, error) from error
+            if got == 0:
+                raise self._unfinished(number, origins, extent, None)
+            done += got
+            if done < nbytes:  # the kernel reads at most 2 GiB at a time
+                rest = out.reshape(-1).view(np.uint8)[done:]
+
+    def _read_through(
+        self, number: int, plan: Plan, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+    ) -> None:
+        """Read boxes through scratch memory that keeps their bytes in the order of storage."""
+        boxes = max(1, min(len(origins), _SCRATCH_BYTES // plan.nbytes))
+        scratch = empty((boxes, plan.nbytes), np.uint8)
+        for part in plan.slices(len(origins), _SCRATCH_BYTES, _MOST_RUNS):
+            some = origins[part]
+            self._fill(number, plan, some, extent, scratch[: len(some)])
+            shape, strides = (len(some), *extent.lengths), (plan.nbytes, *plan.strides)
+            out[part] = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
+
+    def _read_parts(
+        self,
+        parts: tuple[int, int],
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+    ) -> None:
+        """Read large boxes a part at a time, cut along one axis."""
+        axis, length = parts
+        for start in range(0, extent.lengths[axis], length):
+            stop = min(start + length, extent.lengths[axis])
+            moved = origins.copy()
+            moved[:, axis] += start * extent.strides[axis]
+            cut = (*[slice(None)] * (axis + 1), slice(start, stop))
+            part = extent.with_axis(axis, stop - start, extent.strides[axis])
+            self.read(moved, part, out[cut])
+
+    def _fill(
+        self,
+        number: int,
+        plan: Plan,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        memory: NDArray[Any],
+    ) -> None:
+        """Read boxes into memory, one after another ``memory.strides[0]`` bytes apart."""
+        first, step = memory.__array_interface__["data"][0], memory.strides[0]
+        places = np.arange(len(origins)) * step
+        places += first
+        if self.chunk_offsets is None:
+            starts = origins.dot(self._steps)
+            starts += self.offset
+            lengths: NDArray[np.int64] | int = plan.run
+            boxes = None
+        else:
+            starts, places, lengths, boxes = plan.split(
+                self.chunk_offsets, origins, extent, self._steps, places
+            )
+            starts += self.offset
+        if boxes is None:
+            if plan.whole:
+                starts += plan.file_offsets[0]
+            else:
+                starts = (starts[:, None] + plan.file_offsets).ravel()
+                places = (places[:, None] + plan.memory_offsets).ravel()
+        try:
+            read_runs(number, starts, places, lengths, memory)
+        except UnfinishedError as error:
+            run = error.run
+            box = run // len(plan.file_offsets) if boxes is None else int(boxes[run])
+            some = origins[box : box + 1]
+            raise self._unfinished(number, some, extent, error.cause) from error.cause
+
+    def _unfinished(
+        self, number: int, origins: NDArray[np.int64], extent: Extent, cause: OSError | None
+    ) -> SourceError:
+        """Return the error of a read that did not come to its end."""
+        key, rows = self._storage.key, origins[:, self.axis]
+        if not self.file.same(number):
+            return self._changed(number, origins, extent)
+        if cause is not None:
+            return SourceError(
+                f"could not be read: {cause}.", path=self.file.version.path, key=key, rows=rows
+            )
+        return TruncatedFileError(
+            "the file must hold the bytes of these rows; it ends before. It was cut short after it "
+            "was opened.",
+            path=self.file.version.path,
+            key=key,
+            rows=rows,
+        )
+
+    def _changed(self, number: int, origins: NDArray[np.int64], extent: Extent) -> SourceError:
+        """Return the error of a file that is another version; with the rows that are cut off."""
+        rows, status = origins[:, self.axis], os.fstat(number)
+        if self.chunk_offsets is None:
+            reach = [
+                max(0, (length - 1) * stride * step)
+                for length, stride, step in zip(
+                    extent.lengths, extent.strides, self.strides, strict=True
+                )
+            ]
+            ends = origins.dot(self._steps) + (self.offset + sum(reach) + self.stored.itemsize)
+            beyond = ends > status.st_size
+            rows = rows[beyond] if beyond.any() else rows
+        try:
+            self.file.version.compare(status, self._storage.key, rows)
+        except SourceError as error:
+            return error
+        return SourceError(
+            "the file must stay as it is while it is read; it changed, and changed back.",
+            path=self.file.version.path,
+            key=self._storage.key,
+            rows=rows,
+        )
+
+
+def _rebuild(arguments: tuple[Any, ...], axis: int) -> Strided:
+    return Strided(*arguments, axis=axis)
+
+
+def contiguous_strides(
+    shape: tuple[int, ...], itemsize: int, *, fortran: bool = False
+) -> tuple[int, ...]:
+    """Return the byte strides of a contiguous array.
+
+    Examples
+    --------
+    >>> contiguous_strides((10, 3, 4), 8)
+    (96, 32, 8)
+    >>> contiguous_strides((10, 3, 4), 8, fortran=True)
+    (8, 80, 240)
+    """
+    axes = range(len(shape))
+    if fortran:
+        return tuple(itemsize * prod(shape[:axis]) for axis in axes)
+    return tuple(itemsize * prod(shape[axis + 1 :]) for axis in axes)

@@ -1,0 +1,154 @@
+"""Arrays in memory, and any object with shape, dtype and slicing."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.objects import ObjectChunks, Sliced, regular_chunks
+from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.strided import Strided
+from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
+
+__all__ = ["open_array", "open_object"]
+
+
+def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
+    """Open an ndarray; a ``numpy.memmap`` is read from its file.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        If batches can't hold its dtype.
+
+    Examples
+    --------
+    >>> open_array(np.zeros((3, 2), ">i2")).dtype
+    dtype('int16')
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise UnsupportedDtypeError(
+            "an array must not be masked, because batches have no mask; got a masked array. "
+            "Say what stands for the missing: array.filled(0)."
+        )
+    stored = check_dtype(array.dtype)
+    source = _of_file(array, stored, axis) if isinstance(array, np.memmap) else None
+    if source is None:
+        source = MemoryArray(np.asarray(array))
+        if array.ndim:
+            axis_numbers(axis, array.ndim, source.storage())
+    return source
+
+
+def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str) -> Source | None:
+    """Return the source of a map's file; None if the map may hold other numbers than the file."""
+    root: Any = array
+    while isinstance(root.base, np.memmap):
+        root = root.base
+    # A copy-on-write map ("c") holds changes that the file does not.
+    if root.filename is None or root.mode not in ("r", "r+", "w+") or root.base is None:
+        return None
+    start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    if not -root.offset <= start <= root.nbytes or not array.size:
+        return None
+    try:
+        with open(root.filename, "rb") as file:
+            if not _is_mapped(file.fileno(), root.__array_interface__["data"][0]):
+                return None
+            version = FileVersion.of(str(root.filename), os.fstat(file.fileno()))
+    except OSError:  # deleted, but still mapped
+        return None
+    storage = Storage(
+        format="numpy.memmap",
+        path=version.path,
+        layout="contiguous" if array.flags.c_contiguous else "strided",
+        codec="none",
+        stored_bytes=array.nbytes,
+        reading="each box by its byte offsets in the file, not through the map",
+        strides=array.strides,
+        files=(version,),
+    )
+    (rows,) = axis_numbers(axis, array.ndim, storage) if array.ndim else (0,)
+    file = OpenFile(version if root.mode == "r" else version.writable())
+    offset = root.offset + start
+    return Strided(file, stored, array.shape, array.strides, offset, storage, axis=rows)
+
+
+def _is_mapped(file: int, address: int) -> bool:
+    """Return whether the memory at an address is a map of an open file.
+
+    Another file may have been moved to the path since the map was made. The kernel's list of maps
+    names device and inode; on some file systems not those of `os.fstat`, so a map of the file is
+    made to compare with. Where there is no such list, the answer is no.
+    """
+    with mmap.mmap(file, 1, access=mmap.ACCESS_READ) as ours:
+        known = np.frombuffer(ours, np.uint8).__array_interface__["data"][0]
+        found = {}
+        try:
+            with open("/proc/self/maps") as maps:
+                for line in maps:
+                    span, _, _, device, inode = line.split(None, 5)[:5]
+                    first, end = (int(number, 16) for number in span.split("-"))
+                    for one in (known, address):
+                        if first <= one < end:
+                            found[one] = device, inode
+        except OSError:
+            return False
+    return len(found) == 2 and found[known] == found[address]
+
+
+def open_object(target: Any, *, axis: int | str = 0) -> Source:
+    """Open any object with shape, dtype and slicing.
+
+    Raises
+    ------
+    oocdata.errors.UnknownFormatError
+        If it has not all three.
+    """
+    if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
+        raise UnknownFormatError(
+            "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
+            f"{type(target).__name__}. {_hint(target)}"
+        )
+    try:
+        dtype = np.dtype(target.dtype)
+    except TypeError as error:
+        raise UnsupportedDtypeError(
+            f"`target` must have a NumPy dtype; got {target.dtype!r}."
+        ) from error
+    check_dtype(dtype)
+    chunks = regular_chunks(target)
+    storage = Storage(
+        format=type(target).__name__,
+        layout=f"chunks of {chunks}" if chunks else "unknown",
+        reading="by slices of the object, one for each "
+        + ("chunk" if chunks else "run of neighbouring boxes"),
+        chunks=chunks if chunks and max(chunks) > 1 else None,
+    )
+    (rows,) = axis_numbers(axis, len(target.shape), storage) if target.shape else (0,)
+    sliced = Sliced(target, storage, axis=rows)
+    return Chunked(ObjectChunks(sliced, chunks)) if chunks and max(chunks) > 1 else sliced
+
+
+def _hint(target: Any) -> str:
+    """Return how something that is no array can be opened all the same."""
+    if hasattr(target, "to_numpy"):
+        return "Convert it: target.to_numpy()."
+    if hasattr(target, "keys"):
+        return f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
+    if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
+        tensors = hasattr(target, "as_numpy_iterator")
+        batches = "target.as_numpy_iterator()" if tensors else "it"
+        return (
+            "It is read from its beginning only: write it to a file once, with ooc.create and "
+            f"writer.append(batch) for each batch in {batches}."
+        )
+    return "Convert it with np.asarray."
