@@ -105,6 +105,7 @@ def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
 chain.provide("map", Map)
 chain.provide("patches", make_patches)
 chain.provide("loader", make_loader)
+chain.provide("check_workers", _later("reading.workers.sent", "check_workers"))
 chain.provide("describe", _later("describe", "describe"))
 chain.provide("epoch", _later("reading.ahead", "read_ahead"))
 chain.provide("to_tf", _later("frontends.tfdata", "to_tf"))

@@ -61,7 +61,7 @@ class Extent:
     def with_axis(self, axis: int, length: int, stride: int = 1) -> Extent:
         """Return the extent with another length and stride along one axis."""
         lengths, strides = list(self.lengths), list(self.strides)
-        lengths[axis], strides[axis] = length, stride
+        lengths[axis], strides[axis] = length, stride if length > 1 else 1
         return Extent(tuple(lengths), tuple(strides))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import inspect
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from oocdata.frontends import originals
-from oocdata.sources import handles
-from oocdata.sources.slots import chunk_budget, set_chunk_budget
+from oocdata.engines import files
+from oocdata.engines.cache import cache as chunk_cache
 
 settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
 settings.load_profile("oocdata")
@@ -33,6 +32,28 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # objects end a process that has its memory but not its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+
+
+# Of the process, before a test's output is captured.
+STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[STDERR] = os.dup(2)
+
+
+# The limits are those of pytest-timeout, but its thread can't run under a hang that holds the GIL,
+# and writes where a process of pytest-xdist is not heard.
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """End the process of a test that takes too long, with the stacks of all its threads."""
+    seconds = settings.timeout * (4 if item.get_closest_marker("long") else 1)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[STDERR])
+    return True
+
+
+def pytest_timeout_cancel_timer() -> bool:
+    faulthandler.cancel_dump_traceback_later()
+    return True
 
 
 def open_files(folder: Path) -> list[str]:
@@ -51,25 +72,23 @@ def open_files(folder: Path) -> list[str]:
 
 
 def our_threads() -> set[threading.Thread]:
-    """Return the threads that oocdata started, but for the one that a process keeps."""
+    """Return the threads that oocdata started, but for those that a process keeps."""
+    kept = ("oocdata-uninterrupted", "oocdata-decode")
     return {
         thread
         for thread in threading.enumerate()
-        if thread.name.startswith("oocdata") and thread.name != "oocdata-uninterrupted"
+        if thread.name.startswith("oocdata") and not thread.name.startswith(kept)
     }
 
 
-def close_handles() -> None:
-    """Let go of all that oocdata keeps open, as another process or an eviction would."""
-    with handles._lock:
-        held: list[Any] = list(handles._open.values())
-        handles._open.clear()
-    for one in held:
-        if isinstance(one, ThreadPoolExecutor):
-            one.shutdown(wait=True)
-    set_chunk_budget(chunk_budget())
-    # An exception that is kept for TensorFlow keeps what its frames hold.
-    originals._kept.clear()
+def close_files() -> None:
+    """Close the files that oocdata keeps open, and forget what it has decoded."""
+    for reference in list(files._opened.values()):
+        file = reference()
+        if file is not None:
+            file._descriptor = None
+    files._opened.clear()
+    chunk_cache.begin()
 
 
 @cache
@@ -101,24 +120,26 @@ def collected_in_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which a thread of ours runs, or a file of its own folder stays open.
 
-    The table of handles may keep files open, that is what it is for; so it is emptied first.
+    Files of sources that live may stay open, within a bound; so those are closed first.
     """
     # Set up before this fixture is, so that its folder is still there when this one ends.
     folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     before = our_threads()
     yield
-    close_handles()
+    close_files()
+    # What is in a reference cycle is not a leak, nor what TensorFlow's threads were still reading
+    # ahead when the test ended: those end by themselves, soon after their iterator goes.
     left = our_threads() - before
+    if left:
+        gc.collect()
     for thread in left:
         thread.join(10)
     assert not [thread.name for thread in left if thread.is_alive()]
-    # What is in a reference cycle is not a leak, nor what TensorFlow's threads were still reading
-    # ahead when the test ended: those end by themselves, soon after their iterator goes.
     for _ in range(200):
         if folder is None or not open_files(folder):
             return
         gc.collect()
-        close_handles()
+        close_files()
         gc.collect()
         threading.Event().wait(0.05)
     assert not open_files(folder)

@@ -23,7 +23,7 @@ from oocdata.index import (
     select,
     take,
 )
-from oocdata.splits import split_ranges
+from oocdata.datasets.splits import split_ranges
 
 INTS = st.one_of(st.none(), st.integers(-25, 25))
 SLICES = st.builds(slice, INTS, INTS, INTS.filter(lambda step: step != 0))

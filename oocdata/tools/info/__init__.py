@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.sources.adapt import layout_of
-from oocdata.sources.opening import Missing, list_datasets
-from oocdata.tools.info.shuffling import BATCH_SIZE, Shuffling, shuffling_of
+from oocdata.formats.opening import Axis, Missing, list_datasets
+from oocdata.tools.info.shuffling import BATCH_SIZE, Shuffling, rows_together, shuffling_of
 
 __all__ = ["Contents", "Description", "Opening", "Unopened", "contents", "describe"]
 
@@ -25,11 +24,11 @@ Shape = tuple[int, ...]
 class Opening:
     """The arguments of `oocdata.open` besides target and key."""
 
-    axis: int | str = 0
+    axis: Axis = 0
     dtype: str | None = None
     shape: Shape | None = None
     offset: int = 0
-    missing: Missing = "error"
+    missing: Missing | None = None
     external: bool = False
 
     def view(self, target: str, key: str | None) -> View:
@@ -58,12 +57,14 @@ class Description:
 
     Attributes
     ----------
-    path, key, format, storage, codec, stored_bytes, reading
-        As in `oocdata.sources.source.Layout`.
+    path, key, format, codec, stored_bytes, reading
+        As in `oocdata.engines.source.Storage`; `storage` is its ``layout``.
     files : int
         More than one for a glob.
     shape, dtype
-        As delivered, the row axis first.
+        As delivered: the number of rows, then an element's shape.
+    sample_shape : tuple of int
+        Lengths of the sample axes.
     row_bytes, memory_bytes : int
         Of one row and of all rows in memory.
     chunk_rows : int
@@ -81,6 +82,7 @@ class Description:
     files: int
     format: str
     shape: Shape
+    sample_shape: Shape
     dtype: str
     row_bytes: int
     memory_bytes: int
@@ -202,24 +204,25 @@ def describe(target: str, key: str | None = None, opening: Opening | None = None
     """
     how = opening or Opening()
     view = how.view(target, key)
-    layout = layout_of(view.source)
+    storage = view.storage
     return Description(
-        path=layout.path,
-        key=layout.key,
-        files=len(getattr(view.source, "parts", (None,))),
-        format=layout.format,
+        path=storage.path,
+        key=storage.key,
+        files=len(storage.parts),
+        format=storage.format,
         shape=view.shape,
+        sample_shape=view.sample_shape,
         dtype=str(view.dtype),
         row_bytes=view.spec.nbytes,
         memory_bytes=view.nbytes,
-        stored_bytes=layout.stored_bytes,
-        storage=layout.storage,
-        codec=layout.codec,
-        chunk_rows=view.source.chunk_rows,
-        reading=layout.reading,
+        stored_bytes=storage.stored_bytes,
+        storage=storage.layout,
+        codec=storage.codec,
+        chunk_rows=rows_together(view),
+        reading=storage.reading,
         shuffling=shuffling_of(view),
-        code=_code(how.code(target, layout.key if key is None else key)),
-        dimensions=layout.dimensions,
+        code=_code(how.code(target, storage.key if key is None else key)),
+        dimensions=storage.dimensions,
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from math import prod
+
+from oocdata.blocks import Blocks
+from oocdata.choice import WINDOW_BYTES
 from oocdata.datasets.view import View
 from oocdata.explain import size
+from oocdata.memory import cache_share
 from oocdata.order import BlockShuffle
-from oocdata.sources.extents import Extents, contiguous_strides
-from oocdata.sources.slots import chunk_budget
 
-__all__ = ["BATCH_SIZE", "Shuffling", "shuffling_of"]
+__all__ = ["BATCH_SIZE", "Shuffling", "rows_together", "shuffling_of"]
 
 BATCH_SIZE = 32
 """The batch that costs and mixing are worked out for."""
@@ -48,6 +51,22 @@ class Shuffling:
     advice: tuple[str, ...]
 
 
+def rows_together(view: View) -> int:
+    """Return how many neighbouring rows are decoded together; 1 where each has an address.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> rows_together(ooc.open(np.zeros((100, 3))))
+    1
+    """
+    blocks = view.blocks
+    if isinstance(blocks, Blocks):
+        return min(blocks.length, max(1, len(view)))
+    chunks = view.storage.chunks
+    return 1 if chunks is None else max(1, prod(chunks[axis] for axis in view.axes))
+
+
 def shuffling_of(view: View) -> Shuffling | None:
     """Return what shuffling a view's rows costs; None where there is nothing to read.
 
@@ -62,23 +81,23 @@ def shuffling_of(view: View) -> Shuffling | None:
     loader = view.batches(BATCH_SIZE, shuffle=True)
     order, mixed = loader.order, loader.explain().mixing
     full_cost = view.batches(BATCH_SIZE, shuffle="global").explain().amplification
-    chunk_rows = view.source.chunk_rows
-    budget = chunk_budget()
+    chunk_rows = rows_together(view)
+    budget = cache_share()
     advice = []
     window_rows = None
     if isinstance(order, BlockShuffle):
-        window_rows = order.window * order.block
+        window_rows = order.elements_mixed(len(view))
         advice.append(
-            f"shuffle=True is a block shuffle: {order.window:,} random chunks of {chunk_rows:,} "
-            "rows are mixed at a time, and each chunk is decoded once an epoch, up to twice for "
-            "windows, which reach into the next chunk. A full shuffle "
+            f"shuffle=True is a block shuffle: {order.blocks_mixed:,} random blocks of "
+            f"{chunk_rows:,} rows are mixed at a time, and each chunk is decoded once an epoch, up "
+            "to twice for windows, which reach into the next chunk. A full shuffle "
             f'(shuffle="global") would decode about {full_cost:.0f} rows for each row used.'
         )
     elif chunk_rows > 1:
         advice.append(
-            f"All decoded chunks ({size(view.nbytes)}) fit into the cache ({size(budget)}): "
-            "shuffle=True is a permutation of all rows and decodes each chunk once. If they did "
-            f"not, it would decode up to {chunk_rows:,} rows for each row used."
+            f"All decoded chunks ({size(view.nbytes)}) are few enough to be kept: shuffle=True is "
+            "a permutation of all rows and decodes each chunk once. If they were not, it would "
+            f"decode up to {chunk_rows:,} rows for each row used."
         )
     else:
         advice.append(
@@ -93,7 +112,7 @@ def shuffling_of(view: View) -> Shuffling | None:
         )
     poor = mixed is not None and mixed.entropy < _POOR_MIXING * mixed.full_shuffle_entropy
     if poor and window_rows is not None:
-        fitting = max(1, budget // 2 // _WINDOW_WANTED // view.spec.nbytes)
+        fitting = max(1, WINDOW_BYTES // _WINDOW_WANTED // view.spec.nbytes)
         advice.append(
             "Batches then hold neighbours. For well mixed batches store it again with chunks of at "
             f"most {fitting:,} row{'s' if fitting > 1 else ''}."
@@ -110,23 +129,19 @@ def shuffling_of(view: View) -> Shuffling | None:
 
 
 def _scattered(view: View) -> list[str]:
-    """Return what to say when a row's bytes lie apart (Fortran order, another row axis)."""
-    source = view.source
-    if not isinstance(source, Extents) or source.shape[0] < 2:
+    """Return the words for rows whose bytes lie apart (Fortran order, another sample axis)."""
+    storage, shape = view.storage, view.source.shape
+    if storage.strides is None or len(view) < 2:
         return []
-    strides = source.strides[1:]
-    if strides == contiguous_strides(source.shape[1:], source.stored.itemsize):
+    element = [axis for axis in range(len(shape)) if axis not in view.axes and shape[axis] > 1]
+    reach = sum((shape[axis] - 1) * abs(storage.strides[axis]) for axis in element)
+    nearest = min(abs(storage.strides[axis]) for axis in view.axes)
+    if reach < nearest:
         return []
-    reach = sum(
-        (length - 1) * abs(step) for length, step in zip(source.shape[1:], strides, strict=True)
-    )
-    if reach < source.strides[0]:
-        return []
-    spread = size(reach + source.stored.itemsize)
-    text = (
+    spread = size(reach + view.source.dtype.itemsize)
+    return [
         f"The bytes of a row lie apart, spread over {spread} of the file for "
         f"{size(view.spec.nbytes)} of row, so reading is slow. Rows along the axis that varies "
         "slowest in the file are read in one piece; if those are not what you want, store the "
-        "array again with the row axis first, in C order."
-    )
-    return [text]
+        "array again with the sample axes first, in C order."
+    ]

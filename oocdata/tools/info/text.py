@@ -67,7 +67,7 @@ def description_text(one: Description, width: int = 80) -> str:
     fields = [
         ("format", one.format + (f", dataset {one.key}" if one.key else "")),
         ("files", one.path if one.files > 1 else None),
-        ("shape", f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"),
+        ("shape", f"{_rows(one)} of {element}" if element else f"{rows:,} numbers"),
         ("dimensions", ", ".join(name or "-" for name in one.dimensions) or None),
         ("dtype", f"{one.dtype}, {size(one.row_bytes)} a row"),
         ("in memory", size(one.memory_bytes)),
@@ -79,6 +79,13 @@ def description_text(one: Description, width: int = 80) -> str:
         ("shuffling", _advice(one.shuffling)),
     ]
     return "\n".join(labelled(label, text, width) for label, text in fields if text)
+
+
+def _rows(one: Description) -> str:
+    """Return the number of rows, along each sample axis if there are several."""
+    if len(one.sample_shape) > 1:
+        return f"{' × '.join(f'{length:,}' for length in one.sample_shape)} rows"
+    return f"{one.shape[0]:,} rows"
 
 
 def _advice(shuffling: Shuffling | None) -> str:
