@@ -1,4 +1,4 @@
-"""Runs of one loader for whoever asks, in this process or in workers started when first asked."""
+"""Runs of one loader for a front-end, in this process or in workers started when first asked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from oocdata.errors import DatasetGoneError
-from oocdata.workers.pool import WorkerPool
+from oocdata.reading.inflight import account, input_bytes, run_bytes
 
 if TYPE_CHECKING:
     from oocdata.datasets.spec import Batch
     from oocdata.loader import Loader
+    from oocdata.reading.workers.pool import WorkerPool
     from oocdata.runs import Run
 
 __all__ = ["Reader"]
@@ -23,15 +24,15 @@ class Reader:
     ----------
     loader : Loader
     held : int
-        Runs that the front-end holds at a time.
+        Runs that the front-end usually holds at a time.
 
     Examples
     --------
     >>> import numpy as np, oocdata as ooc
     >>> from oocdata.runs import Run
     >>> reader = Reader(ooc.open(np.arange(10)).batches(4, workers=1), held=2)
-    >>> reader.read(Run(epoch=0, start=2, stop=3))
-    array([8, 9])
+    >>> reader.read(Run(epoch=0, start=1, stop=3))
+    [array([4, 5, 6, 7]), array([8, 9])]
     >>> reader.close()
     """
 
@@ -43,8 +44,10 @@ class Reader:
         # Re-entrant: the garbage collector may close this while this thread starts the workers.
         self._lock = threading.RLock()
 
-    def read(self, run: Run) -> Batch:
-        """Read a run; the first call starts the workers.
+    def read(self, run: Run) -> list[Batch]:
+        """Return the batches of a run; the first call starts the workers.
+
+        In threads, one run is always read, and more where memory for batches is left.
 
         Raises
         ------
@@ -53,13 +56,18 @@ class Reader:
         oocdata.errors.DatasetGoneError
             If the reader is closed.
         """
-        pool = self._started(run.stop - run.start) if self._loader.workers else None
+        steps = run.stop - run.start
+        pool = self._started(steps) if self._loader.workers else None
         # An iterator that is restored may have longer runs than others, for which there is no slot.
-        if pool is None or run.stop - run.start > pool.together:
+        if pool is not None and steps <= pool.together:
+            return pool.begin(run).result()
+        nbytes = run_bytes(self._loader, steps) + input_bytes(self._loader)
+        with account().reading(self, nbytes):
             return self._loader.run(run)
-        return pool.begin(run).result()
 
     def _started(self, steps: int) -> WorkerPool:
+        from oocdata.reading.workers.pool import WorkerPool  # only where there are workers
+
         with self._lock:
             if self._pool is None and not self._closed:
                 together = max(steps, self._loader.steps_together)

@@ -9,67 +9,57 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Container
 from contextlib import ExitStack, suppress
-from math import prod
 from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from oocdata.errors import WorkerError
-from oocdata.sources.slots import chunk_budget
-from oocdata.workers.arena import Arena
 
 if TYPE_CHECKING:
+    from oocdata.reading.workers.arena import Arena
+    from oocdata.reading.workers.sent import Sent
     from oocdata.runs import Run
-    from oocdata.workers.description import Description
 
-__all__ = ["Worker"]
+__all__ = ["Process"]
 
 _LOOK_SECONDS = 0.5
 """How often to look whether a process still lives whose end of the connection stays open."""
 
-_START = "import sys; sys.path[:] = sys.argv[5:]; from oocdata.workers.child import main; main()"
+_START = (
+    "import sys; sys.path[:] = sys.argv[5:]; from oocdata.reading.workers.child import main; main()"
+)
 
 
-class Worker:
-    """A process that reads runs into an arena of its own, one after the other.
+class Process:
+    """A process that reads runs into slots of an arena, one after the other.
 
     Parameters
     ----------
-    description : Description
-        Of the loader.
-    slots, slot_bytes : int
-        Of its arena.
+    sent : Sent
+        The loader.
+    arena : Arena
+    memory_bytes : int
+        What reading may take there.
     seconds : float
         How long it may be busy with one run.
 
     Attributes
     ----------
-    arena : Arena
     queue : deque
-        Calls sent and not yet answered, oldest first; the pool's to keep.
+        Calls sent and not yet answered, oldest first; the pool's to fill and empty.
     """
 
-    def __init__(
-        self, description: Description, slots: int, slot_bytes: int, seconds: float
-    ) -> None:
+    def __init__(self, sent: Sent, arena: Arena, memory_bytes: int, seconds: float) -> None:
         self.queue: deque[Any] = deque()
         self._seconds = seconds
         self._hung = False
         self._lifeline = -1
         with ExitStack() as handed:  # open in the process from then on, and no longer here
-            self.arena = Arena(slots, slot_bytes)
-            handed.callback(os.close, self.arena.descriptor)
             self._connection, theirs = Pipe()
             handed.callback(theirs.close)
             lifeline, self._lifeline = os.pipe()
             handed.callback(os.close, lifeline)
-            numbers = [
-                theirs.fileno(), lifeline, self.arena.descriptor, description.descriptor
-            ]  # fmt: skip
+            numbers = [theirs.fileno(), lifeline, arena.descriptor, sent.descriptor]
             # Held back in this thread, which the process starts with: before it can ignore Ctrl-C,
             # it shouldn't hear it.
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -79,17 +69,12 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 pass_fds=numbers,
             )
-        self._send((description.lengths, slot_bytes, chunk_budget()))
+        self._send((sent.lengths, arena.slot_bytes, memory_bytes))
 
     @property
     def pid(self) -> int:
         """Of the process."""
         return self._process.pid
-
-    @property
-    def lent(self) -> int:
-        """Slots that somebody sees."""
-        return self.arena.slots - len(self.arena.free) - len(self.queue)
 
     def send(self, run: Run, slot: int) -> None:
         """Have a run read into a slot."""
@@ -100,17 +85,12 @@ class Worker:
             self._connection.send_bytes(pickle.dumps(message))
 
     def receive(self, run: Run) -> tuple[Any, ...]:
-        """Wait for the answer to the oldest call.
-
-        Parameters
-        ----------
-        run : Run
-            What it was to read.
+        """Wait for the answer to the oldest call, which was to read a run.
 
         Returns
         -------
-        ("read", arrays) or ("raised", pickled, text)
-            See `oocdata.workers.child`.
+        ("read", list of list of Laid) or ("raised", pickled, text)
+            See `oocdata.reading.workers.child`.
 
         Raises
         ------
@@ -129,18 +109,6 @@ class Worker:
         except (EOFError, OSError):
             raise self._death(run) from None
         return answer
-
-    def arrays(
-        self, slot: int, answer: list[tuple[int, tuple[int, ...], str]]
-    ) -> list[NDArray[Any]]:
-        """Return the arrays that the process laid in a slot, which is theirs until they go."""
-        memory = self.arena.lend(slot)
-        return [
-            memory[offset : offset + prod(shape) * np.dtype(dtype).itemsize]
-            .view(dtype)
-            .reshape(shape)
-            for offset, shape, dtype in answer
-        ]
 
     def original(self, run: Run, pickled: bytes | None, text: str) -> BaseException:
         """Return the exception that reading raised, with its traceback as a note."""
@@ -173,7 +141,7 @@ class Worker:
             ended = f"gave no answer for {self._seconds:g} s and was ended"
             hint = "Set OOCDATA_WORKER_SECONDS in the environment if reading may take longer."
         elif code is None or code < 0:
-            name = _signal_name(-(code or signal.SIGKILL))
+            name = _signal_name(-(code or -signal.SIGKILL))
             ended = f"was ended by {name}"
             hint = "Did a mapped function crash? Set PYTHONFAULTHANDLER=1 to see where."
             if name == "SIGKILL":
@@ -201,9 +169,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             return None
 
-    def forget(self, at_work: Container[int]) -> None:
-        """Leave the process to the one that this is a fork of, and take what it has lent."""
-        self.arena.detach(at_work)
+    def forget(self) -> None:
+        """Leave the process to the one that this is a fork of."""
         self._process.returncode = 0  # not ours to end or to wait for
         self._connection.close()
         self.close()

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.source import check_dtype
 from oocdata.errors import UnsupportedDtypeError
-from oocdata.sources.source import check_dtype
 
 __all__ = ["decode_array", "decode_dtype", "decode_integers", "encode_array", "encode_integers"]
 

@@ -1,4 +1,4 @@
-"""What runs in a worker process: read a run into the slot that comes with it, answer, wait."""
+"""What runs in a worker process: read a run, lay it into the slot that comes with it, answer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from oocdata.datasets.spec import leaves
+from oocdata.datasets.spec import Batch, leaves
+from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import MapError
-from oocdata.sources.buffers import Place, placing
-from oocdata.sources.slots import set_chunk_budget
-from oocdata.workers.description import dumps, loads
+from oocdata.memory import set_memory
+from oocdata.reading.workers.sent import dumps, loads
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocdata.loader import Loader
-    from oocdata.runs import Run
 
-__all__ = ["die_with", "main", "read_into"]
+__all__ = ["Laid", "die_with", "lay", "main"]
+
+Laid = tuple[int, tuple[int, ...], str]
+"""Where in a slot an array lies: its offset, shape and dtype."""
 
 
 def main() -> None:
@@ -40,12 +42,12 @@ def main() -> None:
     numbers = [int(number) for number in sys.argv[1:5]]
     for number in numbers:  # whatever the user's functions start must not keep us alive
         os.set_inheritable(number, False)
-    task, lifeline, arena, description = numbers
+    task, lifeline, arena, sent = numbers
     del sys.argv[1:]
     die_with(lifeline)
     connection = Connection(task)
     with suppress(EOFError, OSError):  # the other side is gone, or done with us
-        _serve(connection, arena, description)
+        _serve(connection, arena, sent)
     connection.close()
 
 
@@ -72,9 +74,9 @@ def _wait_for_the_end(lifeline: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _serve(connection: Connection[Any, Any], arena: int, description: int) -> None:
-    lengths, slot_bytes, budget = pickle.loads(connection.recv_bytes())
-    set_chunk_budget(budget)
+def _serve(connection: Connection[Any, Any], arena: int, sent: int) -> None:
+    lengths, slot_bytes, memory_bytes = pickle.loads(connection.recv_bytes())
+    set_memory(memory_bytes)
     memory = np.frombuffer(mmap.mmap(arena, 0), np.uint8)
     os.close(arena)
     loader: Loader | None = None
@@ -84,10 +86,10 @@ def _serve(connection: Connection[Any, Any], arena: int, description: int) -> No
         try:
             if loader is None:
                 # Private: a function may change what it closes over, as it could in one process.
-                loader = loads(mmap.mmap(description, 0, access=mmap.ACCESS_COPY), lengths)
-                os.close(description)
+                loader = loads(mmap.mmap(sent, 0, access=mmap.ACCESS_COPY), lengths)
+                os.close(sent)
             place = memory[slot * slot_bytes : (slot + 1) * slot_bytes]
-            answer = ("read", read_into(place, loader, run))
+            answer = ("read", lay(place, loader.run(run)))
         except BaseException as error:
             answer = ("raised", *_sent(error))
         for stream in (sys.stdout, sys.stderr):  # what a function printed, before we are ended
@@ -96,51 +98,41 @@ def _serve(connection: Connection[Any, Any], arena: int, description: int) -> No
         connection.send_bytes(pickle.dumps(answer))
 
 
-def read_into(
-    memory: NDArray[np.uint8], loader: Loader, run: Run
-) -> list[tuple[int, tuple[int, ...], str]]:
-    """Read a run into memory that begins at an aligned address.
+def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
+    """Copy batches into a slot; return where the arrays of each lie.
 
-    Returns
-    -------
-    list of (offset, shape, dtype)
-        Where in it each array of the run's batches lies; they don't overlap.
+    A mapped function may keep the arrays that it gets and returns, for good, and the slot will be
+    written to again: so it is given memory of its own. The copy is made beside the trainer.
+
+    Raises
+    ------
+    oocdata.errors.MapError
+        If the batches are larger than their spec says.
 
     Examples
     --------
-    >>> import oocdata as ooc
-    >>> from oocdata.runs import Run
-    >>> from oocdata.sources.buffers import empty
-    >>> memory = empty((256,), "u1")
-    >>> read_into(memory, ooc.open(np.arange(10)).batches(3), Run(0, 2, 3))
-    [(0, (3,), '<i8')]
-    >>> memory[:24].view("i8")
-    array([6, 7, 8])
+    >>> slot = np.zeros(256, np.uint8)
+    >>> lay(slot, [np.arange(3.0), np.arange(4, dtype="i2")])
+    [[(0, (3,), '<f8')], [(64, (4,), '<i2')]]
+    >>> slot[:24].view("f8")
+    array([0., 1., 2.])
     """
-    place = Place(memory)
-    if loader.dataset.is_mapped:
-        # A function may keep what it gets, for good: the slot will be written to again.
-        arrays = list(leaves(loader.run(run)))
-    else:
-        with placing(place):
-            arrays = list(leaves(loader.run(run)))
-    if any(array.nbytes and place.offset_of(array) is None for array in arrays):
-        # Not what was read, but what was made of it, maybe in the way: laid out anew.
-        made = arrays if loader.dataset.is_mapped else [array.copy() for array in arrays]
-        place = Place(memory)
-        arrays = [place.empty(each.shape, each.dtype.newbyteorder("=")) for each in made]
-        for array, each in zip(arrays, made, strict=True):
-            np.copyto(array, each)
-    answer = []
-    for array in arrays:
-        offset = place.offset_of(array) if array.nbytes else 0
-        if offset is None:
-            raise MapError(
-                f"a batch must be as large as its spec says; {array.nbytes} bytes of shape "
-                f"{array.shape} don't fit."
-            )
-        answer.append((offset, array.shape, array.dtype.str))
-    return answer
+    end, laid = 0, []
+    for batch in batches:
+        places: list[Laid] = []
+        for array in leaves(batch):
+            start = -(-end // ALIGNMENT) * ALIGNMENT
+            end = start + array.nbytes
+            if end > len(slot):
+                raise MapError(
+                    f"a batch must be as large as its spec says; {array.nbytes} bytes of shape "
+                    f"{array.shape} don't fit."
+                )
+            dtype = array.dtype.newbyteorder("=")
+            np.copyto(slot[start:end].view(dtype).reshape(array.shape), array)
+            places.append((start, array.shape, dtype.str))
+        laid.append(places)
+    return laid
 
 
 def _sent(error: BaseException) -> tuple[bytes | None, str]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.sources.buffers import lease
+from oocdata.engines.buffers import lease
 
 __all__ = ["Arena", "nameless"]
 
@@ -42,7 +42,7 @@ def nameless(nbytes: int) -> int:
 
 
 class Arena:
-    """Slots of shared memory that one worker writes runs of batches to.
+    """Slots of shared memory that workers lay runs of batches in.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class Arena:
     Attributes
     ----------
     descriptor : int
-        To be handed to the worker and closed.
+        To be handed to the workers and closed.
     free : deque of int
-        Slots that nobody sees; the one used last is the first to be used again.
+        Slots that nobody refers to; the one used last is the first to be used again.
 
     Examples
     --------
@@ -74,13 +74,17 @@ class Arena:
         self.slots = slots
         self.slot_bytes = slot_bytes
         self.descriptor = nameless(slots * slot_bytes)
-        self._mapping = mmap.mmap(self.descriptor, slots * slot_bytes)
-        self.address = np.frombuffer(self._mapping, np.uint8).ctypes.data
-        # Appended to by finalisers, wherever they run: of all that could be locked, nothing is.
+        self._memory = np.frombuffer(mmap.mmap(self.descriptor, slots * slot_bytes), np.uint8)
+        self.address = self._memory.ctypes.data
+        # Appended to by finalisers, in any thread: of all that could be locked, nothing is.
         self.free = deque(range(slots))
 
+    def view(self, slot: int) -> NDArray[np.uint8]:
+        """Return a slot's memory, for as long as the slot is not free."""
+        return self._memory[slot * self.slot_bytes : (slot + 1) * self.slot_bytes]
+
     def lend(self, slot: int) -> NDArray[np.uint8]:
-        """Return a slot's memory; the slot is free again when nothing sees it any more."""
+        """Return a slot's memory; the slot is free again when nothing refers to it any more."""
         address = self.address + slot * self.slot_bytes
         return lease(self, slot, address, (self.slot_bytes,), np.uint8)
 
@@ -94,7 +98,7 @@ class Arena:
         Parameters
         ----------
         at_work : container of int
-            Slots that a worker writes to: nobody here sees them.
+            Slots that a worker writes to: nobody here refers to them.
         """
         free = set(self.free)
         for slot in range(self.slots):
@@ -112,6 +116,6 @@ def _make_private(address: int, nbytes: int) -> None:
         ctypes.c_void_p(address), ctypes.c_size_t(nbytes),
         mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, ctypes.c_long(0),
     )  # fmt: skip
-    if made != address:  # rather an end than numbers that change
+    if made != address:  # better to end than to deliver numbers that change
         os.abort()
     ctypes.memmove(address, content, nbytes)

@@ -8,10 +8,7 @@ from functools import reduce
 from importlib import import_module
 from typing import Any
 
-__all__ = ["OURS", "find", "import_path"]
-
-OURS = ("oocdata.sources", "oocdata.datasets", "oocdata.order", "oocdata.loader")
-"""Where the classes lie that any description may name."""
+__all__ = ["find", "import_path"]
 
 
 def import_path(thing: Any) -> str:

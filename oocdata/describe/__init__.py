@@ -1,0 +1,144 @@
+"""One description of a loader: for fingerprints, worker processes, and other machines.
+
+Each dataset says by `describe` what it is made of: numbers, texts, ranges, and as leaves arrays,
+functions and sources. Here that is written as JSON, in three ways that differ in the leaves alone:
+
+==============  ====================  ======================  ===============================
+leaf            `describe`: to        `fingerprint`: is it    beside a description: to worker
+                another machine       still the same          processes of this machine
+==============  ====================  ======================  ===============================
+source          how to open it, and   shape, dtype, digest    the object, pickled
+                a digest              of some of its numbers
+function        import path           import path, or digest  the object, pickled
+                                      of its code
+array           base64                digest                  the object, pickled
+==============  ====================  ======================  ===============================
+
+The names in a description are those of public arguments, and its version is `FORMAT`: renaming a
+private field changes no description.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from oocdata.describe.decoding import Decoder
+from oocdata.describe.encoding import Beside, Encoder, Portable, described
+from oocdata.describe.fingerprints import differences, fingerprint, refuse_other
+from oocdata.errors import DescriptionError
+from oocdata.loader import Loader
+
+__all__ = [
+    "FORMAT",
+    "as_json",
+    "describe",
+    "differences",
+    "fingerprint",
+    "from_json",
+    "refuse_other",
+]
+
+FORMAT = 2
+"""The form of descriptions; another number is another form."""
+
+
+def describe(loader: Loader, *, beside: list[Any] | None = None) -> dict[str, Any]:
+    """Return a loader as JSON: the same for the same loader, in any process.
+
+    Reads a few numbers of each source.
+
+    Parameters
+    ----------
+    loader : Loader
+        Over data that lie in files or at URLs.
+    beside : list, optional
+        Sources, functions and arrays are appended to it as they are, and the description has their
+        numbers. Then a loader may be of anything.
+
+    Returns
+    -------
+    dict
+        Of what `json` writes as it is, in an order that does not change.
+
+    Raises
+    ------
+    oocdata.errors.DescriptionError
+        If something of it can't travel: an array in memory, an open object, a function without an
+        import path.
+    oocdata.errors.SourceError
+        If a file is gone, or is no longer what it was.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, oocdata as ooc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/a.npy", np.arange(10))
+    ...     loader = ooc.open(f"{folder}/a.npy").batches(4, shuffle=True)
+    ...     again = from_json(as_json(loader))
+    ...     bool((again.batch(1, epoch=2) == loader.batch(1, epoch=2)).all())
+    True
+    """
+    if not isinstance(loader, Loader):
+        raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")
+    encoder: Encoder = Portable() if beside is None else Beside(beside)
+    return {"format": FORMAT, "loader": encoder.encode(described(loader), "loader")}
+
+
+def as_json(loader: Loader, *, beside: list[Any] | None = None) -> str:
+    """Return the description of a loader as one line of ASCII; see `describe`."""
+    return json.dumps(describe(loader, beside=beside), separators=(",", ":"), allow_nan=False)
+
+
+def from_json(
+    description: str | bytes | Mapping[str, Any],
+    *,
+    allow: Iterable[str] = (),
+    beside: Sequence[Any] = (),
+) -> Loader:
+    """Return the loader that a description is of; its files are opened anew.
+
+    Parameters
+    ----------
+    description : str or mapping
+        As `as_json` or `describe` returns it.
+    allow : iterable of str
+        Modules, or packages with all that is in them, from which functions and classes that are
+        not oocdata's may be imported. Whoever writes the description chooses which of their
+        functions are called.
+    beside : sequence
+        What was given to `describe`.
+
+    Raises
+    ------
+    oocdata.errors.DescriptionError
+        If it is no description, or names what is not allowed or not there; or if a file is not
+        the one that was described.
+    oocdata.errors.SourceError
+        If a file can't be opened.
+    """
+    if isinstance(allow, str):
+        raise DescriptionError(f"`allow` must be a list of modules; got the string {allow!r}.")
+    try:
+        parts = json.loads(description) if isinstance(description, str | bytes) else description
+        if not isinstance(parts, Mapping) or set(parts) != {"format", "loader"}:
+            raise DescriptionError(
+                "a description must be what `describe` returns, with `format` and `loader`; got "
+                f"{_short(parts)}."
+            )
+        if parts["format"] != FORMAT:
+            raise DescriptionError(
+                f"a description must have format {FORMAT}; got {_short(parts['format'])}. It was "
+                "made by another version of oocdata."
+            )
+        return Decoder(tuple(allow), beside).loader(parts["loader"])
+    except json.JSONDecodeError as error:
+        raise DescriptionError(f"a description must be JSON; {error}.") from error
+    except RecursionError as error:
+        raise DescriptionError("a description must not be nested that deep.") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,261 @@
+"""Whether a loader is still the same: what a saved position belongs to, in a few lines.
+
+A position (epoch, step) means the same batch only with the same data, selection, windows, batch
+size, order and seed. Where the data lie, how many read them, and in how many shards, may change.
+"""
+
+from __future__ import annotations
+
+import dis
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocdata.datasets.spec import leaves
+from oocdata.describe.arrays import encode_array
+from oocdata.describe.content import content, digest
+from oocdata.describe.encoding import Encoder, described, fields_of, is_frozen
+from oocdata.describe.names import import_path
+from oocdata.engines.source import Source
+from oocdata.errors import RestoreError, UnsupportedDtypeError
+
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+
+__all__ = ["differences", "fingerprint", "refuse_other"]
+
+_MOST_TEXT = 2048
+"""Characters; with what TensorFlow writes beside them, a checkpoint stays under 4 KiB."""
+
+_SHORT = 13
+"""Characters of a digest: what is no longer stands as it is."""
+
+_NO_MATTER = ("kind", "shuffle", "reason", "workers", "num_shards", "index")
+"""Of a loader: what changes no global batch."""
+
+
+def fingerprint(loader: Loader, **more: str) -> str:
+    """Return what must be the same for a position to mean the same batch.
+
+    Parameters
+    ----------
+    loader : Loader
+    **more : str
+        What else must be the same, by name.
+
+    Returns
+    -------
+    str
+        JSON of at most 2048 characters: names and texts; the longest become digests, ``"#…"``.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> found = fingerprint(ooc.open(np.arange(10)).batches(4, shuffle=True, seed=7))
+    >>> parts = json.loads(found)
+    >>> parts["batch_size"], parts["seed"], parts["order"], parts["dataset.rows"]
+    ('4', '7', 'shuffle', '0:10:1')
+    """
+    parts = {name: part for name, part in described(loader).items() if name not in _NO_MATTER}
+    found = {"elements": ", ".join(map(str, leaves(loader.dataset.spec)))}
+    found.update(_flat(_Digests().encode({"kind": "loader", **parts}, "loader"), ""))
+    del found[""]
+    return _shortened({**found, **more})
+
+
+def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Say in which names two fingerprints differ; of what lies in one that does, nothing more.
+
+    Examples
+    --------
+    >>> differences({"seed": "7", "rows": "#01"}, {"seed": "8", "rows": "#02"})
+    ['`seed` was 7, and is 8', '`rows` differs']
+    """
+    found: list[str] = []
+    other: list[str] = []
+    for name in {**saved, **now}:
+        if any(name.startswith(f"{whole}.") for whole in other):
+            continue
+        was, is_ = saved.get(name, "not there"), now.get(name, "not there")
+        if was == is_ or _short(was) == _short(is_):
+            continue
+        hidden = was.startswith("#") and is_.startswith("#")
+        other.append(name)
+        found.append(f"`{name}` differs" if hidden else f"`{name}` was {was}, and is {is_}")
+    return found
+
+
+def refuse_other(saved: str, now: str, place: str = "") -> None:
+    """Raise if two fingerprints are not of one and the same.
+
+    Parameters
+    ----------
+    saved, now : str
+    place : str
+        Where the first was found, for the message.
+
+    Raises
+    ------
+    oocdata.errors.RestoreError
+    """
+    if saved == now:
+        return
+    try:
+        found = differences(json.loads(saved), json.loads(now))
+    except (ValueError, AttributeError):
+        found = ["it was saved by another version of oocdata"]
+    if found:
+        raise RestoreError(
+            "a position must be restored onto the data and the loader that it was saved with; "
+            f"{'; '.join(found)}{place}. Make the loader as it was then, or start anew."
+        )
+
+
+def _json(found: Mapping[str, str]) -> str:
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHORT else digest(text)
+
+
+def _shortened(found: Mapping[str, str]) -> str:
+    text = _json(found)
+    if len(text) <= _MOST_TEXT:
+        return text
+    short = {name: _short(value) for name, value in found.items()}
+    rest: dict[str, str] = {}
+    while len(_json(short)) > _MOST_TEXT - 32:
+        name, value = short.popitem()
+        rest[name] = value
+    return _json({**short, "more": digest(_json(rest))} if rest else short)
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of what is described: ``dataset.view.rows``."""
+    if isinstance(value, dict) and ("kind" in value or "dict" in value):
+        parts = dict(value.get("dict", value))
+        yield name, str(parts.pop("kind", "dict"))
+        for part in parts:
+            yield from _flat(parts[part], f"{name}.{part}" if name else part)
+    elif isinstance(value, dict) and "range" in value:
+        yield name, ":".join(map(str, value["range"]))
+    elif isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
+        texts = [list(_flat(part, f"{name}.{at}")) for at, part in enumerate(value)]
+        if all(len(each) == 1 for each in texts):  # ranges, mostly: of axes
+            yield name, ", ".join(each[0][1] for each in texts)
+        else:
+            yield name, str(len(value))
+            for each in texts:
+                yield from each
+    elif isinstance(value, list):
+        yield name, ", ".join(map(str, value))
+    else:
+        yield name, str(value)
+
+
+class _Digests(Encoder):
+    """Writes digests of leaves. Nothing is refused: it need not be made again."""
+
+    def leaf(self, value: Any, place: str) -> Any:
+        """Return the import path of a function, or the digest of its code; and what it holds."""
+        if isinstance(value, np.ndarray | np.generic):
+            return _array(value)
+        if isinstance(value, Source):
+            shape = f"{tuple(value.shape)} {value.dtype}"
+            return {"kind": shape, "content": content(value)}
+        if type(value) is partial:
+            parts = {"func": value.func, "args": list(value.args), **value.keywords}
+            return self.encode({"kind": "partial", **parts}, place)
+        if isinstance(value, MethodType):
+            parts = {"self": value.__self__}
+            return self.encode({"kind": value.__func__.__qualname__, **parts}, place)
+        if isinstance(value, FunctionType):
+            name = value.__qualname__
+            if "<lambda>" in name or "<locals>" in name:
+                return self._code(value, place)
+            return f"{value.__module__}:{name}"
+        if isinstance(value, set | frozenset):
+            return sorted(str(self.encode(part, place)) for part in value)
+        kind = f"{type(value).__module__}:{type(value).__qualname__}"
+        if is_frozen(type(value)):
+            return self.encode({"kind": kind, **fields_of(value)}, place)
+        try:
+            return import_path(value)
+        except ValueError:
+            held = getattr(value, "__dict__", {})
+            if place.count(".") > 20:  # an object that holds itself
+                held = {}
+            return self.encode({"kind": kind, **{str(name): held[name] for name in held}}, place)
+
+    def _code(self, function: FunctionType, place: str) -> str:
+        """Return a digest of a function's code, and of what it takes from around it.
+
+        Numbers and functions of the module that it uses count too: a notebook keeps there what a
+        script keeps in closures. What else it finds there counts by its name alone.
+        """
+        cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        code = function.__code__
+        used = {name: function.__globals__[name] for name in _globals(code, function.__globals__)}
+        around = [cells, function.__defaults__, function.__kwdefaults__, used]
+        if place.count(".") > 20:  # a function that calls itself
+            around = []
+        encoded = self.encode(_plain(around), f"{place}.around")
+        return digest(*_bytes_of(code), json.dumps(encoded, sort_keys=True))
+
+
+def _array(array: np.ndarray[Any, Any] | np.generic) -> str:
+    try:
+        kind, shape, text = encode_array(array)
+    except UnsupportedDtypeError:  # objects, dates: by what they look like
+        kind, shape, text = str(array.dtype), list(array.shape), repr(array)
+    return digest(kind, str(shape), text)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that has no value yet
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """Return dicts as lists of pairs: their names may be anything."""
+    if isinstance(value, dict):
+        return [[str(name), _plain(value[name])] for name in value]
+    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def _globals(code: CodeType, known: Mapping[str, Any]) -> list[str]:
+    """Return the names of numbers, texts, arrays and functions of the module that code uses."""
+    names = {
+        instruction.argval
+        for each in (code, *_inner(code))
+        for instruction in dis.get_instructions(each)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    kinds = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, FunctionType)
+    return sorted(name for name in names if isinstance(known.get(name), kinds))
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _inner(constant)
+
+
+def _bytes_of(code: CodeType) -> Iterator[str | bytes]:
+    """Yield what a function does, without where it stands."""
+    for each in (code, *_inner(code)):
+        yield each.co_code
+        yield repr((each.co_names, each.co_varnames, each.co_argcount, each.co_kwonlyargcount))
+        for constant in each.co_consts:
+            if isinstance(constant, frozenset):  # in another order in each process
+                yield repr(sorted(map(repr, constant)))
+            elif not isinstance(constant, CodeType):
+                yield repr(constant)

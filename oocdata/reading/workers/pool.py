@@ -1,0 +1,279 @@
+"""Several worker processes that read for one iterator or one ``tf.data`` dataset."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from copy import copy
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.datasets.spec import Batch, map_tree
+from oocdata.engines.buffers import empty
+from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
+from oocdata.memory import memory_limit
+from oocdata.reading.inflight import account, run_bytes
+from oocdata.reading.workers import forks
+from oocdata.reading.workers.arena import Arena
+from oocdata.reading.workers.process import Process
+from oocdata.reading.workers.sent import Sent
+from oocdata.runs import Run
+
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+    from oocdata.reading.workers.child import Laid
+
+__all__ = ["TASKS", "Call", "WorkerPool"]
+
+TASKS = 2
+"""Runs that a worker is sent at a time: one that it reads, and one so that it never waits."""
+
+_LEAST_MEMORY = 1 << 20
+
+_SECONDS = 600.0
+"""A worker that is busy with one run for longer is taken to hang."""
+
+
+class Call:
+    """A run that a worker was asked for."""
+
+    __slots__ = ("_pool", "_worker", "run", "slot")
+
+    def __init__(self, pool: WorkerPool, worker: Process, run: Run, slot: int) -> None:
+        self._pool = pool
+        self._worker = worker
+        self.run = run
+        self.slot = slot
+
+    def result(self) -> list[Batch]:
+        """Wait for the batches of the run; to be called once."""
+        return self._pool._result(self, self._worker)
+
+
+class WorkerPool:
+    """Processes that each read whole runs of a loader's steps.
+
+    Safe to use from several threads. The batches are memory that is shared with the workers, for as
+    long as anything refers to them. So many runs are lent as are usually in use; those beyond are
+    copied to memory of this process, so whoever keeps all batches stops no one.
+
+    Parameters
+    ----------
+    loader : Loader
+        With `workers` of at least 1.
+    held : int
+        Runs that the one who reads usually has in use at a time.
+    together : int, optional
+        Steps of a run, at most; those of the loader if not given.
+
+    Attributes
+    ----------
+    together : int
+        Steps of a run, at most.
+    held : int
+        Runs that are lent at a time, at most.
+    changed : threading.Condition
+        While it is held, no worker is sent anything.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the loader can't be sent.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> loader = ooc.open(np.arange(10)).batches(4, workers=2)
+    >>> pool = WorkerPool(loader, held=1)
+    >>> pool.begin(Run(epoch=0, start=1, stop=3)).result()
+    [array([4, 5, 6, 7]), array([8, 9])]
+    >>> pool.close()
+    """
+
+    def __init__(self, loader: Loader, held: int, together: int | None = None) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self._closed = False
+        self._failure: WorkerError | None = None
+        self._workers: list[Process] = []
+        self._spec = loader.spec
+        self._taken = 0
+        self.together = together or loader.steps_together
+        seconds = _limit()
+        slot_bytes = _whole_pages(run_bytes(loader, self.together))
+        sent = Sent.of(loader)
+        try:
+            slots = self._take(loader.workers * TASKS + held, slot_bytes)
+            self.held = min(held, slots - 1)
+            self._arena = Arena(slots, slot_bytes)
+            share = max(_LEAST_MEMORY, memory_limit() // loader.workers)
+            try:
+                for _ in range(loader.workers):
+                    self._workers.append(Process(sent, self._arena, share, seconds))
+            finally:
+                os.close(self._arena.descriptor)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(sent.descriptor)
+        forks.note(self)
+
+    def _take(self, wanted: int, slot_bytes: int) -> int:
+        """Return how many slots there may be: one to be read and one in use, and more if they fit.
+
+        Those of a pool are in flight until it is closed: what was written to keeps its memory.
+        """
+        for slot in range(wanted):
+            if not account().take(slot_bytes, always=slot < 2):
+                break
+            self._taken += slot_bytes
+        return self._taken // slot_bytes
+
+    @property
+    def most(self) -> int:
+        """Runs begun at a time that keep all workers busy, or for which there is memory."""
+        return min(TASKS * len(self._workers), self._arena.slots - self.held)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a worker is dead, so that nothing more is begun."""
+        return self._failure is not None
+
+    def begin(self, run: Run) -> Call:
+        """Send a run to the worker that has least to do; wait while all have enough.
+
+        Raises
+        ------
+        oocdata.errors.WorkerError
+            If a worker has died.
+        oocdata.errors.DatasetGoneError
+            If the pool is closed.
+        """
+        with self.changed:
+            self.changed.wait_for(lambda: self._closed or self._failure or self._can_begin)
+            self._check_open()
+            if self._failure is not None:
+                raise copy(self._failure)  # each with a traceback of its own
+            worker = self._idlest
+            call = Call(self, worker, run, self._arena.free.pop())
+            worker.queue.append(call)
+            worker.send(run, call.slot)
+            return call
+
+    @property
+    def _idlest(self) -> Process:
+        return min(self._workers, key=lambda worker: len(worker.queue))
+
+    @property
+    def _can_begin(self) -> bool:
+        return len(self._idlest.queue) < TASKS and self._at_work < self._arena.slots - self.held
+
+    @property
+    def _at_work(self) -> int:
+        return sum(len(worker.queue) for worker in self._workers)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DatasetGoneError(
+                "batches must be read before their iterator or dataset is closed; its worker "
+                "processes have been ended."
+            )
+
+    def _result(self, call: Call, worker: Process) -> list[Batch]:
+        with self.changed:  # a worker answers in the order that it was asked
+            self.changed.wait_for(lambda: worker.queue[0] is call)
+        try:
+            kind, *answer = worker.receive(call.run)
+        except WorkerError as error:
+            with self.changed:
+                self._done(worker)
+                self._check_open()
+                first = self._failure = self._failure or error
+            # What it had yet to read can't tell what it died of.
+            raise (error if first is error else copy(first)) from None
+        except BaseException:  # Ctrl-C: the answer will come, and nobody waits for it any more
+            self.close()
+            raise
+        with self.changed:
+            lent = self._arena.slots - len(self._arena.free) - self._at_work
+            if kind == "read" and lent < self.held:
+                slot = self._arena.lend(call.slot)
+                self._done(worker)
+                return [self._batch(slot, laid) for laid in answer[0]]
+        try:
+            if kind == "raised":
+                raise worker.original(call.run, *answer)
+            slot = self._arena.view(call.slot)
+            return [map_tree(_copied, self._batch(slot, laid)) for laid in answer[0]]
+        finally:
+            with self.changed:
+                self._arena.give_back(call.slot)
+                self._done(worker)
+
+    def _batch(self, slot: NDArray[np.uint8], laid: list[Laid]) -> Batch:
+        """Return a batch whose arrays lie in a slot."""
+        arrays = (
+            slot[start : start + prod(shape) * np.dtype(name).itemsize].view(name).reshape(shape)
+            for start, shape, name in laid
+        )
+        batch: Batch = map_tree(lambda _: next(arrays), self._spec)
+        return batch
+
+    def _done(self, worker: Process) -> None:
+        worker.queue.popleft()
+        self.changed.notify_all()
+
+    def close(self) -> None:
+        """End the processes; whoever waits for a batch gets an error. May be called again."""
+        with self.changed:
+            self._closed = True
+            workers, self._workers = self._workers, []
+            taken, self._taken = self._taken, 0
+            self.changed.notify_all()
+        account().give(taken)
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.wait()
+            worker.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def forget(self) -> None:
+        """Leave the processes to the one that this is a fork of; keep what they have lent."""
+        self.changed = threading.Condition(threading.RLock())
+        self._closed = True
+        self._taken = 0
+        self._arena.detach({call.slot for worker in self._workers for call in worker.queue})
+        for worker in self._workers:
+            worker.forget()
+        self._workers = []
+
+
+def _copied(array: NDArray[Any]) -> NDArray[Any]:
+    copy = empty(array.shape, array.dtype)
+    np.copyto(copy, array)
+    return copy
+
+
+def _whole_pages(nbytes: int) -> int:
+    return max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
+
+
+def _limit() -> float:
+    """Return for how long a worker may be busy with a run, in seconds."""
+    given = os.environ.get("OOCDATA_WORKER_SECONDS", _SECONDS)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0
+    if not seconds > 0:
+        raise ArgumentError(
+            f"OOCDATA_WORKER_SECONDS must be a number of seconds above 0; got {given!r}."
+        )
+    return seconds
