@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class BlockIds:
         Any numbers; positions of one number are stored together.
     """
 
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int64] = field(repr=False)
 
 
 ADDRESSABLE = Blocks(1, 1)

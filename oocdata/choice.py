@@ -1,43 +1,59 @@
-"""Which order suits a dataset: what `shuffle` means, given how the rows are stored."""
+"""Which order suits a dataset: the meaning of `shuffle`, given how the elements are stored.
+
+The choice depends on the array's layout and the loader's arguments alone, never on how much memory
+this process may use: a smaller budget decodes more often, and changes no batch.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Dataset
+from oocdata.blocks import BlockIds, Blocks
+from oocdata.cost import chunks_of
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.sources.adapt import chunk_bytes, part_starts
-from oocdata.sources.slots import chunk_budget
-from oocdata.sources.source import Source
+from oocdata.order.block import MOST_LANES
 
-__all__ = ["choose_order", "chunk_bytes_together", "chunk_numbers"]
+__all__ = ["WINDOW_BYTES", "choose_order"]
+
+WINDOW_BYTES = 128 << 20
+"""Decoded bytes of the blocks that a block shuffle mixes: half of the cache by default, so that
+the last batches of one window are read while the next one begins."""
 
 _LONGEST_RUN = 16
 """Chunks that make a block of windows, at most."""
 
 _FEWEST_RUNS = 8
-"""Blocks that a window of the shuffle holds, at least, unless elements reach over many chunks."""
+"""Blocks that are mixed, at least, unless elements reach over many chunks."""
 
 _WORTH = 3
 """A block should be this many times as long as what it shares: a third more is decoded then. For
-that a window may hold only four blocks; by chunks it mixes as well as one of more, shorter ones."""
+that as few as four blocks may be mixed; by chunks they mix as well as more, shorter ones."""
 
-_BORDERS = 16
-"""Borders between blocks looked at to see how many chunks lie on both sides."""
+_LOOKED_AT = 4
+"""Neighbouring blocks compared, and how many elements of each."""
+
+_ELEMENTS = 2048
 
 
-def choose_order(dataset: Dataset, shuffle: bool | str | Order) -> tuple[Order, str]:
+def choose_order(
+    dataset: Dataset, shuffle: bool | str | Order, batch_size: int
+) -> tuple[Order, str]:
     """Return the order that `shuffle` asks for, and the reason in words.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If `shuffle` is none of those.
+        If `shuffle` is none of those, or the lanes of an order don't divide the batch size.
     """
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
-        return shuffle, "you gave it"
+        return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):
         shuffle = bool(shuffle)
     if shuffle is False:
@@ -49,82 +65,137 @@ def choose_order(dataset: Dataset, shuffle: bool | str | Order) -> tuple[Order, 
         )
     if shuffle == "global":
         return Shuffle(), "you asked for a permutation of all elements"
-    blocks = dataset.blocks
-    if shuffle is True and blocks.length == 1:
+    blocks, count = dataset.blocks, len(dataset)
+    if shuffle is True and isinstance(blocks, Blocks) and blocks.length == 1:
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
-    # Half of what is kept: one window is read while the last batches of another one still are.
-    budget = chunk_budget() // 2
-    chunks = max(1, budget // max(1, chunk_bytes_together(dataset)))
-    if shuffle is True and chunks * blocks.length >= len(dataset):
-        return Shuffle(), "all chunks fit into the budget, so each is decoded once anyway"
-    shared = _shared_chunks(dataset)
-    run = _chunks_in_a_run(shared, chunks)
-    runs = max(1, chunks // (run + shared))
-    reason = (
-        f"rows are stored in chunks: {runs * run} at a time are mixed, in random runs of "
-        f"{run} ({budget / 2**20:.0f} MiB decoded)"
+    unit, shared = _block_bytes(dataset, blocks)
+    number = BlockShuffle(blocks, 1).block_count(count)
+    if shuffle is True and unit * (number + shared) <= WINDOW_BYTES:
+        size = unit * (number + shared) / 2**20
+        return Shuffle(), f"all chunks together are {size:.0f} MiB, so each is decoded once anyway"
+    units = max(1, WINDOW_BYTES // max(1, unit))
+    run = _chunks_in_a_run(shared, units)
+    mixed = max(1, min(units // (run + shared), -(-number // run)))
+    order = _with_lanes(BlockShuffle(_joined(blocks, run), mixed), count, batch_size)
+    together = f" in random runs of {run}" if run > 1 else ""
+    return order, (
+        f"elements are stored in chunks: those of {mixed * run} blocks at a time are mixed"
+        f"{together} ({mixed * (run + shared) * unit / 2**20:.0f} MiB decoded)"
     )
-    return BlockShuffle(blocks.length * run, runs, blocks.first), reason
 
 
-def _chunks_in_a_run(shared: int, chunks: int) -> int:
+def _with_lanes(order: Order, count: int, batch_size: int) -> Order:
+    """Return an order with the lanes that suit a batch size, unless it has its own.
+
+    A border between lanes cuts a block, which is decoded twice: about one block in sixty-four, or
+    one in eight to have up to eight lanes for ranks. And each lane mixes at least one block.
+    """
+    if not isinstance(order, BlockShuffle):
+        return order
+    if order.lanes is None:
+        blocks = order.block_count(count)
+        most = min(MOST_LANES, order.blocks_mixed, max(min(8, blocks // 8), blocks // 64))
+        lanes = max(
+            n for n in (1 << k for k in range(7)) if n <= max(1, most) and batch_size % n == 0
+        )
+        return replace(order, lanes=lanes)
+    if batch_size % order.lanes:
+        raise ArgumentError(
+            f"`batch_size` must be a multiple of the order's lanes, {order.lanes}; got "
+            f"{batch_size}. Without `lanes` the order takes as many as suit."
+        )
+    return order
+
+
+def _chunks_in_a_run(shared: int, units: int) -> int:
     """Return how many chunks that follow one another make a block.
 
     One where no two blocks share a chunk. Shared ones are decoded for either; so there blocks are
-    longer runs, as long as a window of the shuffle still holds many of them, but no shorter than
-    what they share.
+    longer runs, as long as many of them are still mixed, but no shorter than what they share.
     """
     if not shared:
         return 1
-    enough = min(_WORTH * shared, chunks // 4 - shared)
-    mixed = min(_LONGEST_RUN, chunks // _FEWEST_RUNS - shared)
-    return max(1, mixed, enough, min(shared, chunks // 4))
+    enough = min(_WORTH * shared, units // 4 - shared)
+    mixed = min(_LONGEST_RUN, units // _FEWEST_RUNS - shared)
+    return max(1, mixed, enough, min(shared, units // 4))
 
 
-def _shared_chunks(dataset: Dataset) -> int:
-    """Return how many chunks two neighbouring blocks share, at most, where it was looked at.
+def _joined(blocks: Blocks | BlockIds, run: int) -> Blocks | BlockIds:
+    """Return the blocks of which each is a run of neighbours."""
+    if run == 1:
+        return blocks
+    if isinstance(blocks, Blocks):
+        return Blocks(blocks.length * run, blocks.first, blocks.period)
+    numbers = np.unique(blocks.ids, return_inverse=True)[1]
+    return BlockIds(numbers // run)
+
+
+def _block_bytes(dataset: Dataset, blocks: Blocks | BlockIds) -> tuple[int, int]:
+    """Return the decoded bytes that a block adds to its neighbour's, and how many it shares.
 
     Windows reach into the next chunks; files end within a chunk; a step may not divide one.
+
+    Returns
+    -------
+    unit : int
+        Bytes.
+    shared : int
+        What two neighbours share, in units, rounded up; the most of where it was looked at.
     """
-    blocks, count = dataset.blocks, len(dataset)
-    borders = -(-max(count - blocks.first, 0) // blocks.length)
-    if not borders:
-        return 0
-    looked_at = np.unique(np.linspace(0, borders - 1, min(borders, _BORDERS)).astype(np.int64))
-    after = blocks.first + looked_at * blocks.length
-    ranges: dict[int, list[NDArray[np.int64]]] = {}
-    for request in dataset.requests(np.concatenate([after - 1, after])):
-        numbers = chunk_numbers(request.source, request.rows.reshape(2 * len(after), -1))
-        ranges.setdefault(id(request.source), []).append(numbers)
-    most = 0
-    for numbers in (np.concatenate(parts, axis=1) for parts in ranges.values()):
-        low, high = numbers.min(axis=1), numbers.max(axis=1)
-        before, behind = slice(0, len(after)), slice(len(after), None)
-        both = np.minimum(high[before], high[behind]) - np.maximum(low[before], low[behind]) + 1
-        most = max(most, int(both.max()))
-    return most
+    storages: dict[int, Storage] = {}
+    unit, shared = 0, 0.0
+    for one, other in _neighbours(blocks, len(dataset)):
+        first, second = (
+            chunks_of(dataset.requests(at, Draw(positions=at)), storages) for at in (one, other)
+        )
+        whole = sum((first | second).values())
+        added = whole - sum(first.values())
+        if added:
+            unit = max(unit, added)
+            shared = max(shared, (sum(second.values()) - added) / added)
+        else:
+            unit = max(unit, whole)
+    if not unit:  # rows are addressable, and all that is mixed is rows
+        at = np.zeros(1, np.int64)
+        unit = sum(request.nbytes for request in dataset.requests(at, Draw(positions=at)))
+    return max(1, unit), ceil(shared - 0.1)
 
 
-def chunk_numbers(source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the chunk that each row lies in, through all files of a source.
+def _neighbours(
+    blocks: Blocks | BlockIds, count: int
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return some elements of a few blocks, and of the block after each."""
+    if isinstance(blocks, BlockIds):
+        ids = np.unique(blocks.ids)
+        chosen = np.unique(np.linspace(0, max(0, len(ids) - 2), _LOOKED_AT).astype(np.int64))
+        found = [
+            [_some(np.flatnonzero(blocks.ids == number)) for number in ids[at : at + 2]]
+            for at in chosen.tolist()
+        ]
+        return [(few[0], few[-1]) for few in found]
+    pairs = []
+    for place in np.unique(np.linspace(0, count - 1, _LOOKED_AT).astype(np.int64)).tolist():
+        start, stop = _bounds(blocks, count, place)
+        if stop == count and start:
+            start, stop = _bounds(blocks, count, start - 1)
+        after = _bounds(blocks, count, stop) if stop < count else (start, stop)
+        pairs.append((_some(np.arange(start, stop)), _some(np.arange(*after))))
+    return pairs
 
-    Examples
-    --------
-    >>> from oocdata.testing import RecordingSource
-    >>> chunk_numbers(RecordingSource(np.zeros(40), chunk_rows=8), np.array([7, 8, 39]))
-    array([0, 1, 4])
-    """
-    starts = np.asarray(part_starts(source), np.int64)
-    if len(starts) == 1:
-        return rows // source.chunk_rows
-    part = np.searchsorted(starts, rows, side="right") - 1
-    first = np.concatenate(([0], np.cumsum(-(-np.diff(starts) // source.chunk_rows))))
-    numbers: NDArray[np.int64] = first[part] + (rows - starts[part]) // source.chunk_rows
-    return numbers
+
+def _bounds(blocks: Blocks, count: int, position: int) -> tuple[int, int]:
+    """Return where the block of a position begins and ends."""
+    period = count if blocks.period is None else blocks.period
+    stretch = position // period * period
+    end = min(stretch + period, count)
+    offset = position - stretch - blocks.first
+    if offset < 0:
+        return stretch, min(stretch + blocks.first, end)
+    start = position - offset % blocks.length
+    return start, min(start + blocks.length, end)
 
 
-def chunk_bytes_together(dataset: Dataset) -> int:
-    """Return the bytes of decoded chunks at one place along the rows, over all sources."""
-    requests = dataset.requests(np.zeros(1, np.int64))
-    sources = {id(request.source): request.source for request in requests}
-    return sum(chunk_bytes(source) for source in sources.values())
+def _some(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    if len(positions) <= _ELEMENTS:
+        return positions
+    return positions[np.linspace(0, len(positions) - 1, _ELEMENTS).astype(np.int64)]

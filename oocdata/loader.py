@@ -1,31 +1,34 @@
 """The narrow waist: (step, epoch) → batch, a pure function of the loader's description.
 
-NumPy iteration, tf.data and Keras all come through `Loader.batch`; resuming is two integers, and
-sharding never changes what a global batch holds.
+NumPy iteration, tf.data and Keras all come through `Loader.batch` and `Loader.run`; resuming is two
+integers, and sharding never changes what a global batch holds.
 """
 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.above import above
+from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
+from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
 from oocdata.order import BlockShuffle, Order, Sequential
 from oocdata.order.order import visited
-from oocdata.read_ahead import READ_AHEAD, read_ahead
-from oocdata.runs import Run, steps_together
-from oocdata.sources.buffers import ALIGNMENT
+from oocdata.order.recent import Recent
+from oocdata.runs import Ahead, Run, plan_ahead, steps_together
 
 if TYPE_CHECKING:
     import keras
@@ -35,8 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Loader", "make_loader"]
 
-_RUNS_IN_A_WINDOW = 2 * READ_AHEAD
-"""Of a block shuffle."""
+_STRETCH = 4096
+"""Positions that are computed at once: seventy array operations, on thirty or on a thousand."""
+
+_COPIED_BYTES = 256 << 10
+"""Batches of an array are read in one run and copied to aligned memory up to this size."""
+
+_RUNS_IN_A_WINDOW = 4
+"""Of a block shuffle: so that chunks of the window before are no longer needed when one ends."""
 
 
 def make_loader(
@@ -59,17 +68,12 @@ def make_loader(
             f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "
             f"dropped; got {size}."
         )
-    order, reason = choose_order(dataset, shuffle)
-    loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), reason, processes)
+    order, reason = choose_order(dataset, shuffle, size)
+    given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
+    loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
     if processes:
-        from oocdata.workers.description import check_workers  # not for `import oocdata`
-
-        check_workers(loader)
+        chain.make("check_workers", loader)
     return loader
-
-
-def _whole(*numbers: object) -> bool:
-    return all(isinstance(number, int | np.integer) for number in numbers)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,9 +84,12 @@ class Loader:
     ----------
     dataset : Dataset
     batch_size : int
+        Of a global batch, that of all ranks together.
     order : Order
     seed : int
     drop_remainder : bool
+    shuffle : bool or str
+        What was asked for; True where an order was given.
     reason : str
         Why this order.
     workers : int
@@ -103,11 +110,13 @@ class Loader:
     order: Order
     seed: int
     drop_remainder: bool
+    shuffle: bool | str = True
     reason: str = ""
     workers: int = 0
     num_shards: int = 1
     index: int = 0
     _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
+    _recent: Recent = field(default_factory=lambda: Recent(8), init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Which epoch comes next belongs to whoever iterates, not to the description.
@@ -119,17 +128,34 @@ class Loader:
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
 
+    # Sizes --------------------------------------------------------------------------------------
+
     def __len__(self) -> int:
         """Return the steps in an epoch."""
+        return self._steps
+
+    @cached_property
+    def _steps(self) -> int:
         return -(-self._used // self.batch_size)
 
-    @property
+    @cached_property
     def _used(self) -> int:
-        """Elements visited in an epoch."""
+        """Elements visited in an epoch, by all ranks together."""
         length = len(self.dataset)
         remainder = length % self.batch_size
-        # Every shard gets as many elements of the last batch: what can't be dealt out is dropped.
+        # Every rank gets as many elements of the last batch: what can't be dealt out is dropped.
         return length - (remainder if self.drop_remainder else remainder % self.num_shards)
+
+    @property
+    def lanes(self) -> int:
+        """Parts of a batch that can be read by ranks of their own."""
+        if isinstance(self.order, BlockShuffle):
+            return self.order.lanes or 1
+        return self.batch_size
+
+    @cached_property
+    def _lane(self) -> int:
+        return self.index * self.lanes // self.num_shards
 
     @property
     def spec(self) -> Spec:
@@ -142,23 +168,37 @@ class Loader:
         return spec
 
     @property
+    def batch_bytes(self) -> int:
+        """Bytes of a batch that this loader reads."""
+        share = self.batch_size // self.num_shards
+        return sum(leaf.nbytes * share for leaf in leaves(self.dataset.spec))
+
+    @property
     def steps_together(self) -> int:
         """Steps that iteration reads at once; `oocdata.runs` says why."""
-        share = self.batch_size // self.num_shards
-        nbytes = [leaf.nbytes * share for leaf in leaves(self.dataset.spec)]
-        # A function gets its batches one by one. And each batch of a run must be aligned.
-        if self.dataset.is_mapped or any(each % ALIGNMENT for each in nbytes):
+        if self.dataset.is_mapped:  # a function gets its batches one by one
             return 1
-        in_runs = isinstance(self.order, Sequential | BlockShuffle)
-        scattered = not in_runs and self.dataset.blocks.length > 1
-        together = steps_together(len(self), sum(nbytes), share_chunks=scattered)
-        if isinstance(self.order, BlockShuffle):
-            # What is decoded is kept for two windows: the one being read, and the one before it
-            # until its chunks are those used longest ago. With several runs in a window they are,
-            # by the time that the next one begins.
-            window = self.order.block * self.order.window
-            together = max(1, min(together, window // (_RUNS_IN_A_WINDOW * self.batch_size)))
-        return together
+        share = self.batch_size // self.num_shards
+        for leaf in leaves(self.dataset.spec):
+            if leaf.nbytes * share % buffers.ALIGNMENT and leaf.nbytes * share > _COPIED_BYTES:
+                return 1
+        if not isinstance(self.order, BlockShuffle):
+            scattered = not isinstance(self.order, Sequential) and self.chunked
+            return steps_together(len(self), self.batch_bytes, share_chunks=scattered)
+        together = steps_together(len(self), self.batch_bytes)
+        mixed = self.order.elements_mixed(len(self.dataset))
+        return max(1, min(together, mixed // (_RUNS_IN_A_WINDOW * self.batch_size)))
+
+    @cached_property
+    def chunked(self) -> bool:
+        """Whether elements are decoded in chunks."""
+        return any(source.storage().chunks is not None for source in self.dataset.sources())
+
+    def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:
+        """Return how many steps iteration has under way; see `oocdata.runs.plan_ahead`."""
+        return plan_ahead(self.steps_together, self.batch_bytes, parallel, prefetch)
+
+    # Positions ----------------------------------------------------------------------------------
 
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
         """Return the dataset's positions that a batch is made of, shape (batch,).
@@ -168,32 +208,68 @@ class Loader:
         oocdata.errors.PositionError
             If the epoch has no such step.
         """
-        steps = len(self)
-        if not _whole(step, epoch) or not 0 <= step < steps or epoch < 0:
+        step, epoch = self._checked(step, epoch, len(self) - 1, "step")
+        return self._positions(step, epoch).copy()
+
+    def _checked(self, step: int, epoch: int, last: int, name: str) -> tuple[int, int]:
+        """Return a step and an epoch as Python's own numbers: NumPy's would overflow."""
+        try:
+            number, at = operator.index(step), operator.index(epoch)
+        except TypeError:
+            number, at = -1, -1
+        if not 0 <= number <= last or at < 0:
             raise PositionError(
-                f"`step` must lie within [0, {steps}) and `epoch` must not be negative; got step "
-                f"{step} of epoch {epoch}."
+                f"`{name}` must lie within [0, {last + 1}) and `epoch` must not be negative; got "
+                f"step {step} of epoch {epoch}."
             )
-        step, epoch = int(step), int(epoch)  # NumPy's own would overflow
-        return self._positions(Run(epoch, step, step + 1))
+        return number, at
 
-    def _positions(self, run: Run) -> NDArray[np.int64]:
-        """Return the positions of a run of steps, one batch after the other."""
-        if self.num_shards == 1:
-            spans = [(run.start * self.batch_size, min(run.stop * self.batch_size, self._used))]
-        else:
-            spans = [self._share(step) for step in range(run.start, run.stop)]
-        parts = [
-            visited(self.order, len(self.dataset), *span, seed=self.seed, epoch=run.epoch)
-            for span in spans
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def _positions(self, step: int, epoch: int) -> NDArray[np.int64]:
+        """Return the positions of a step, read-only; those of its neighbours are remembered."""
+        together = self._stretch
+        number = step // together
+        try:
+            stretch = self._recent[epoch, number]
+        except KeyError:
+            first = number * together
+            stretch = self._visited(first, min(first + together, len(self)), epoch)
+            self._recent.add((epoch, number), stretch)
+        found: NDArray[np.int64] = stretch[step - number * together]
+        return found
 
-    def _share(self, step: int) -> tuple[int, int]:
-        """Return the places of an epoch that this shard's part of a batch stands at."""
-        start = step * self.batch_size
-        share = (min(start + self.batch_size, self._used) - start) // self.num_shards
-        return start + self.index * share, start + (self.index + 1) * share
+    @cached_property
+    def _stretch(self) -> int:
+        """Steps whose positions are computed at once."""
+        return max(1, min(64, _STRETCH // self.batch_size))
+
+    def _visited(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
+        """Return the positions of each step of a range."""
+        order, count, size = self.order, len(self.dataset), self.batch_size
+        if not isinstance(order, BlockShuffle):
+            span = start * size, min(stop * size, self._used)
+            positions = visited(order, count, *span, seed=self.seed, epoch=epoch)
+            positions.flags.writeable = False
+            steps = [positions[first : first + size] for first in range(0, len(positions), size)]
+            return [self._share(batch) for batch in steps]
+        each, mine = size // self.lanes, self.lanes // self.num_shards
+        borders = order.borders(count)[self._lane : self._lane + mine + 1]
+        whole = min(stop, self._used // size)
+        steps = np.arange(start, whole)
+        places = (steps * each)[:, None, None] + borders[:-1, None] + np.arange(each)
+        # The last step takes what each lane has left.
+        rest = [np.arange(first + whole * each, end) for first, end in itertools.pairwise(borders)]
+        short = np.concatenate(rest)[: (self._used - whole * size) // self.num_shards]
+        last = [short] if stop > whole else []
+        positions = order.at(np.concatenate([places.ravel(), *last]), count, self.seed, epoch)
+        positions.flags.writeable = False
+        of_whole = positions[: places.size].reshape(len(steps), each * mine)
+        return [*of_whole, *([positions[places.size :]] if last else [])]
+
+    def _share(self, batch: NDArray[np.int64]) -> NDArray[np.int64]:
+        share = len(batch) // self.num_shards
+        return batch[self.index * share : (self.index + 1) * share]
+
+    # Reading ------------------------------------------------------------------------------------
 
     def batch(self, step: int, epoch: int = 0) -> Batch:
         """Read one batch: a pure function of (step, epoch).
@@ -217,34 +293,60 @@ class Loader:
         oocdata.errors.SourceError
             If storage can't deliver a row: with file, dataset and rows.
         """
-        positions = self.positions(step, epoch)
-        return self.dataset.read(positions, Draw(self.seed, int(epoch), int(step)))
+        if not (type(step) is type(epoch) is int and 0 <= step < self._steps and epoch >= 0):
+            step, epoch = self._checked(step, epoch, len(self) - 1, "step")
+        positions = self._positions(step, epoch)
+        return self.dataset.read(positions, Draw(self.seed, epoch, step, self._lane, positions))
 
-    def run(self, run: Run) -> Batch:
-        """Read a run of steps at once: their batches one after the other, in the same arrays.
+    def run(self, run: Run, empty_parts: Callable[..., Any] = buffers.empty_parts) -> list[Batch]:
+        """Read a run of steps at once.
 
         Parameters
         ----------
         run : Run
             Of at least one step, and at most `steps_together`.
+        empty_parts : callable
+            Where the memory of several batches comes from: see `oocdata.engines.buffers`.
 
         Returns
         -------
-        ndarray, tuple or dict of ndarray
-            Of shape (elements of all its steps, …).
+        list
+            The batch of each step, as `batch` gives it. Each keeps its own memory alone.
 
         Examples
         --------
         >>> import oocdata as ooc
         >>> ooc.open(np.arange(10)).batches(4).run(Run(epoch=0, start=1, stop=3))
-        array([4, 5, 6, 7, 8, 9])
+        [array([4, 5, 6, 7]), array([8, 9])]
         """
-        return self.dataset.read(self._positions(run), Draw(self.seed, run.epoch, run.start))
+        if run.stop - run.start == 1 or self.dataset.is_mapped:
+            return [self.batch(step, run.epoch) for step in range(run.start, run.stop)]
+        steps = [self._positions(step, run.epoch) for step in range(run.start, run.stop)]
+        positions = np.concatenate(steps)
+        # No function draws from it: the only randomness left is keyed by position.
+        draw = Draw(self.seed, run.epoch, run.start, self._lane, positions)
+        lengths = [len(step) for step in steps]
+        arrays = [
+            _read_parts(request, lengths, empty_parts)
+            for request in self.dataset.requests(positions, draw)
+        ]
+        return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(
+        self, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
+    ) -> Iterator[Batch]:
         """Iterate over one epoch from step `start`, without reading what came before.
 
-        A few MiB of batches are read ahead, in threads or in worker processes; never more.
+        A few MiB of batches are read ahead, in threads or in worker processes; never more than
+        `oocdata.set_memory` allows.
+
+        Parameters
+        ----------
+        epoch, start : int
+        parallel : int
+            Runs of steps read at a time.
+        prefetch : int
+            Batches kept ready besides, in whole runs.
 
         Raises
         ------
@@ -258,28 +360,30 @@ class Loader:
         >>> [batch.tolist() for batch in loader.epoch(0, start=1)]
         [[4, 5, 6, 7], [8, 9]]
         """
-        if not _whole(start, epoch) or not 0 <= start <= len(self) or epoch < 0:
-            raise PositionError(
-                f"`start` must lie within [0, {len(self)}] and `epoch` must not be negative; got "
-                f"step {start} of epoch {epoch}."
-            )
-        return read_ahead(self, int(epoch), int(start))
+        start, epoch = self._checked(start, epoch, len(self), "start")
+        parallel = as_count("parallel", parallel)
+        prefetch = as_count("prefetch", prefetch, at_least=0)
+        batches: Iterator[Batch] = chain.make(
+            "epoch", self, epoch, start, parallel=parallel, prefetch=prefetch
+        )
+        return batches
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it is begun."""
         yield from self.epoch(next(self._epochs))
 
     def shard(self, num_shards: int, index: int) -> Loader:
-        """Return the loader of one part of every global batch, for data-parallel training.
+        """Return the loader of one rank's part of every global batch, for data-parallel training.
 
-        The global batches are those of this loader, whatever `num_shards` is; a shard reads only
-        its own part. Of a short last batch, the elements that can't be dealt out evenly are
-        dropped, so that all shards take the same steps with the same sizes.
+        The global batches are those of this loader, whatever `num_shards` is; a rank reads only
+        its own part, and of a block shuffle decodes only its own share of the chunks. Of a short
+        last batch, the elements that can't be dealt out evenly are dropped, so that all ranks take
+        the same steps with the same sizes.
 
         Parameters
         ----------
         num_shards : int
-            Must divide the batch size.
+            Must divide the batch size, and the lanes of a block shuffle.
         index : int
             0 ≤ index < num_shards.
 
@@ -305,6 +409,14 @@ class Loader:
             raise ArgumentError(
                 f"`num_shards` must divide the batch size, {self.batch_size}; got {shards}."
             )
+        if self.lanes % shards:
+            allowed = [number for number in range(1, self.lanes + 1) if self.lanes % number == 0]
+            raise ArgumentError(
+                f"`num_shards` must be one of {allowed}, the divisors of the {self.lanes} lanes of "
+                f"this block shuffle; got {shards}. A batch size that is a multiple of a larger "
+                'power of two has more lanes, and shuffle="global" takes any divisor of the batch '
+                "size, but then every rank decodes nearly every chunk."
+            )
         sharded = replace(self, num_shards=shards, index=place)
         if len(sharded) == 0:
             raise EmptyError(
@@ -312,9 +424,22 @@ class Loader:
             )
         return sharded
 
-    def explain(self) -> Explanation:
-        """Return what is read and how, the order and why, and the memory it takes; print it."""
-        return explain(self)
+    # Higher rooms -------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return the loader as JSON: what its fingerprint is made from, and what workers get."""
+        description: dict[str, Any] = chain.make("describe", self)
+        return description
+
+    def explain(self, *, parallel: int = 2, prefetch: int = 2) -> Explanation:
+        """Return what is read and how, the order and why, and the memory it takes; print it.
+
+        Parameters
+        ----------
+        parallel, prefetch : int
+            As they will be given to `to_tf` or `epoch`.
+        """
+        return explain(self, parallel, prefetch)
 
     def profile(
         self,
@@ -359,9 +484,7 @@ class Loader:
         >>> found.verdict, found.data_rate > 0
         ('alone', True)
         """
-        found: Profile = above("tools.profile", "profile")(
-            self, model_step, seconds=seconds, to_tf=to_tf
-        )
+        found: Profile = chain.make("profile", self, model_step, seconds=seconds, to_tf=to_tf)
         return found
 
     def to_tf(
@@ -412,12 +535,12 @@ class Loader:
         oocdata.errors.MissingDependencyError
             If TensorFlow is not installed.
         oocdata.errors.DescriptionError
-            If workers can't be told what to read; see `oocdata.description.describe`.
+            If workers can't be told what to read; see `describe`.
         oocdata.errors.ServiceError
             If no dispatcher answers.
         """
-        dataset: tf.data.Dataset = above("frontends.tfdata", "to_tf")(
-            self, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
+        dataset: tf.data.Dataset = chain.make(
+            "to_tf", self, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
             service=service, job_name=job_name,
         )  # fmt: skip
         return dataset
@@ -430,5 +553,22 @@ class Loader:
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
         """
-        dataset: keras.utils.PyDataset = above("frontends.keras", "to_keras")(self)
+        dataset: keras.utils.PyDataset = chain.make("to_keras", self)
         return dataset
+
+
+def _read_parts(
+    request: Request, lengths: list[int], empty_parts: Callable[..., Any]
+) -> list[NDArray[Any]]:
+    """Read boxes at once, into an array of its own for each batch."""
+    shapes = [(length, *request.shape[1:]) for length in lengths]
+    whole, parts = empty_parts(shapes, request.dtype)
+    if whole is not None:
+        request.read_into(whole)
+        return list(parts)
+    scratch = buffers.empty(request.shape, request.dtype)
+    request.read_into(scratch)
+    stops = itertools.accumulate(lengths)
+    for part, stop in zip(parts, stops, strict=True):
+        part[...] = scratch[stop - len(part) : stop]
+    return list(parts)

@@ -1,4 +1,4 @@
-"""Which steps are read together: runs of small batches share one read.
+"""Which steps are read together, and how many of them are under way.
 
 What a read costs besides the bytes (arithmetic, handing the GIL over, a call from TensorFlow) is
 the same for 30 rows as for 3,000. So steps that follow one another are read at once, up to a few
@@ -10,10 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Pass", "Run", "steps_together"]
+from oocdata.memory import batch_share
+
+__all__ = ["Ahead", "Pass", "Run", "plan_ahead", "steps_together"]
 
 _RUN_BYTES = 32 << 20
 """More steps are not read together: by then the bytes are the cost."""
+
+_RUNS = 4
+"""Runs that share the memory for batches: two are read, one is handed out, one is in use."""
 
 _MOST_STEPS = 64
 """The cost besides the bytes is divided by as much: what is left of it no longer matters."""
@@ -40,9 +45,59 @@ def steps_together(steps: int, batch_bytes: int, *, share_chunks: bool = False) 
     >>> steps_together(1000, 200_704), steps_together(1000, 3_840_000), steps_together(20, 200_704)
     (64, 8, 2)
     """
-    by_bytes = _RUN_BYTES // max(1, batch_bytes)
+    by_bytes = min(_RUN_BYTES, batch_share() // _RUNS) // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
     return max(1, min(most, steps // _FEWEST_RUNS))
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How many runs of steps are under way at a time.
+
+    Attributes
+    ----------
+    together : int
+        Steps of a run.
+    reading : int
+        Runs that are read at a time, at least 1.
+    ready : int
+        Runs that may lie ready besides.
+    """
+
+    together: int
+    reading: int
+    ready: int
+
+    @property
+    def batches(self) -> int:
+        """Batches that exist at a time, at most: one run is handed out besides, and one in use."""
+        return self.together * (self.reading + self.ready + 2)
+
+
+def plan_ahead(together: int, batch_bytes: int, parallel: int, prefetch: int) -> Ahead:
+    """Return how many runs to have under way, within the memory for batches.
+
+    Parameters
+    ----------
+    together : int
+        Steps of a run.
+    batch_bytes : int
+        Bytes of one batch.
+    parallel : int
+        Runs that are read at a time, at most.
+    prefetch : int
+        Batches that are kept ready besides, in whole runs, at most.
+
+    Examples
+    --------
+    >>> plan_ahead(8, 3_840_000, parallel=2, prefetch=2)
+    Ahead(together=8, reading=2, ready=0)
+    >>> plan_ahead(1, 30 << 20, parallel=8, prefetch=4)
+    Ahead(together=1, reading=2, ready=0)
+    """
+    most = batch_share() // max(1, together * batch_bytes) - 2
+    reading = max(1, min(parallel, most))
+    return Ahead(together, reading, max(0, min(prefetch // together, most - reading)))
 
 
 class Run(NamedTuple):

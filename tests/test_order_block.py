@@ -1,7 +1,9 @@
-"""Blocks and windows of `BlockShuffle`, against a slow oracle that keeps tables."""
+"""Blocks, lanes and windows of `BlockShuffle`, against what each of them promises, counted."""
 
 from __future__ import annotations
 
+import itertools
+import pickle
 from typing import Any
 
 import numpy as np
@@ -9,169 +11,237 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oocdata.blocks import BlockIds, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle
+from oocdata.order.mixing import block_of
+from oocdata.order.visits import Groups, RegularVisits, TableVisits
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-def block_lists(order: BlockShuffle, count: int) -> list[list[int]]:
-    """Positions of every block."""
-    first = min(order.block if order.first is None else order.first, count)
-    begins = [0, *range(first, count, order.block)] if count else []
-    return [list(range(a, b)) for a, b in zip(begins, [*begins[1:], count], strict=True)]
+@st.composite
+def regular(draw: st.DrawFn) -> tuple[Blocks, int]:
+    length = draw(st.integers(1, 12) | st.integers(1, 300))
+    period = draw(st.none() | st.integers(1, 50) | st.integers(1, 900))
+    first = draw(st.integers(1, length))
+    return Blocks(length, first, period), draw(st.integers(1, 150) | st.integers(1, 2000))
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[BlockShuffle, int]:
-    block = draw(st.integers(1, 40) | st.integers(1, 600))
-    first = draw(st.none() | st.integers(1, block))
-    window = draw(st.integers(1, 6) | st.integers(1, 400))
-    return BlockShuffle(block, window, first), draw(st.integers(1, 60) | st.integers(1, 2000))
+def irregular(draw: st.DrawFn) -> tuple[BlockIds, int]:
+    ids = draw(st.lists(st.integers(-5, 40), min_size=1, max_size=400))
+    return BlockIds(np.array(ids)), len(ids)
 
 
-@given(case=cases(), seed=st.integers(), epoch=st.integers(0, 10**6))
+def block_lists(blocks: Blocks | BlockIds, count: int) -> list[list[int]]:
+    """Positions of every block."""
+    if isinstance(blocks, BlockIds):
+        return [np.flatnonzero(blocks.ids == number).tolist() for number in np.unique(blocks.ids)]
+    starts = blocks.starts(count).tolist()
+    return [list(range(a, b)) for a, b in zip(starts, [*starts[1:], count], strict=True)]
+
+
+@given(case=regular() | irregular(), seed=st.integers(), epoch=st.integers(0, 10**6))
 @settings(max_examples=300, deadline=None)
-def test_every_window_holds_its_blocks_and_nothing_else(
-    case: tuple[BlockShuffle, int], seed: int, epoch: int
+def test_visits_lay_every_block_end_to_end(
+    case: tuple[Blocks | BlockIds, int], seed: int, epoch: int
 ) -> None:
-    order, count = case
-    at = {"seed": seed, "epoch": epoch}
-    blocks = block_lists(order, count)
-    assert order.block_count(count) == len(blocks)
-    assert order.window_count(count) == -(-len(blocks) // order.window)
-    positions = order.positions(count, 0, count, **at)
-    np.testing.assert_array_equal(np.sort(positions), np.arange(count))
-
-    visited: list[int] = []
-    place = 0
-    for window in range(order.window_count(count)):
-        found = order.window_blocks(count, window, **at).tolist()
-        assert len(found) == min(order.window, len(blocks) - len(visited))
-        start, stop = order.window_bounds(count, window, **at)
-        assert start == place
-        assert sorted(positions[start:stop]) == sorted(p for block in found for p in blocks[block])
-        assert order.window_at(count, start, **at) == window
-        assert order.window_at(count, stop - 1, **at) == window
-        visited += found
-        place = stop
-    assert place == count
-    assert sorted(visited) == list(range(len(blocks)))
+    blocks, count = case
+    if isinstance(blocks, Blocks):
+        visits: Any = RegularVisits(blocks, count, seed, epoch)
+    else:
+        visits = TableVisits(Groups.of(blocks), seed, epoch)
+    wanted = block_lists(blocks, count)
+    assert visits.number == len(wanted)
+    slots = np.arange(count)
+    begins = visits.slots_of(np.arange(visits.number + 1))
+    assert (begins[0], begins[-1]) == (0, count)
+    positions = visits.positions(slots)
+    found = [positions[a:b].tolist() for a, b in itertools.pairwise(begins)]
+    assert sorted(found) == sorted(wanted)
+    in_each = np.repeat(np.arange(visits.number), np.diff(begins))
+    np.testing.assert_array_equal(visits.visits_of(slots), in_each)
 
 
-@given(case=cases(), data=st.data())
-@settings(max_examples=200, deadline=None)
-def test_slices_agree_with_the_whole(case: tuple[BlockShuffle, int], data: st.DataObject) -> None:
-    order, count = case
-    start, stop = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
+@given(
+    case=regular() | irregular(),
+    mixed=st.integers(1, 400),
+    lanes=st.sampled_from([None, 1, 2, 4, 64]),
+    data=st.data(),
+)
+@settings(max_examples=300, deadline=None)
+def test_every_position_once_and_slices_agree(
+    case: tuple[Blocks | BlockIds, int], mixed: int, lanes: int | None, data: st.DataObject
+) -> None:
+    blocks, count = case
+    order = BlockShuffle(blocks, mixed, lanes)
     whole = order.positions(count, 0, count, seed=1, epoch=2)
+    np.testing.assert_array_equal(np.sort(whole), np.arange(count))
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
     part = order.positions(count, start, stop, seed=1, epoch=2)
     np.testing.assert_array_equal(part, whole[start:stop])
+    again = pickle.loads(pickle.dumps(order)).positions(count, start, stop, seed=1, epoch=2)
+    np.testing.assert_array_equal(again, part)
 
 
-@given(case=cases())
-@settings(deadline=None)
-def test_block_bounds(case: tuple[BlockShuffle, int]) -> None:
-    order, count = case
-    blocks = block_lists(order, count)
-    starts, stops = order.block_bounds(count, np.arange(len(blocks)))
-    assert starts.tolist() == [block[0] for block in blocks]
-    assert stops.tolist() == [block[-1] + 1 for block in blocks]
+@given(case=regular() | irregular(), width=st.integers(1, 30), lanes=st.sampled_from([1, 2, 8]))
+@settings(max_examples=300, deadline=None)
+def test_a_lane_needs_few_blocks_at_a_time(
+    case: tuple[Blocks | BlockIds, int], width: int, lanes: int
+) -> None:
+    """From when a block is first needed in its lane until it is done, few others are begun."""
+    blocks, count = case
+    order = BlockShuffle(blocks, width * lanes, lanes)
+    number = order.block_count(count)
+    width = max(1, min(width * lanes, number) // lanes)
+    cut = 0
+    seen: set[int] = set()
+    for start, stop in itertools.pairwise(order.borders(count).tolist()):
+        of = block_of(order.positions(count, start, stop, seed=3, epoch=0), blocks)
+        uses = {int(block): np.flatnonzero(of == block)[[0, -1]] for block in np.unique(of)}
+        cut += len(seen & uses.keys())
+        seen |= uses.keys()
+        for place in range(len(of)):
+            assert sum(first <= place <= last for first, last in uses.values()) <= width
+    assert cut < lanes
+    assert len(seen) == number
 
 
-@pytest.mark.parametrize("first", [None, 1, 5, 32])
-@pytest.mark.parametrize("window", [1, 16, 1000])
-@pytest.mark.parametrize("count", [10**9, 10**9 + 7, 2**62])
-def test_huge_counts(count: int, window: int, first: int | None) -> None:
-    order = BlockShuffle(32, window, first)
-    at = {"seed": 1, "epoch": 0}
-    last = order.window_count(count) - 1
-    for window_number in (0, 1, last // 2, last):
-        start, stop = order.window_bounds(count, window_number, **at)
-        blocks = order.window_blocks(count, window_number, **at)
-        starts, stops = order.block_bounds(count, blocks)
-        expected = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
-        found = order.positions(count, start, stop, **at)
-        np.testing.assert_array_equal(np.sort(found), np.sort(expected))
-    assert stop == count
+@pytest.mark.parametrize("first", [1, 5, 32])
+@pytest.mark.parametrize("period", [None, 10**4 + 1])
+@pytest.mark.parametrize("mixed", [1, 16, 10**5])
+@pytest.mark.parametrize("count", [10**9, 10**9 + 7, 2**61])
+def test_huge_counts(count: int, mixed: int, period: int | None, first: int) -> None:
+    order = BlockShuffle(Blocks(32, first, period), mixed, lanes=1)
+    width = min(mixed, 2000)
+    for start in (0, count // 2, count - 32 * width):
+        found = order.positions(count, start, start + 32 * width, seed=1, epoch=0)
+        assert found.min() >= 0
+        assert found.max() < count
+        assert np.unique(found).size == found.size
+        # Windows that were begun, and the one that follows: not more blocks than in those.
+        if mixed <= 16:
+            touched = np.unique(block_of(found, order.blocks)).size
+            assert touched <= 32 * width // 14 + 2 * mixed
 
 
-@pytest.mark.parametrize("huge", [2**62, 2**63 - 1])
+@pytest.mark.parametrize("huge", [2**61, 2**63 - 1])
 def test_blocks_and_windows_beyond_the_count(huge: int) -> None:
-    order = BlockShuffle(huge, huge, first=huge - 1)
-    assert order.block_count(1000) == order.window_count(1000) == 1
-    found = order.positions(1000, 0, 1000, seed=1, epoch=0)
-    np.testing.assert_array_equal(np.sort(found), np.arange(1000))
-    starts, stops = order.block_bounds(2**62, np.array([0]))
-    assert (starts.item(), stops.item()) == (0, min(huge - 1, 2**62))
-    assert order.positions(2**62, 2**61, 2**61 + 10, seed=1, epoch=0).size == 10
-
-
-def test_first_of_a_full_block_changes_nothing() -> None:
-    plain, named = BlockShuffle(8, 3), BlockShuffle(8, 3, first=8)
-    for epoch in range(5):
-        np.testing.assert_array_equal(
-            plain.positions(100, 0, 100, seed=1, epoch=epoch),
-            named.positions(100, 0, 100, seed=1, epoch=epoch),
-        )
+    for blocks in (Blocks(huge, huge - 1), Blocks(huge, 1), Blocks(huge, huge, huge)):
+        order = BlockShuffle(blocks, huge)
+        found = order.positions(1000, 0, 1000, seed=1, epoch=0)
+        np.testing.assert_array_equal(np.sort(found), np.arange(1000))
+        assert order.positions(2**61, 2**60, 2**60 + 10, seed=1, epoch=0).size == 10
 
 
 def test_windows_of_one_epoch_are_mixed_differently() -> None:
-    order, count = BlockShuffle(block=64, window=1), 64 * 50
+    order, count = BlockShuffle(64, 1), 64 * 50
     positions = order.positions(count, 0, count, seed=1, epoch=0).reshape(50, 64)
     assert len({tuple(row % 64) for row in positions}) == 50
 
 
 def test_windows_mix_their_blocks() -> None:
     # A batch of a window's size / 8 sees nearly all of its eight blocks, as chance would have it.
-    order, count = BlockShuffle(block=32, window=8), 32 * 8 * 100
+    order, count = BlockShuffle(32, 8), 32 * 8 * 100
     blocks = order.positions(count, 0, count, seed=1, epoch=0).reshape(-1, 32) // 32
     seen = np.mean([np.unique(batch).size for batch in blocks])
     assert 7.7 < seen < 8.0
 
 
-def test_epochs_visit_the_blocks_in_different_orders() -> None:
-    order = BlockShuffle(block=10, window=4)
-    visits = {
-        tuple(order.window_blocks(400, 0, seed=1, epoch=epoch).tolist()) for epoch in range(20)
-    }
+def test_lanes_begin_their_windows_at_different_times() -> None:
+    """Blocks are begun at an even pace, or all lanes would decode at once and wait in between."""
+    order, each, count = BlockShuffle(32, 64 * 16, lanes=16), 6400, 16 * 6400
+    steps = np.stack(
+        [order.positions(count, a, a + each, seed=1, epoch=0) for a in range(0, count, each)]
+    )
+    begun, known = [], set()
+    for batch in (steps // 32).T:
+        begun.append(len(set(batch.tolist()) - known))
+        known.update(batch.tolist())
+    # 3,200 blocks over 6,400 steps, once the first windows are under way.
+    paces = [sum(begun[at : at + 256]) for at in range(2048, 6144, 256)]
+    assert max(paces) < 2 * 128
+
+
+def test_stretches_are_visited_in_any_order() -> None:
+    order = BlockShuffle(Blocks(10, 10, 25), 4)
+    visits = {tuple(order.positions(400, 0, 30, seed=1, epoch=epoch) // 25) for epoch in range(20)}
     assert len(visits) == 20
+
+
+@pytest.mark.parametrize("count", [1000, 1010])
+def test_the_cut_stretch_comes_anywhere(count: int) -> None:
+    """Of the last, cut stretch of 10 positions, no block has a place of its own in an epoch."""
+    order = BlockShuffle(Blocks(5, 5, 20), 1)
+    where = [
+        np.flatnonzero(order.positions(count, 0, count, seed=1, epoch=epoch) >= 1000 - 10)
+        for epoch in range(40)
+    ]
+    assert min(at.min() for at in where) < 100
+    assert max(at.max() for at in where) > count - 100
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param({"block": 0}, "`block` must be a whole number of at least 1", id="block-0"),
-        pytest.param({"block": 2.0}, "`block` must be", id="block-float"),
-        pytest.param({"block": True}, "`block` must be", id="block-bool"),
-        pytest.param({"block": 2**70}, "`block` must be", id="block-huge"),
-        pytest.param({"window": 0}, "`window` must be", id="window-0"),
-        pytest.param({"window": None}, "`window` must be", id="window-none"),
-        pytest.param({"first": 0}, "`first` must be", id="first-0"),
-        pytest.param({"first": 5}, r"`first` must be at most `block` \(4\); got 5", id="first-5"),
-        pytest.param({"first": "1"}, "`first` must be", id="first-text"),
+        pytest.param({"blocks": 0}, "`blocks` must be a whole number of at least 1", id="block-0"),
+        pytest.param({"blocks": 2.0}, "`blocks` must be", id="block-float"),
+        pytest.param({"blocks": True}, "`blocks` must be", id="block-bool"),
+        pytest.param({"blocks": 2**70}, "`blocks` must be", id="block-huge"),
+        pytest.param({"blocks_mixed": 0}, "`blocks_mixed` must be", id="mixed-0"),
+        pytest.param({"blocks_mixed": None}, "`blocks_mixed` must be", id="mixed-none"),
+        pytest.param({"blocks": Blocks(4, 0)}, "`blocks.first` must be", id="first-0"),
+        pytest.param(
+            {"blocks": Blocks(4, 5)},
+            r"`blocks.first` must be at most .* \(4\); got 5",
+            id="first-5",
+        ),
+        pytest.param({"blocks": Blocks(4, 4, 0)}, "`blocks.period` must be", id="period-0"),
+        pytest.param({"lanes": 3}, "`lanes` must be a power of two up to 64; got 3", id="lanes-3"),
+        pytest.param({"lanes": 128}, "`lanes` must be a power of two", id="lanes-128"),
     ],
 )
 def test_wrong_fields(arguments: dict[str, Any], message: str) -> None:
-    good: dict[str, Any] = {"block": 4, "window": 2, "first": None}
+    good: dict[str, Any] = {"blocks": 4, "blocks_mixed": 2, "lanes": None}
     BlockShuffle(**good)
     with pytest.raises(ArgumentError, match=message):
         BlockShuffle(**good | arguments)
 
 
-def test_wrong_windows_and_places() -> None:
-    order = BlockShuffle(4, 2)
-    with pytest.raises(ArgumentError, match=r"`window` must be less than .* \(2\); got 2"):
-        order.window_bounds(16, 2, seed=0, epoch=0)
-    with pytest.raises(ArgumentError, match="`window` must be"):
-        order.window_blocks(16, -1, seed=0, epoch=0)
-    with pytest.raises(ArgumentError, match="`stop` must be"):
-        order.window_at(16, 16, seed=0, epoch=0)
-    with pytest.raises(ArgumentError, match="`window` must be less than"):
-        order.window_blocks(0, 0, seed=0, epoch=0)
+def test_ids_of_another_dataset_are_refused() -> None:
+    order = BlockShuffle(BlockIds(np.zeros(10, np.int64)), 1)
+    with pytest.raises(ArgumentError, match="`count` must be the 10 positions"):
+        order.positions(11, 0, 5, seed=0, epoch=0)
 
 
 def test_fields_become_python_integers() -> None:
-    order = BlockShuffle(np.int64(4), np.int32(2), np.uint8(3))
-    assert [type(value) for value in (order.block, order.window, order.first)] == [int] * 3
-    assert order == BlockShuffle(4, 2, 3)
+    order = BlockShuffle(Blocks(np.int64(4), np.int32(3)), np.int32(2), np.uint8(8))
+    assert order == BlockShuffle(Blocks(4, 3), 2, 8)
+    assert isinstance(order.blocks, Blocks)
+    assert [type(n) for n in (order.blocks.length, order.blocks_mixed, order.lanes)] == [int] * 3
+
+
+# What is pinned here may never change: a run that resumes would see other data.
+@pytest.mark.parametrize(
+    ("order", "count", "expected"),
+    [
+        (BlockShuffle(4, 2), 20, [14, 12, 13, 16, 17, 15]),
+        (BlockShuffle(32, 64, 8), 20000, [16154, 12523, 16130, 10140, 17284, 10129]),
+        (BlockShuffle(Blocks(32, 5), 64, 8), 20000, [16159, 4464, 16135, 8993, 17289, 8982]),
+        (BlockShuffle(Blocks(7, 3, 101), 64, 8), 20001, [4426, 15816, 15820, 3290, 15817, 3284]),
+        (
+            BlockShuffle(Blocks(64, 1), 100),
+            10**9,
+            [457211055, 475437839, 322044990, 900109768, 322044950, 215578910],
+        ),
+        (
+            BlockShuffle(BlockIds(np.arange(1000) ** 2 % 37), 4, 2),
+            1000,
+            [861, 952, 750, 898, 767, 824],
+        ),
+    ],
+)
+def test_orders_never_change(order: BlockShuffle, count: int, expected: list[int]) -> None:
+    start = count // 2
+    assert order.positions(count, start, start + 6, seed=-5, epoch=3).tolist() == expected

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
+from oocdata.blocks import BlockIds, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.order.mixing import batch_entropy, full_shuffle_entropy, mixing
+from oocdata.order.mixing import Mixing, batch_entropy, block_of, full_shuffle_entropy, mixing
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -38,107 +38,98 @@ def test_batch_entropy_refuses_other_shapes(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "batch_size", "block", "first"),
+    ("count", "batch_size", "blocks"),
     [
-        pytest.param(4000, 32, 32, None, id="many-blocks"),
-        pytest.param(64, 32, 32, None, id="two-blocks"),
-        pytest.param(100, 40, 33, 7, id="short-first-and-last"),
-        pytest.param(50, 20, 100, 30, id="short-first-of-two"),
-        pytest.param(300, 300, 7, None, id="whole-epoch"),
-        pytest.param(50, 20, 100, None, id="one-block"),
-        pytest.param(50, 20, 1, None, id="block-of-one"),
-        pytest.param(50, 1, 3, None, id="batch-of-one"),
+        pytest.param(4000, 32, Blocks(32, 32), id="many-blocks"),
+        pytest.param(64, 32, Blocks(32, 32), id="two-blocks"),
+        pytest.param(100, 40, Blocks(33, 7), id="short-first-and-last"),
+        pytest.param(50, 20, Blocks(100, 30), id="short-first-of-two"),
+        pytest.param(300, 300, Blocks(7, 7), id="whole-epoch"),
+        pytest.param(50, 20, Blocks(100, 100), id="one-block"),
+        pytest.param(50, 20, Blocks(1, 1), id="block-of-one"),
+        pytest.param(50, 1, Blocks(3, 3), id="batch-of-one"),
+        pytest.param(205, 40, Blocks(7, 3, 20), id="stretches"),
+        pytest.param(205, 40, Blocks(30, 30, 20), id="stretches-shorter-than-a-block"),
+        pytest.param(200, 40, BlockIds(np.arange(200) ** 2 % 37), id="ids"),
     ],
 )
 def test_full_shuffle_entropy_is_what_shuffling_gives(
-    count: int, batch_size: int, block: int, first: int | None
+    count: int, batch_size: int, blocks: Blocks | BlockIds
 ) -> None:
     generator = np.random.default_rng(0)
     batches = [generator.permutation(count)[:batch_size] for _ in range(4000)]
-    ids = (np.array(batches) + block - (first or block)) // block
-    expected = batch_entropy(ids)
-    assert full_shuffle_entropy(count, batch_size, block, first=first) == pytest.approx(
-        expected, abs=0.01
-    )
+    expected = batch_entropy(block_of(np.array(batches), blocks))
+    assert full_shuffle_entropy(count, batch_size, blocks) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("blocks", [Blocks(7, 3), Blocks(7, 3, 20), Blocks(30, 5, 20)])
+def test_a_number_for_each_block(blocks: Blocks) -> None:
+    numbers = block_of(np.arange(205), blocks)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    np.testing.assert_array_equal(starts, blocks.starts(205))
+    assert np.unique(numbers).size == starts.size
 
 
 @pytest.mark.parametrize(("batch_size", "block"), [(32, 32), (65_536, 10**6), (4096, 1)])
 def test_full_shuffle_entropy_of_huge_counts(batch_size: int, block: int) -> None:
-    found = full_shuffle_entropy(2**62, batch_size, block)
+    found = full_shuffle_entropy(2**61, batch_size, Blocks(block, block))
     assert found == pytest.approx(math.log2(batch_size), abs=1e-3)
+
+
+def mixing_of(order: Order, count: int, batch_size: int, block: int, first: int = 0) -> Mixing:
+    def positions(step: int) -> np.ndarray:
+        start = step * batch_size
+        stop = min(start + batch_size, count)
+        return order.positions(count, start, stop, seed=0, epoch=0)
+
+    steps = -(-count // batch_size)
+    return mixing(positions, steps, Blocks(block, first or block), count)
 
 
 @pytest.mark.parametrize(("batch_size", "block"), [(32, 32), (256, 32), (1000, 100)])
 def test_shuffle_mixes_like_a_full_shuffle(batch_size: int, block: int) -> None:
-    found = mixing(Shuffle(), 10**6, batch_size, block, epochs=2)
-    assert found.entropy == pytest.approx(found.full_shuffle_entropy, abs=0.01)
+    found = mixing_of(Shuffle(), 10**6, batch_size, block)
+    assert found.entropy == pytest.approx(found.full_shuffle_entropy, abs=0.02)
 
 
 def test_sequential_does_not_mix() -> None:
-    assert mixing(Sequential(), 32_000, 32, 32).entropy == 0
-    assert mixing(Sequential(), 32_000, 64, 32).entropy == 1
+    assert mixing_of(Sequential(), 32_000, 32, 32).entropy == 0
+    assert mixing_of(Sequential(), 32_000, 64, 32).entropy == 1
 
 
-def test_wider_windows_mix_better() -> None:
+def test_more_blocks_mix_better() -> None:
     entropies = [
-        mixing(BlockShuffle(32, window), 10**6, 256, 32).entropy for window in (1, 4, 16, 64, 10**5)
+        mixing_of(BlockShuffle(32, mixed), 10**6, 256, 32).entropy
+        for mixed in (1, 4, 16, 64, 10**5)
     ]
     assert entropies == sorted(entropies)
     assert entropies[0] == 3
-    full = full_shuffle_entropy(10**6, 256, 32)
+    full = full_shuffle_entropy(10**6, 256, Blocks(32, 32))
     assert entropies[-1] == pytest.approx(full, abs=0.02)
 
 
 def test_blocks_of_the_order_and_of_the_measure_agree_on_the_first() -> None:
-    order = BlockShuffle(block=32, window=1, first=5)
-    aligned = mixing(order, 5 + 32 * 999, 32, 32, first=5).entropy
-    assert aligned < mixing(order, 5 + 32 * 999, 32, 32).entropy
+    order, count = BlockShuffle(Blocks(32, 5), 1), 5 + 32 * 999
+    aligned = mixing_of(order, count, 32, 32, first=5).entropy
+    assert aligned < mixing_of(order, count, 32, 32).entropy
 
 
-def test_same_arguments_same_mixing() -> None:
-    assert mixing(Shuffle(), 5000, 32, 8, seed=3) == mixing(Shuffle(), 5000, 32, 8, seed=3)
-    assert mixing(Shuffle(), 5000, 32, 8, seed=3) != mixing(Shuffle(), 5000, 32, 8, seed=4)
-
-
-@pytest.mark.parametrize(("batch_size", "most"), [(32, 32), (100, 10), (2**20, 2)])
+@pytest.mark.parametrize(("batch_size", "most"), [(32, 32), (96, 10), (2**20, 2)])
 def test_few_batches_are_looked_at(batch_size: int, most: int) -> None:
-    calls: list[tuple[int, int, int]] = []
+    count = 1000 if batch_size == 96 else 2**24
+    asked: list[int] = []
 
-    class Recording:
-        def positions(
-            self, count: int, start: int, stop: int, *, seed: int, epoch: int
-        ) -> np.ndarray:
-            calls.append((start, stop, epoch))
-            return np.arange(start, stop)
+    def positions(step: int) -> np.ndarray:
+        asked.append(step)
+        return np.arange(step * batch_size, min((step + 1) * batch_size, count))
 
-    order: Order = Recording()
-    mixing(order, 1000 if batch_size == 100 else 2**24, batch_size, 32, epochs=2)
-    assert len(calls) == len(set(calls)) == 2 * most
-    assert all(start % batch_size == 0 and stop - start == batch_size for start, stop, _ in calls)
-
-
-def test_a_batch_beyond_the_epoch_is_the_epoch() -> None:
-    assert mixing(Shuffle(), 10, 32, 5) == mixing(Shuffle(), 10, 10, 5)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"count": 0}, "`count`"),
-        ({"batch_size": 0}, "`batch_size`"),
-        ({"block": 0}, "`block`"),
-        ({"first": 0}, "`first`"),
-        ({"first": 9}, r"`first` must be at most `block` \(8\)"),
-        ({"epochs": 0}, "`epochs`"),
-        ({"seed": 0.5}, "`seed`"),
-    ],
-)
-def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
-    good: dict[str, Any] = {"count": 100, "batch_size": 10, "block": 8}
-    with pytest.raises(ArgumentError, match=message):
-        mixing(Shuffle(), **good | change)
+    steps = -(-count // batch_size)
+    assert mixing(positions, steps, Blocks(32, 32), count).entropy >= 0
+    sampled = set(asked)
+    assert len(sampled) <= most + 2
+    assert steps - 1 not in asked[2:] or count % batch_size == 0
 
 
 def test_a_batch_is_never_larger_than_the_epoch() -> None:
     with pytest.raises(ArgumentError, match=r"`batch_size` must be at most `count` \(10\)"):
-        full_shuffle_entropy(10, 11, 2)
+        full_shuffle_entropy(10, 11, Blocks(2, 2))

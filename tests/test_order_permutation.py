@@ -1,4 +1,4 @@
-"""The keyed bijection: that it is one, that it has an inverse, and that it never changes."""
+"""The keyed bijection: that it is one, and that it never changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocdata.order import permutation
-from oocdata.order.permutation import derive_keys, epoch_key, forward, inverse, rounds_for
+from oocdata.order.permutation import derive_keys, epoch_key, forward, rounds_for
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -24,8 +24,6 @@ def test_every_size_up_to_4096_is_permuted() -> None:
         values = np.arange(size, dtype=np.uint64)
         permuted = forward(values, size, KEY)
         assert is_permutation(permuted, size), size
-        if size % 8 == 1 or size < 64:
-            np.testing.assert_array_equal(inverse(permuted, size, KEY), values)
 
 
 @pytest.mark.parametrize("exponent", range(1, 23))
@@ -35,28 +33,25 @@ def test_sizes_next_to_powers_of_two_are_permuted(exponent: int) -> None:
         assert is_permutation(permuted, size), size
 
 
-@settings(deadline=None)
-@given(
-    size=st.integers(1, 2**62),
-    fractions=st.lists(st.integers(0, 2**62 - 1), min_size=1, max_size=20),
-    seed=st.integers(),
-)
-def test_inverse_undoes_forward(size: int, fractions: list[int], seed: int) -> None:
-    key = epoch_key(seed, 0, "test")
-    values = np.array([value % size for value in fractions], dtype=np.uint64)
-    permuted = forward(values, size, key)
-    assert int(permuted.max()) < size
-    np.testing.assert_array_equal(inverse(permuted, size, key), values)
-    np.testing.assert_array_equal(forward(inverse(values, size, key), size, key), values)
-
-
 @pytest.mark.parametrize("size", [2**62, 2**62 - 1, 2**61 + 1, 10**18, 3**39, 2**32, 2**32 + 1])
-def test_inverse_undoes_forward_on_huge_sizes(size: int) -> None:
+def test_huge_sizes_are_permuted_without_repeats(size: int) -> None:
     ends = np.concatenate([np.arange(5000), size - 1 - np.arange(5000)]).astype(np.uint64)
     permuted = forward(ends, size, KEY)
     assert int(permuted.max()) < size
     assert np.unique(permuted).size == ends.size
-    np.testing.assert_array_equal(inverse(permuted, size, KEY), ends)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 700) | st.integers(1, 2**62), min_size=1, max_size=40),
+    seed=st.integers(),
+)
+@settings(max_examples=100, deadline=None)
+def test_one_size_a_value_equals_one_call_a_size(sizes: list[int], seed: int) -> None:
+    keys = derive_keys(epoch_key(seed, 0, "test"), np.arange(len(sizes), dtype=np.uint64))
+    values = np.array([(n * 7919) % size for n, size in enumerate(sizes)], dtype=np.uint64)
+    together = forward(values, np.array(sizes, dtype=np.uint64), keys)
+    alone = [forward(values[i : i + 1], n, keys[i : i + 1])[0] for i, n in enumerate(sizes)]
+    np.testing.assert_array_equal(together, alone)
 
 
 @given(size=st.integers(1, 3000), numbers=st.lists(st.integers(0, 2**64 - 1), min_size=2))
@@ -64,10 +59,9 @@ def test_inverse_undoes_forward_on_huge_sizes(size: int) -> None:
 def test_one_key_a_value_equals_one_call_a_key(size: int, numbers: list[int]) -> None:
     keys = derive_keys(KEY, np.array(numbers, dtype=np.uint64))
     values = np.arange(len(numbers), dtype=np.uint64) % np.uint64(size)
-    for permute in (forward, inverse):
-        together = permute(values, size, keys)
-        alone = [permute(values[i : i + 1], size, keys[i : i + 1])[0] for i in range(len(numbers))]
-        np.testing.assert_array_equal(together, alone)
+    together = forward(values, size, keys)
+    alone = [forward(values[i : i + 1], size, keys[i : i + 1])[0] for i in range(len(numbers))]
+    np.testing.assert_array_equal(together, alone)
 
 
 @pytest.mark.parametrize("many_keys", [False, True])
@@ -82,15 +76,16 @@ def test_internal_stride_does_not_show(monkeypatch: pytest.MonkeyPatch, many_key
 def test_arguments_are_left_alone() -> None:
     values, keys = np.arange(100, dtype=np.uint64), KEY.copy()
     forward(values, 100, keys)
-    inverse(values, 100, keys)
     np.testing.assert_array_equal(values, np.arange(100))
     np.testing.assert_array_equal(keys, KEY)
 
 
 def test_bases_are_tight_and_the_first_is_even() -> None:
-    sizes = [*range(1, 5000), *(2**k + d for k in range(13, 63) for d in (-1, 0)), 2**62]
-    for size in sizes:
-        low, high = permutation._bases(size)
+    # Around squares, where the root of a double may be off by one.
+    roots = [*range(90, 200), *(2**k + d for k in range(10, 31) for d in (-1, 0, 1)), 2**31 - 1]
+    sizes = [*range(1, 5000), *(root * root + d for root in roots for d in (-1, 0, 1)), 2**62]
+    bases = permutation._bases(np.array(sizes, dtype=np.uint64))
+    for size, low, high in zip(sizes, *(part.tolist() for part in bases), strict=True):
         # An odd pair of bases would give even permutations only.
         assert low % 2 == 0
         assert low * high - low < size <= low * high

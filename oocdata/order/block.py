@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.blocks import BlockIds, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.checks import as_first, check_epoch, check_places
-from oocdata.order.stretches import positions_by_stretch
-from oocdata.order.visits import Visits, visits_of_epoch
+from oocdata.order.order import check_epoch, check_places
+from oocdata.order.permutation import derive_keys, epoch_key, forward
+from oocdata.order.recent import Recent
+from oocdata.order.visits import Groups, RegularVisits, TableVisits, Visits
 
-__all__ = ["BlockShuffle"]
+__all__ = ["MOST_LANES", "BlockShuffle"]
+
+MOST_LANES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockShuffle:
     """Blocks in random order, positions mixed within a window of several blocks.
 
-    The positions are cut into blocks: the first of ``first`` positions, all others of ``block``,
-    the last perhaps of fewer. Each epoch visits the blocks in an order of its own; ``window``
-    blocks visited one after the other form a window, and all positions of a window are permuted.
-    A loader that keeps the blocks of one window, then, decodes each block exactly once an epoch.
+    Each epoch visits the blocks in an order of its own. Laid end to end, the visited blocks are
+    cut into equal *lanes*. Each lane walks its own stretch; the positions of
+    ``blocks_mixed // lanes`` blocks that follow one another in a lane are permuted, and lanes begin
+    their windows at different times. A batch takes the same number of positions from each lane, so
+    it mixes ``blocks_mixed`` blocks, and a rank that reads some of the lanes decodes only their
+    chunks. A block is needed from when its window begins until it ends; only the blocks that a
+    border between lanes cuts, at most ``lanes - 1``, are needed twice in an epoch.
 
-    No table is kept, whatever the count: which block is visited when, and where in its window a
-    position comes, are keyed permutations. At most two blocks, the first and the last, are short;
-    the inverse permutation tells when they are visited, and so where every window begins.
+    For regular blocks no table is kept, whatever the count; for irregular ones one that is as long
+    as the ids.
 
     Parameters
     ----------
-    block : int
-        Positions in a block, at least 1: what storage keeps and decodes together.
-    window : int
-        Blocks in a window, at least 1. The last window of an epoch may have fewer.
-    first : int, optional
-        Positions in the first block, from 1 to ``block``, for a dataset that begins in the middle
-        of a chunk. By default ``block``.
+    blocks : int, Blocks or BlockIds
+        What storage keeps and decodes together. An int: so many positions in each block.
+    blocks_mixed : int
+        Blocks whose positions are mixed, in all lanes together; at least one in each lane.
+    lanes : int, optional
+        A power of two up to 64. By default a loader finds one that suits its batch size.
 
     Raises
     ------
@@ -46,221 +51,150 @@ class BlockShuffle:
 
     See Also
     --------
-    oocdata.order.mixing.mixing : How well an order mixes, against a full shuffle.
+    oocdata.order.mixing : How well an order mixes, against a full shuffle.
 
     Examples
     --------
-    >>> order = BlockShuffle(block=4, window=2)
+    >>> order = BlockShuffle(4, 2)
     >>> order.positions(20, 0, 20, seed=7, epoch=0)
-    array([ 9, 11, 14, 12,  8, 10, 13, 15, 16,  5, 18,  7,  6,  4, 17, 19,  3,
-            1,  2,  0])
-    >>> order.window_blocks(20, 0, seed=7, epoch=0)
-    array([3, 2])
+    array([ 8, 14, 15, 13, 10, 12, 11,  9,  4, 16,  6,  5, 19, 18,  7, 17,  3,
+            0,  1,  2])
     """
 
-    block: int
-    window: int
-    first: int | None = None
+    blocks: Blocks | BlockIds
+    blocks_mixed: int
+    lanes: int | None = None
+    # Two epochs: while one ends, the next one is read ahead.
+    _epochs: Recent = field(
+        default_factory=lambda: Recent(2), init=False, repr=False, compare=False
+    )
+    _groups: Recent = field(
+        default_factory=lambda: Recent(1), init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        object.__setattr__(self, "block", as_count("block", self.block))
-        object.__setattr__(self, "window", as_count("window", self.window))
-        if self.first is not None:
-            object.__setattr__(self, "first", as_first(self.first, self.block))
+        if isinstance(self.blocks, BlockIds):
+            pass
+        elif isinstance(self.blocks, Blocks):
+            length = as_count("blocks.length", self.blocks.length)
+            first = as_count("blocks.first", self.blocks.first)
+            period = self.blocks.period
+            if first > length:
+                raise ArgumentError(
+                    f"`blocks.first` must be at most `blocks.length` ({length}); got {first}. "
+                    "It is the number of positions in the first block."
+                )
+            period = period if period is None else as_count("blocks.period", period)
+            object.__setattr__(self, "blocks", Blocks(length, first, period))
+        else:
+            length = as_count("blocks", self.blocks)
+            object.__setattr__(self, "blocks", Blocks(length, length))
+        object.__setattr__(self, "blocks_mixed", as_count("blocks_mixed", self.blocks_mixed))
+        if self.lanes is not None:
+            lanes = as_count("lanes", self.lanes)
+            if lanes > MOST_LANES or lanes & (lanes - 1):
+                raise ArgumentError(
+                    f"`lanes` must be a power of two up to {MOST_LANES}; got {lanes}."
+                )
+            object.__setattr__(self, "lanes", lanes)
 
     def positions(
         self, count: int, start: int, stop: int, *, seed: int, epoch: int
     ) -> NDArray[np.int64]:
-        """Positions visited at places ``start`` to ``stop - 1``; see `Order.positions`.
+        """Return the positions at a range of places; see `Order.positions`.
 
-        Parameters
-        ----------
-        count, start, stop : int
-            Number of positions (at most ``2**62``), and the range of places.
-        seed, epoch : int
-            Each pair of them gives an order of its own.
-
-        Returns
-        -------
-        ndarray of int64, shape (stop - start,)
-            The positions in the order of the places.
-
-        Raises
-        ------
-        ArgumentError
-            When the range does not lie in the epoch, or the epoch is negative.
+        Places go through the lanes one after the other: lane l has places ``l * count // lanes``
+        to ``(l + 1) * count // lanes - 1``. A loader walks all lanes side by side, by `at`.
         """
         count, start, stop = check_places(count, start, stop)
-        seed, epoch = check_epoch(seed, epoch)
-        if start == stop:
-            return np.empty(0, dtype=np.int64)
+        return self.at(np.arange(start, stop), count, *check_epoch(seed, epoch))
+
+    def at(self, places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return the positions at places, each in ``range(count)``; not checked.
+
+        Parameters
+        ----------
+        places : ndarray of int64, shape (n,)
+        count, seed, epoch : int
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+        """
+        if not places.size:
+            return np.empty(0, np.int64)
         visits = self._visits(count, seed, epoch)
-        return positions_by_stretch(Visits.positions, (visits,), count, start, stop)
+        borders = self.borders(count)
+        lane = np.searchsorted(borders, places, side="right") - 1
+        slots = places + self._moved(visits, places, lane, borders, seed, epoch)
+        return visits.positions(slots)
+
+    def borders(self, count: int) -> NDArray[np.int64]:
+        """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
+        lanes = self.lanes or 1
+        return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
 
     def block_count(self, count: int) -> int:
-        """Blocks that ``count`` positions are cut into.
-
-        Parameters
-        ----------
-        count : int
-            Number of positions.
-
-        Returns
-        -------
-        int
-            Number of blocks.
+        """Return the number of blocks that `count` positions are cut into.
 
         Examples
         --------
-        >>> BlockShuffle(block=4, window=2, first=1).block_count(10)
+        >>> BlockShuffle(Blocks(4, 1), 2).block_count(10)
         4
         """
-        count, _, _ = check_places(count, 0, 0)
-        first = self.block if self.first is None else self.first
-        return 0 if count == 0 else 1 + -(-max(count - first, 0) // self.block)
+        return self._visits(count, 0, 0).number if count else 0
 
-    def window_count(self, count: int) -> int:
-        """Windows in an epoch over ``count`` positions.
-
-        Parameters
-        ----------
-        count : int
-            Number of positions.
-
-        Returns
-        -------
-        int
-            Number of windows.
+    def elements_mixed(self, count: int) -> int:
+        """Return how many positions are mixed at a time, on average.
 
         Examples
         --------
-        >>> BlockShuffle(block=4, window=2, first=1).window_count(10)
-        2
+        >>> BlockShuffle(4, 3).elements_mixed(100)
+        12
         """
-        return -(-self.block_count(count) // self.window)
+        blocks = self.block_count(count)
+        return min(count, self.blocks_mixed * count // max(1, blocks))
 
-    def block_bounds(
-        self, count: int, blocks: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where blocks begin and end.
-
-        Parameters
-        ----------
-        count : int
-            Number of positions.
-        blocks : ndarray of int64, shape (n,)
-            Numbers of blocks, each in ``range(block_count(count))``.
-
-        Returns
-        -------
-        starts, stops : ndarray of int64, shape (n,)
-            Block ``blocks[i]`` holds positions ``starts[i]`` to ``stops[i] - 1``.
-
-        Examples
-        --------
-        >>> BlockShuffle(block=4, window=2, first=1).block_bounds(10, np.array([0, 1, 3]))
-        (array([0, 1, 9]), array([ 1,  5, 10]))
-        """
-        count, _, _ = check_places(count, 0, 0)
-        # No larger than the count, so that the products stay within 64 bits.
-        block = min(self.block, max(count, 1))
-        first = min(self.block if self.first is None else self.first, block)
-        starts = np.asarray(blocks, dtype=np.int64) * block
-        starts -= block - first
-        return np.maximum(starts, 0), np.minimum(starts + block, count)
-
-    def window_bounds(self, count: int, window: int, *, seed: int, epoch: int) -> tuple[int, int]:
-        """Range of places that a window takes up.
-
-        Parameters
-        ----------
-        count : int
-            Number of positions.
-        window : int
-            Number of the window, in ``range(window_count(count))``.
-        seed, epoch : int
-            As in `positions`.
-
-        Returns
-        -------
-        start, stop : int
-            The window's places are ``start`` to ``stop - 1``.
-
-        Raises
-        ------
-        ArgumentError
-            When there is no such window.
-        """
-        count, window = self._check_window(count, window)
-        return self._visits(count, seed, epoch).window_bounds(window)
-
-    def window_at(self, count: int, place: int, *, seed: int, epoch: int) -> int:
-        """Window that a place lies in.
-
-        Parameters
-        ----------
-        count : int
-            Number of positions.
-        place : int
-            Place in the epoch, in ``range(count)``.
-        seed, epoch : int
-            As in `positions`.
-
-        Returns
-        -------
-        int
-            Number of the window.
-
-        Raises
-        ------
-        ArgumentError
-            When there is no such place.
-        """
-        place = as_count("place", place, at_least=0)
-        count, _, _ = check_places(count, place, place + 1)
-        return self._visits(count, seed, epoch).window_at(place)
-
-    def window_blocks(self, count: int, window: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-        """Blocks that a window visits: what to decode, and nothing else, while it lasts.
-
-        Parameters
-        ----------
-        count : int
-            Number of positions.
-        window : int
-            Number of the window, in ``range(window_count(count))``.
-        seed, epoch : int
-            As in `positions`.
-
-        Returns
-        -------
-        ndarray of int64, shape (self.window,), fewer in the last window
-            Numbers of the blocks; `block_bounds` gives their positions.
-
-        Raises
-        ------
-        ArgumentError
-            When there is no such window.
-        """
-        count, window = self._check_window(count, window)
-        visits = self._visits(count, seed, epoch)
-        return visits.blocks_at(window * self.window, (window + 1) * self.window)
+    def _moved(
+        self,
+        visits: Visits,
+        places: NDArray[np.int64],
+        lane: NDArray[np.int64],
+        borders: NDArray[np.int64],
+        seed: int,
+        epoch: int,
+    ) -> NDArray[np.int64]:
+        """Return how far each place is from the slot that it visits: windows are permuted."""
+        lanes = len(borders) - 1
+        width = max(1, min(self.blocks_mixed, visits.number) // lanes)
+        # Where each lane's second window begins: not all at once, so that decoding is spread.
+        second = visits.visits_of(np.minimum(borders[:-1], borders[-1] - 1))
+        second += np.arange(lanes) * width // lanes
+        begin = second[lane]
+        begin += (visits.visits_of(places) - begin) // width * width
+        low = np.maximum(visits.slots_of(np.maximum(begin, 0)), borders[lane])
+        high = np.minimum(
+            visits.slots_of(np.minimum(begin + width, visits.number)), borders[lane + 1]
+        )
+        keys = derive_keys(epoch_key(seed, epoch, "windows"), low.view(np.uint64))
+        offsets = (places - low).view(np.uint64)
+        moved = forward(offsets, (high - low).view(np.uint64), keys)
+        moved -= offsets
+        return moved.view(np.int64)
 
     def _visits(self, count: int, seed: int, epoch: int) -> Visits:
-        first = self.block if self.first is None else self.first
-        seed, epoch = check_epoch(seed, epoch)
-        return visits_of_epoch(
-            count, block=self.block, first=first, window=self.window, seed=seed, epoch=epoch
-        )
-
-    def _check_window(self, count: int, window: int) -> tuple[int, int]:
-        count, _, _ = check_places(count, 0, 0)
-        window = as_count("window", window, at_least=0)
-        windows = self.window_count(count)
-        if window >= windows:
+        if isinstance(self.blocks, Blocks):
+            return RegularVisits(self.blocks, count, seed, epoch)
+        if len(self.blocks.ids) != count:
             raise ArgumentError(
-                f"`window` must be less than the number of windows ({windows}); got {window}. "
-                "Windows are counted from 0."
+                f"`count` must be the {len(self.blocks.ids)} positions whose blocks the order "
+                f'knows; got {count}. Make the order for this dataset: shuffle="block".'
             )
-        return count, window
+        visits: Visits | None = self._epochs.get((seed, epoch))
+        if visits is None:
+            groups = self._groups.get(0) or Groups.of(self.blocks)
+            self._groups.add(0, groups)
+            visits = TableVisits(groups, seed, epoch)
+            self._epochs.add((seed, epoch), visits)
+        return visits

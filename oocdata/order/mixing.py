@@ -14,17 +14,17 @@ References
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.blocks import BlockIds, Blocks
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
-from oocdata.order.checks import as_first
-from oocdata.order.order import Order
 
-__all__ = ["Mixing", "batch_entropy", "full_shuffle_entropy", "mixing"]
+__all__ = ["Mixing", "batch_entropy", "block_of", "full_shuffle_entropy", "mixing"]
 
 # Batches looked at in an epoch: the most, the fewest, and the most positions in all of them.
 _MOST_BATCHES = 32
@@ -36,7 +36,7 @@ _MOST_POSITIONS = 2**17
 class Mixing:
     """How well an order mixes.
 
-    Parameters
+    Attributes
     ----------
     entropy : float
         Mean entropy of the blocks in a batch, in bits.
@@ -49,7 +49,7 @@ class Mixing:
 
 
 def batch_entropy(blocks: NDArray[np.int64]) -> float:
-    """Mean Shannon entropy of the block numbers in a batch.
+    """Return the mean Shannon entropy of the block numbers in a batch.
 
     Parameters
     ----------
@@ -86,10 +86,8 @@ def batch_entropy(blocks: NDArray[np.int64]) -> float:
     return math.log2(blocks.shape[1]) - repeated
 
 
-def full_shuffle_entropy(
-    count: int, batch_size: int, block: int, *, first: int | None = None
-) -> float:
-    """Compute the expected entropy of the blocks in a batch drawn from all positions.
+def full_shuffle_entropy(count: int, batch_size: int, blocks: Blocks | BlockIds) -> float:
+    """Return the expected entropy of the blocks in a batch drawn from all positions.
 
     How many positions a batch takes from a block follows the hypergeometric distribution, so the
     value is computed, not sampled.
@@ -100,112 +98,100 @@ def full_shuffle_entropy(
         Number of positions.
     batch_size : int
         Positions in a batch, at most ``count``.
-    block, first : int
-        Positions in a block and in the first one, as `BlockShuffle` has them.
+    blocks : Blocks or BlockIds
 
     Returns
     -------
     float
         The expectation, in bits.
 
-    Raises
-    ------
-    ArgumentError
-        When an argument is out of its range.
-
     Examples
     --------
-    >>> round(full_shuffle_entropy(10**6, 32, 32), 3)
+    >>> round(full_shuffle_entropy(10**6, 32, Blocks(32, 32)), 3)
     4.999
-    >>> round(full_shuffle_entropy(64, 32, 32), 3)
+    >>> round(full_shuffle_entropy(64, 32, Blocks(32, 32)), 3)
     0.988
     """
-    count, batch_size, block, first = _check(count, batch_size, block, first)
     if batch_size > count:
         raise ArgumentError(
             f"`batch_size` must be at most `count` ({count}); got {batch_size}. "
             "A batch holds each position once at most."
         )
-    full, last = divmod(max(count - first, 0), block)
-    lengths = {min(first, count): 1}
-    for length, times in ((block, full), (last, 1)):
-        if length and times:
-            lengths[length] = lengths.get(length, 0) + times
     repeated = sum(
-        times * _expected_repeats(count, batch_size, length) for length, times in lengths.items()
+        times * _expected_repeats(count, batch_size, length)
+        for length, times in _lengths(count, blocks).items()
     )
     return math.log2(batch_size) - repeated / batch_size
 
 
 def mixing(
-    order: Order,
-    count: int,
-    batch_size: int,
-    block: int,
-    *,
-    first: int | None = None,
-    seed: int = 0,
-    epochs: int = 1,
+    positions: Callable[[int], NDArray[np.int64]], steps: int, blocks: Blocks | BlockIds, count: int
 ) -> Mixing:
-    """Measure how well an order mixes, on some batches of its first epochs.
+    """Measure how well an order mixes, on some batches of an epoch.
 
     Parameters
     ----------
-    order : Order
-        The order to measure.
+    positions : callable
+        Returns the positions of a step.
+    steps : int
+        Steps of the epoch; the last one may be short.
+    blocks : Blocks or BlockIds
+        Positions of one block count as neighbours, whatever the order is.
     count : int
         Number of positions.
-    batch_size : int
-        Positions in a batch; a batch larger than the epoch counts as the whole epoch.
-    block, first : int
-        Positions in a block and in the first one, as `BlockShuffle` has them; whatever the order
-        is, these say what counts as "from the same block".
-    seed : int, optional
-        Seed of the order.
-    epochs : int, optional
-        Number of epochs to look at, with at most 32 batches in each.
 
     Returns
     -------
     Mixing
         The order's entropy and that of a full shuffle.
 
-    Raises
-    ------
-    ArgumentError
-        When an argument is out of its range.
+    Examples
+    --------
+    >>> in_order = lambda step: np.arange(32 * step, 32 * step + 32)
+    >>> mixing(in_order, 200, Blocks(32, 32), 6400).entropy
+    0.0
+    """
+    size = len(positions(0))
+    whole = max(1, steps - 1 if steps > 1 and len(positions(steps - 1)) < size else steps)
+    wanted = max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // size))
+    sampled = min(whole, wanted)
+    batches = [positions(row * whole // sampled) for row in range(sampled)]
+    found = batch_entropy(block_of(np.stack(batches), blocks))
+    return Mixing(found, full_shuffle_entropy(count, size, blocks))
+
+
+def block_of(positions: NDArray[np.int64], blocks: Blocks | BlockIds) -> NDArray[np.int64]:
+    """Return a number for the block that each position lies in.
 
     Examples
     --------
-    >>> from oocdata.order import BlockShuffle, Sequential
-    >>> mixing(Sequential(), 6400, 32, 32).entropy
-    0.0
-    >>> found = mixing(BlockShuffle(block=32, window=16), 640_000, 32, 32)
-    >>> round(found.entropy, 1), round(found.full_shuffle_entropy, 1)
-    (3.6, 5.0)
+    >>> block_of(np.arange(9), Blocks(4, 2, 9)).tolist()
+    [0, 0, 1, 1, 1, 1, 2, 2, 2]
     """
-    count, batch_size, block, first = _check(count, batch_size, block, first)
-    epochs = as_count("epochs", epochs)
-    batch_size = min(batch_size, count)
-    steps = count // batch_size
-    wanted = max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // batch_size))
-    sampled = min(steps, wanted)
-    found = 0.0
-    for epoch in range(epochs):
-        blocks = np.empty((sampled, batch_size), dtype=np.int64)
-        for row in range(sampled):
-            start = row * steps // sampled * batch_size
-            positions = order.positions(count, start, start + batch_size, seed=seed, epoch=epoch)
-            np.floor_divide(positions + (block - first), block, out=blocks[row])
-        found += batch_entropy(blocks)
-    return Mixing(found / epochs, full_shuffle_entropy(count, batch_size, block, first=first))
+    if isinstance(blocks, BlockIds):
+        return blocks.ids[positions]
+    if blocks.period is None:
+        return (positions + (blocks.length - blocks.first)) // blocks.length
+    each = 1 - (blocks.first - blocks.period) // blocks.length  # blocks of a stretch
+    stretch, within = np.divmod(positions, blocks.period)
+    return stretch * each + (within + (blocks.length - blocks.first)) // blocks.length
 
 
-def _check(count: int, batch_size: int, block: int, first: int | None) -> tuple[int, int, int, int]:
-    """Check the arguments that two functions share; the first block gets its length."""
-    block = as_count("block", block)
-    first = block if first is None else as_first(first, block)
-    return as_count("count", count), as_count("batch_size", batch_size), block, first
+def _lengths(count: int, blocks: Blocks | BlockIds) -> dict[int, int]:
+    """Return how many blocks there are of each length."""
+    if isinstance(blocks, BlockIds):
+        each = np.unique(blocks.ids, return_counts=True)[1]
+        return dict(
+            zip(*(part.tolist() for part in np.unique(each, return_counts=True)), strict=True)
+        )
+    period = count if blocks.period is None else min(blocks.period, count)
+    lengths: Counter[int] = Counter()
+    for stretch, times in ((period, count // period), (count % period, 1)):
+        full, last = divmod(max(stretch - blocks.first, 0), blocks.length)
+        for length, number in ((min(blocks.first, stretch), 1), (blocks.length, full), (last, 1)):
+            if length and number:
+                lengths[length] += number * times
+    return lengths
 
 
 def _expected_repeats(count: int, drawn: int, length: int) -> float:

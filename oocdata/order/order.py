@@ -1,21 +1,26 @@
 """What an order is: places of an epoch in, positions of a dataset out.
 
 An order never sees storage, nor a dataset: it knows a count and integers. Because it is a pure
-function of its arguments, resuming, sharding and worker processes need no state from it: whoever
-asks for the same places of the same epoch gets the same positions, however the places are cut
-into calls.
+function of its arguments, resuming, ranks and worker processes need no state from it: whoever asks
+for the same places of the same epoch gets the same positions, however the places are cut into
+calls.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
+from oocdata.index import as_count
 
-__all__ = ["Order", "visited"]
+__all__ = ["MAX_COUNT", "Order", "check_epoch", "check_places", "visited"]
+
+MAX_COUNT = 2**61
+"""Sums of a count and two blocks stay within 64 bits; bases of `permutation` stay within 32."""
 
 
 @runtime_checkable
@@ -29,7 +34,7 @@ class Order(Protocol):
     def positions(
         self, count: int, start: int, stop: int, *, seed: int, epoch: int
     ) -> NDArray[np.int64]:
-        """Positions visited at places ``start`` to ``stop - 1`` of an epoch.
+        """Return the positions visited at places ``start`` to ``stop - 1`` of an epoch.
 
         Parameters
         ----------
@@ -58,7 +63,7 @@ class Order(Protocol):
 def visited(
     order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
 ) -> NDArray[np.int64]:
-    """Return what any order says, if it is as `Order.positions` promises.
+    """Return the positions of any order, checked against what `Order.positions` promises.
 
     Raises
     ------
@@ -83,3 +88,53 @@ def visited(
         f"an order must give {stop - start} whole numbers in [0, {count}) for places {start} to "
         f"{stop - 1} of epoch {epoch}; {order!r} gave {got}."
     )
+
+
+def check_places(count: int, start: int, stop: int) -> tuple[int, int, int]:
+    """Return a range of places as Python integers, checked to lie in an epoch of `count`.
+
+    Examples
+    --------
+    >>> check_places(10, 2, 10)
+    (10, 2, 10)
+    >>> check_places(10, 2, 11)
+    Traceback (most recent call last):
+    ...
+    oocdata.errors.ArgumentError: `stop` must be at most `count` (10); got 11. An order has one \
+place for each position.
+    """
+    count = as_count("count", count, at_least=0)
+    start = as_count("start", start, at_least=0)
+    stop = as_count("stop", stop, at_least=0)
+    if count > MAX_COUNT:
+        raise ArgumentError(
+            f"`count` must be at most 2**61; got {count}. Split the dataset into parts."
+        )
+    if stop > count:
+        raise ArgumentError(
+            f"`stop` must be at most `count` ({count}); got {stop}. "
+            "An order has one place for each position."
+        )
+    if start > stop:
+        raise ArgumentError(
+            f"`start` must be at most `stop` ({stop}); got {start}. "
+            "A range of places never runs backwards."
+        )
+    return count, start, stop
+
+
+def check_epoch(seed: int, epoch: int) -> tuple[int, int]:
+    """Return a seed and an epoch as Python integers, checked: equal values, equal orders.
+
+    Examples
+    --------
+    >>> check_epoch(-7, 0)
+    (-7, 0)
+    """
+    try:
+        seed = int(operator.index(seed))
+    except TypeError:
+        raise ArgumentError(
+            f"`seed` must be an integer; got {seed!r}. A negative or a huge one will do."
+        ) from None
+    return seed, as_count("epoch", epoch, at_least=0)

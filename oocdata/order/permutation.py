@@ -27,13 +27,12 @@ References
 
 from __future__ import annotations
 
-import math
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["derive_keys", "epoch_key", "forward", "inverse", "rounds_for"]
+__all__ = ["derive_keys", "epoch_key", "forward", "rounds_for"]
 
 Keys: TypeAlias = NDArray[np.uint64]
 
@@ -41,6 +40,7 @@ Keys: TypeAlias = NDArray[np.uint64]
 _STRIDE = 16384
 
 _HALF_WORD = np.array(32, dtype=np.uint64)
+_ONE = np.array(1, dtype=np.uint64)
 _GOLDEN = 0x9E3779B97F4A7C15
 _MULTIPLY_1 = np.array(_GOLDEN, dtype=np.uint64)
 _MULTIPLY_2 = np.array(0xD6E8FEB86659FD93, dtype=np.uint64)
@@ -94,7 +94,7 @@ def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
     Returns
     -------
     ndarray of uint64, shape (1,)
-        The key, as `forward`, `inverse` and `derive_keys` take it.
+        The key, as `forward` and `derive_keys` take it.
 
     Examples
     --------
@@ -150,15 +150,18 @@ _ROUND_FACTORS = [
 ]
 
 
-def forward(values: NDArray[np.uint64], size: int, keys: Keys) -> NDArray[np.uint64]:
+def forward(
+    values: NDArray[np.uint64], size: int | NDArray[np.uint64], keys: Keys
+) -> NDArray[np.uint64]:
     """Permute integers below ``size``.
 
     Parameters
     ----------
     values : ndarray of uint64, shape (n,)
         Integers below ``size``.
-    size : int
-        Number of integers in the domain, ``1 <= size <= 2**62``; not checked.
+    size : int or ndarray of uint64, shape (n,)
+        Number of integers in the domain, ``1 <= size <= 2**62``; not checked. An array gives each
+        value a domain of its own.
     keys : ndarray of uint64, shape (1,) or (n,)
         Which permutation: one for all values, or one for each.
 
@@ -173,75 +176,76 @@ def forward(values: NDArray[np.uint64], size: int, keys: Keys) -> NDArray[np.uin
     >>> sorted(forward(np.arange(5, dtype=np.uint64), 5, key).tolist())
     [0, 1, 2, 3, 4]
     """
-    return _permute(values, size, keys, backwards=False)
-
-
-def inverse(values: NDArray[np.uint64], size: int, keys: Keys) -> NDArray[np.uint64]:
-    """Undo `forward`.
-
-    Parameters
-    ----------
-    values : ndarray of uint64, shape (n,)
-        Integers below ``size``.
-    size : int
-        As in `forward`.
-    keys : ndarray of uint64, shape (1,) or (n,)
-        As in `forward`.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        What `forward` sends to each value; a new array.
-
-    Examples
-    --------
-    >>> key = epoch_key(7, 0, "example")
-    >>> inverse(forward(np.arange(5, dtype=np.uint64), 5, key), 5, key).tolist()
-    [0, 1, 2, 3, 4]
-    """
-    return _permute(values, size, keys, backwards=True)
+    if not isinstance(size, np.ndarray):
+        return _permute(values, size, keys, rounds_for(size))
+    if not values.size:
+        return values.copy()
+    least, most = int(size.min()), int(size.max())
+    if least == most:
+        return _permute(values, least, keys, rounds_for(least))
+    if rounds_for(least) == rounds_for(most):
+        return _permute(values, size, keys, rounds_for(least))
+    limits = np.array([limit for limit, _ in _ROUNDS_BELOW], dtype=np.uint64)
+    kinds = np.searchsorted(limits, size, side="right")
+    result = np.empty_like(values)
+    for kind in np.unique(kinds).tolist():  # as many rounds as a value's own domain needs
+        part = np.flatnonzero(kinds == kind)
+        rounds = rounds_for(int(size[part[0]]))
+        keys_part = keys if keys.size == 1 else keys[part]
+        result[part] = _permute(values[part], size[part], keys_part, rounds)
+    return result
 
 
 def _permute(
-    values: NDArray[np.uint64], size: int, keys: Keys, *, backwards: bool
+    values: NDArray[np.uint64],
+    size: int | NDArray[np.uint64],
+    keys: Keys,
+    rounds: int,
 ) -> NDArray[np.uint64]:
     if values.size > _STRIDE:
         result = np.empty_like(values)
         for start in range(0, values.size, _STRIDE):
             part = slice(start, start + _STRIDE)
-            result[part] = _permute(
-                values[part], size, keys if keys.size == 1 else keys[part], backwards=backwards
-            )
+            own = size[part] if isinstance(size, np.ndarray) else size
+            keys_part = keys if keys.size == 1 else keys[part]
+            result[part] = _permute(values[part], own, keys_part, rounds)
         return result
-    result = _network(values, size, keys, backwards)
-    outside = np.flatnonzero(result >= np.uint64(size))
+    sizes = np.asarray(size, dtype=np.uint64)
+    result = _network(values, _bases(sizes), keys, rounds)
+    outside = np.flatnonzero(result >= sizes)
     while outside.size:
         keys_outside = keys if keys.size == 1 else keys[outside]
-        walked = _network(result[outside], size, keys_outside, backwards)
+        sizes_outside = sizes[outside] if sizes.ndim else sizes
+        walked = _network(result[outside], _bases(sizes_outside), keys_outside, rounds)
         result[outside] = walked
-        outside = outside[walked >= np.uint64(size)]
+        outside = outside[walked >= sizes_outside]
     return result
 
 
-def _bases(size: int) -> tuple[int, int]:
+def _bases(sizes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Bases of the two halves: ``low * high - low < size <= low * high``."""
-    low = math.isqrt(size - 1) + 1 if size > 1 else 1
+    # The root of a double is off by one at most for sizes up to 2**62.
+    low = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.uint64)
+    low -= (low - _ONE) * (low - _ONE) >= sizes
+    low += low * low < sizes
     # With two odd bases every round would be an even permutation, and so would every result.
-    low += low & 1
-    return low, -(-size // low)
+    low += low & _ONE
+    return low, (sizes + low - _ONE) // low
 
 
 def _network(
-    values: NDArray[np.uint64], size: int, keys: Keys, backwards: bool
+    values: NDArray[np.uint64],
+    bases: tuple[NDArray[np.uint64], NDArray[np.uint64]],
+    keys: Keys,
+    rounds: int,
 ) -> NDArray[np.uint64]:
     """Send integers below ``low * high`` through the rounds, within that domain."""
-    low_base, high_base = (np.array(base, dtype=np.uint64) for base in _bases(size))
+    low_base, high_base = bases
     high = values // low_base
     low = values - high * low_base
     hashed = np.empty_like(low)
     shifted = np.empty_like(low)
-    numbers = range(rounds_for(size))
-    for number in reversed(numbers) if backwards else numbers:
+    for number in range(rounds):
         # The high half first: neighbours differ in the low half, so they part at once.
         source, target, base = (high, low, low_base) if number % 2 else (low, high, high_base)
         # The finaliser of a 64-bit hash; the sum brings in the key, the last two lines scale the
@@ -255,12 +259,8 @@ def _network(
         np.multiply(hashed, base, out=hashed)
         np.right_shift(hashed, _HALF_WORD, out=hashed)
         # Modulo the base: of the sum and the sum less the base, the one that did not wrap.
-        if backwards:
-            np.subtract(target, hashed, out=target)
-            np.add(target, base, out=hashed)
-        else:
-            np.add(target, hashed, out=target)
-            np.subtract(target, base, out=hashed)
+        np.add(target, hashed, out=target)
+        np.subtract(target, base, out=hashed)
         np.minimum(target, hashed, out=target)
     high *= low_base
     high += low

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.checks import check_epoch, check_places
+from oocdata.order.order import check_epoch, check_places
 from oocdata.order.permutation import epoch_key, forward
-from oocdata.order.stretches import positions_by_stretch
 
 __all__ = ["Shuffle"]
 
@@ -33,30 +32,10 @@ class Shuffle:
     def positions(
         self, count: int, start: int, stop: int, *, seed: int, epoch: int
     ) -> NDArray[np.int64]:
-        """Positions visited at places ``start`` to ``stop - 1``; see `Order.positions`.
-
-        Parameters
-        ----------
-        count, start, stop : int
-            Number of positions (at most ``2**62``), and the range of places.
-        seed, epoch : int
-            Each pair of them gives a permutation of its own.
-
-        Returns
-        -------
-        ndarray of int64, shape (stop - start,)
-            The positions in the order of the places.
-
-        Raises
-        ------
-        ArgumentError
-            When the range does not lie in the epoch, or the epoch is negative.
-        """
+        """Return the positions at a range of places; see `Order.positions`."""
         count, start, stop = check_places(count, start, stop)
         seed, epoch = check_epoch(seed, epoch)
-        return positions_by_stretch(_shuffled, (count, seed, epoch), count, start, stop)
-
-
-def _shuffled(count: int, seed: int, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
-    places = np.arange(start, stop, dtype=np.uint64)
-    return forward(places, count, epoch_key(seed, epoch, "shuffle")).view(np.int64)
+        if start == stop:
+            return np.empty(0, np.int64)
+        places = np.arange(start, stop, dtype=np.uint64)
+        return forward(places, count, epoch_key(seed, epoch, "shuffle")).view(np.int64)

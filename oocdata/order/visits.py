@@ -1,198 +1,311 @@
-"""One epoch of a `BlockShuffle`: when each block is visited, and which places its window takes up.
+"""Blocks in the order in which one epoch visits them, laid end to end.
 
-Three coordinates are involved. A *place* counts within the epoch. A *visit* counts blocks in the
-order in which they are visited. A *slot* counts positions along the visited blocks laid end to
-end: the places of a window are a permutation of the slots of the same range.
-
-Were all blocks of full length, the window of a place and the visit of a slot would be one division
-away. At most two blocks, the first and the last, are short. So both divisions are made in full
-coordinates, as if no block were short, and what the short ones lack is added to everything that
-comes after them.
+A *visit* counts blocks in the order in which they are visited. A *slot* counts positions along the
+visited blocks laid end to end. `Visits` goes from one to the other and to positions of the dataset:
+in closed form and constant memory for `Blocks`, by a table for `BlockIds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.permutation import Keys, derive_keys, epoch_key, forward, inverse
+from oocdata.blocks import BlockIds, Blocks
+from oocdata.order.permutation import Keys, derive_keys, epoch_key, forward
 
-__all__ = ["Visits", "visits_of_epoch"]
+__all__ = ["Groups", "RegularVisits", "TableVisits", "Visits"]
+
+Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Visits:
+class Visits(Protocol):
     """The visits of one epoch.
+
+    Attributes
+    ----------
+    number : int
+        How many there are.
+    """
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        ...
+
+    def slots_of(self, visits: Ints) -> Ints:
+        """Return the first slot of each visit; of the visit after the last one, the count."""
+        ...
+
+    def visits_of(self, slots: Ints) -> Ints:
+        """Return the visit that each slot belongs to."""
+        ...
+
+    def positions(self, slots: Ints) -> Ints:
+        """Return the position of the dataset that stands at each slot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The visits of one stretch: the places of its short blocks among the full ones.
+
+    Attributes
+    ----------
+    length : int
+        Positions of the stretch.
+    block, full : int
+        Positions in a full block, and how many of them there are.
+    first, last : int
+        Positions in the short first and the short last block; 0 where there is none.
+    first_at, last_at : int
+        Their places among the visits of the round; the number of visits where there is none.
+    """
+
+    length: int
+    block: int
+    full: int
+    first: int
+    last: int
+    first_at: int
+    last_at: int
+
+    @classmethod
+    def of(cls, length: int, block: int, first: int, draws: Ints) -> _Round:
+        """Return the round of a stretch, its short blocks at places taken from two draws."""
+        first = first if first < block and first <= length else 0
+        full, last = divmod(length - first, block)
+        visits = full + bool(first) + bool(last)
+        first_at, last_at = visits, visits
+        if first:
+            first_at = int(draws[0]) % visits
+        if last:
+            last_at = int(draws[1]) % (visits - bool(first))
+            last_at += bool(first) and last_at >= first_at
+        return cls(length, block, full, first, last, first_at, last_at)
+
+    @property
+    def visits(self) -> int:
+        """How many blocks there are."""
+        return self.full + bool(self.first) + bool(self.last)
+
+    @property
+    def _short(self) -> list[tuple[int, int]]:
+        """The places of the short blocks, ascending, each with the positions that it lacks."""
+        short = [(self.first_at, self.block - self.first)] if self.first else []
+        return sorted([*short, (self.last_at, self.block - self.last)] if self.last else short)
+
+    def slots_of(self, places: Ints) -> Ints:
+        """Return where the blocks at places of the round begin."""
+        slots = places * self.block
+        for short, lack in self._short:
+            slots -= (places > short) * np.int64(lack)
+        return slots
+
+    def places_of(self, slots: Ints) -> Ints:
+        """Return the place of the block that each slot of the round belongs to."""
+        # As if no block were short: what a short one lacks is added to all that comes after it.
+        full, lacking = slots.copy(), 0
+        for short, lack in self._short:
+            lacking += lack
+            full += (slots >= (short + 1) * self.block - lacking) * np.int64(lack)
+        return full // self.block
+
+    def full_before(self, places: Ints) -> Ints:
+        """Return how many full blocks stand before places of the round."""
+        before = places - (places > self.first_at)
+        before -= places > self.last_at
+        return before
+
+
+class RegularVisits:
+    """The visits of `Blocks`, in closed form.
+
+    Visits go in rounds of one stretch's blocks. All rounds have the short first and the short last
+    block at the same two places, drawn for the epoch. All first blocks are permuted among
+    themselves, all last ones and all full ones. If the last stretch is cut short, its round has
+    a length of its own, and comes at a place among the others that is drawn as well.
 
     Parameters
     ----------
+    blocks : Blocks
     count : int
-        Number of positions, from 1 to ``2**62``.
-    block, first : int
-        Positions in a full block, and in the first one; at most ``count``.
-    blocks : int
-        Number of blocks.
-    window : int
-        Blocks in a full window, at most ``blocks``.
-    block_key, window_key : ndarray of uint64, shape (1,)
-        Keys of the order of the blocks, and of the orders within the windows.
-    short : tuple of (int, int)
-        Visits of the blocks that are short, ascending, each with the positions that it lacks.
+        Positions, at least 1.
+    seed, epoch : int
 
     Examples
     --------
-    >>> visits = visits_of_epoch(10, block=4, first=4, window=2, seed=7, epoch=0)
-    >>> visits.blocks, [visits.window_bounds(window) for window in range(2)]
-    (3, [(0, 8), (8, 10)])
+    >>> visits = RegularVisits(Blocks(4, 2), 11, seed=7, epoch=0)
+    >>> visits.slots_of(np.arange(visits.number + 1))
+    array([ 0,  2,  6, 10, 11])
+    >>> visits.positions(np.arange(11))
+    array([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10])
     """
 
-    count: int
-    block: int
-    first: int
-    blocks: int
-    window: int
-    block_key: Keys
-    window_key: Keys
-    short: tuple[tuple[int, int], ...]
+    def __init__(self, blocks: Blocks, count: int, seed: int, epoch: int) -> None:
+        period = count if blocks.period is None else min(blocks.period, count)
+        self._keys = [epoch_key(seed, epoch, kind) for kind in ("blocks", "first", "last")]
+        draws = derive_keys(epoch_key(seed, epoch, "rounds"), np.arange(5, dtype=np.uint64))
+        draw = (draws >> np.uint64(1)).view(np.int64)
+        self._rounds, rest = divmod(count, period)
+        block, first = min(blocks.length, period), min(blocks.first, period)
+        self._each = _Round.of(period, block, first, draw[:2])
+        self._rest = _Round.of(rest, block, first, draw[2:4])
+        self._rest_at = int(draw[4]) % (self._rounds + 1)
+        self.number = self._rounds * self._each.visits + self._rest.visits
 
-    def window_bounds(self, window: int) -> tuple[int, int]:
-        """Range of the places, and of the slots, of a window."""
-        return self._slot_of(window * self.window), self._slot_of((window + 1) * self.window)
+    def slots_of(self, visits: Ints) -> Ints:
+        """Return the first slot of each visit; of the visit after the last one, the count."""
+        rounds, places, in_rest = self._split(visits, self._each.visits, self._rest.visits)
+        slots = rounds * self._each.length + self._each.slots_of(places)
+        if in_rest is not None:
+            slots += (rounds >= self._rest_at) * np.int64(self._rest.length)
+            begin = self._rest_at * self._each.length
+            slots[in_rest] = begin + self._rest.slots_of(places[in_rest])
+        return slots
 
-    def window_at(self, place: int) -> int:
-        """Window that a place lies in."""
-        full = place
-        for visit, lack in self.short:
-            # Everything after the window of a short block has moved up by what the block lacks.
-            if place >= self._slot_of((visit // self.window + 1) * self.window):
-                full += lack
-        return full // (self.window * self.block)
+    def visits_of(self, slots: Ints) -> Ints:
+        """Return the visit that each slot belongs to."""
+        rounds, offsets, in_rest = self._split(slots, self._each.length, self._rest.length)
+        visits = rounds * self._each.visits + self._each.places_of(offsets)
+        if in_rest is not None:
+            visits += (rounds >= self._rest_at) * np.int64(self._rest.visits)
+            begin = self._rest_at * self._each.visits
+            visits[in_rest] = begin + self._rest.places_of(offsets[in_rest])
+        return visits
 
-    def blocks_at(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Blocks visited at visits ``start`` to ``stop - 1``."""
-        visits = np.arange(start, min(stop, self.blocks), dtype=np.uint64)
-        return forward(visits, self.blocks, self.block_key).view(np.int64)
-
-    def starts_of(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """First positions of blocks."""
-        starts = blocks * self.block
-        starts -= self.block - self.first
-        return np.maximum(starts, 0, out=starts)
-
-    def positions(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Positions visited at places ``start`` to ``stop - 1``; at least one place."""
-        slots = np.empty(stop - start, dtype=np.uint64)
-        for part_start, part_stop, window in self._parts(start, stop):
-            part = slots[part_start - start : part_stop - start]
-            self._fill_slots(part, part_start, window)
-        full = slots.copy()
-        missing = 0
-        for visit, lack in self.short:
-            missing += lack
-            end = (visit + 1) * self.block - missing
-            full += (slots >= np.uint64(end)) * np.uint64(lack)
-        visits = full // np.uint64(self.block)
-        full -= visits * np.uint64(self.block)
-        positions = self._starts_at(visits, self.window_at(start), self.window_at(stop - 1))
-        positions += full.view(np.int64)
+    def positions(self, slots: Ints) -> Ints:
+        """Return the position of the dataset that stands at each slot."""
+        rounds, offsets, in_rest = self._split(slots, self._each.length, self._rest.length)
+        positions = np.empty_like(slots)
+        if in_rest is None:
+            self._place(self._each, rounds, offsets, positions, slice(None))
+            return positions
+        self._place(self._each, rounds, offsets, positions, np.flatnonzero(~in_rest))
+        self._place(self._rest, rounds, offsets, positions, np.flatnonzero(in_rest))
         return positions
 
-    def _slot_of(self, visit: int) -> int:
-        """First slot of a visit; of those beyond the last, the count."""
-        lacking = sum(lack for short, lack in self.short if short < visit)
-        return min(visit * self.block - lacking, self.count)
+    def _split(
+        self, numbers: Ints, each: int, rest: int
+    ) -> tuple[Ints, Ints, NDArray[np.bool_] | None]:
+        """Return the round of each number, its offset in the round, and whether that is the rest's.
 
-    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int | None]]:
-        """Cut a range of places into single short windows, named, and runs of full ones."""
-        last = (self.blocks - 1) // self.window
-        short = {visit // self.window for visit, _ in self.short} | {last}
-        for window in sorted(short):
-            window_start, window_stop = self.window_bounds(window)
-            if start < min(window_start, stop):
-                yield start, min(window_start, stop), None
-            start = max(start, window_start)
-            if start < min(window_stop, stop):
-                yield start, min(window_stop, stop), window
-            start = max(start, window_stop)
+        Rounds are counted without that of the cut stretch, which has the number of the next one.
+        """
+        if not rest:
+            rounds = numbers // each
+            return rounds, numbers - rounds * each, None
+        begin = self._rest_at * each
+        after = numbers >= begin + rest
+        in_rest = (numbers >= begin) ^ after
+        rounds = (numbers - after * np.int64(rest)) // each
+        rounds[in_rest] = self._rest_at
+        offsets = numbers - rounds * each
+        offsets -= after * np.int64(rest)
+        return rounds, offsets, in_rest
 
-    def _fill_slots(self, slots: NDArray[np.uint64], start: int, window: int | None) -> None:
-        """Write the slots of the places from ``start`` on, which `_parts` cut out."""
-        places = np.arange(start, start + slots.size, dtype=np.uint64)
-        if window is not None:
-            window_start, window_stop = self.window_bounds(window)
-            places -= np.uint64(window_start)
-            key = derive_keys(self.window_key, np.array([window], dtype=np.uint64))
-            np.add(
-                forward(places, window_stop - window_start, key),
-                np.uint64(window_start),
-                out=slots,
-            )
-            return
-        size = self.window * self.block
-        low, high = self.window_at(start), self.window_at(start + slots.size - 1)
-        # A run of full windows: from here on a window begins every `size` places.
-        places -= np.uint64(self.window_bounds(low)[0])
-        windows = places // np.uint64(size)
-        np.multiply(windows, np.uint64(size), out=slots)
-        places -= slots
-        keys = derive_keys(self.window_key, np.arange(low, high + 1, dtype=np.uint64))
-        if low < high:
-            keys = keys[windows.view(np.int64)]
-        slots += forward(places, size, keys)
-        slots += np.uint64(self.window_bounds(low)[0])
+    def _place(
+        self, kind: _Round, rounds: Ints, offsets: Ints, positions: Ints, part: slice | Ints
+    ) -> None:
+        """Write the positions of slots that lie in rounds of one kind."""
+        rounds, offsets = rounds[part], offsets[part]
+        places = kind.places_of(offsets)
+        offsets = offsets - kind.slots_of(places)
+        each, rest = self._each, self._rest
+        # The round of the cut stretch counts among those before the ones that come after it.
+        after = (rounds >= self._rest_at) if kind is each else np.zeros(len(rounds), np.bool_)
+        found = np.empty_like(places)
 
-    def _starts_at(self, visits: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64]:
-        """First positions of the blocks at visits, which lie in windows ``low`` to ``high``."""
-        start, stop = low * self.window, min((high + 1) * self.window, self.blocks)
-        if stop - start > visits.size:
-            blocks = forward(visits, self.blocks, self.block_key).view(np.int64)
-            return self.starts_of(blocks)
-        # Fewer visits than positions: permute each visit once and look it up.
-        starts = self.starts_of(self.blocks_at(start, stop))
-        return starts[(visits - np.uint64(start)).view(np.int64)]
+        is_first, is_last = places == kind.first_at, places == kind.last_at
+        full = np.flatnonzero(~(is_first | is_last))
+        if full.size:
+            numbers = rounds[full] * each.full + kind.full_before(places[full])
+            numbers += after[full] * np.int64(rest.full)
+            number = self._permuted(numbers, self._rounds * each.full + rest.full, 0)
+            stretch = np.minimum(number // max(1, each.full), self._rounds)
+            found[full] = stretch * each.length + each.first
+            found[full] += (number - stretch * each.full) * each.block
+        first = np.flatnonzero(is_first)
+        if first.size:
+            numbers = rounds[first] + (after[first] & bool(rest.first))
+            total = self._rounds * bool(each.first) + bool(rest.first)
+            found[first] = self._permuted(numbers, total, 1) * each.length
+        last = np.flatnonzero(is_last)
+        if last.size and kind is each:
+            stretch = self._permuted(rounds[last], self._rounds, 2)
+            found[last] = (stretch + 1) * each.length - each.last
+        elif last.size:
+            found[last] = self._rounds * each.length + rest.length - rest.last
+        found += offsets
+        positions[part] = found
+
+    def _permuted(self, numbers: Ints, size: int, kind: int) -> Ints:
+        return forward(numbers.view(np.uint64), size, self._keys[kind]).view(np.int64)
 
 
-# Successive calls for parts of one epoch are the rule.
-@lru_cache(maxsize=64)
-def visits_of_epoch(
-    count: int, *, block: int, first: int, window: int, seed: int, epoch: int
-) -> Visits:
-    """Work out when the short blocks of an epoch are visited.
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Positions sorted by the block they lie in.
 
-    Parameters
+    Attributes
     ----------
-    count : int
-        Number of positions, at least 1.
-    block, first, window : int
-        As `BlockShuffle` has them, ``first`` given.
-    seed, epoch : int
-        As in `Order.positions`, Python integers.
-
-    Returns
-    -------
-    Visits
-        The epoch.
+    positions : ndarray of int32 or int64, shape (count,)
+        Those of one block after those of another, each block's ascending.
+    starts : ndarray of int64, shape (blocks + 1,)
+        Where each block begins among them; at last, the count.
     """
-    # No larger than what they cut, so that every sum in `Visits` stays within 64 bits.
-    block, first = min(block, count), min(first, count)
-    blocks = 1 + -(-(count - first) // block)
-    block_key = epoch_key(seed, epoch, "blocks")
-    lacks = {0: block - first}
-    if blocks > 1:
-        lacks[blocks - 1] = first + (blocks - 1) * block - count
-    lacks = {number: lack for number, lack in lacks.items() if lack}
-    when = inverse(np.array(list(lacks), dtype=np.uint64), blocks, block_key).tolist()
-    return Visits(
-        count=count,
-        block=block,
-        first=first,
-        blocks=blocks,
-        window=min(window, blocks),
-        block_key=block_key,
-        window_key=epoch_key(seed, epoch, "windows"),
-        short=tuple(sorted(zip(when, lacks.values(), strict=True))),
-    )
+
+    positions: NDArray[np.signedinteger]
+    starts: Ints
+
+    @classmethod
+    def of(cls, blocks: BlockIds) -> Groups:
+        """Sort the positions of blocks by the ids.
+
+        Examples
+        --------
+        >>> groups = Groups.of(BlockIds(np.array([7, 3, 7, 7])))
+        >>> groups.positions.tolist(), groups.starts.tolist()
+        ([1, 0, 2, 3], [0, 1, 4])
+        """
+        positions = np.argsort(blocks.ids, kind="stable")
+        ids = blocks.ids[positions]
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1, [len(ids)]))
+        small = np.int32 if len(ids) < 2**31 else np.int64  # it is as long as the dataset
+        return cls(positions.astype(small, copy=False), starts)
+
+
+class TableVisits:
+    """The visits of `BlockIds`: a table with one entry for each block.
+
+    Examples
+    --------
+    >>> visits = TableVisits(Groups.of(BlockIds(np.array([7, 3, 7, 7]))), seed=7, epoch=0)
+    >>> visits.slots_of(np.arange(3)), visits.positions(np.arange(4))
+    (array([0, 3, 4]), array([0, 2, 3, 1]))
+    """
+
+    def __init__(self, groups: Groups, seed: int, epoch: int) -> None:
+        self.number = len(groups.starts) - 1
+        numbers = np.arange(self.number, dtype=np.uint64)
+        order = forward(numbers, self.number, epoch_key(seed, epoch, "blocks")).view(np.int64)
+        self._groups = groups
+        self._begins = groups.starts[order]  # among the sorted positions, by visit
+        lengths = groups.starts[order + 1] - self._begins
+        self._slots = np.concatenate(([0], np.cumsum(lengths)))
+
+    def slots_of(self, visits: Ints) -> Ints:
+        """Return the first slot of each visit; of the visit after the last one, the count."""
+        return self._slots[visits]
+
+    def visits_of(self, slots: Ints) -> Ints:
+        """Return the visit that each slot belongs to."""
+        return np.searchsorted(self._slots, slots, side="right") - 1
+
+    def positions(self, slots: Ints) -> Ints:
+        """Return the position of the dataset that stands at each slot."""
+        visits = self.visits_of(slots)
+        places = self._begins[visits] + slots - self._slots[visits]
+        return self._groups.positions[places].astype(np.int64, copy=False)

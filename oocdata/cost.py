@@ -1,0 +1,256 @@
+"""What an order costs in reading: bytes decoded for each byte used.
+
+The first steps of the real order are followed through a cache of the budget's size, from which the
+chunks used longest ago go first. Nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent, point_origins
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
+from oocdata.engines.source import Source, Storage
+from oocdata.memory import cache_share
+from oocdata.order import BlockShuffle
+
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+
+__all__ = ["Chunks", "amplification", "chunk_bytes", "chunk_numbers", "chunks_of"]
+
+_MOST_TOUCHES = 1 << 16
+"""Chunks followed, each as often as a read needs it."""
+
+_MOST_ELEMENTS = 1 << 18
+"""Elements followed."""
+
+_MOST_POINTS = 1 << 18
+"""Parts of boxes compared to find what several elements share."""
+
+_NEIGHBOURS = 2048
+"""Elements that follow one another, looked at to find what they share."""
+
+Chunks = dict[tuple[int, int], int]
+"""Bytes of each chunk, by (source, number)."""
+
+
+def chunk_bytes(source: Source, storage: Storage) -> int:
+    """Return the bytes of a decoded chunk; 0 where nothing is decoded."""
+    if storage.chunks is None:
+        return 0
+    return prod(map(min, storage.chunks, source.shape)) * source.dtype.itemsize
+
+
+def chunk_numbers(
+    shape: Sequence[int], storage: Storage, origins: NDArray[np.int64], extent: Extent
+) -> NDArray[np.int64]:
+    """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of the array.
+    storage : Storage
+        With `chunks`; where the array has several parts, chunks begin anew in each.
+    origins : ndarray of int64, shape (n, N)
+    extent : Extent
+
+    Returns
+    -------
+    ndarray of int64, shape (chunks,)
+
+    Examples
+    --------
+    >>> storage = Storage("example", chunks=(4, 10))
+    >>> chunk_numbers((8, 30), storage, np.array([[3, 5], [2, 8]]), Extent.of((1, 10)))
+    array([0, 1])
+    """
+    assert storage.chunks is not None
+    if not len(origins) or 0 in extent.lengths:
+        return np.empty(0, np.int64)
+    for axis, (stride, chunk) in enumerate(zip(extent.strides, storage.chunks, strict=True)):
+        if stride > chunk and extent.lengths[axis] > 1:  # chunks between two places are not read
+            origins, extent = point_origins(origins, extent, axis)
+    lows, highs, grid = [], [], []
+    for axis, chunk in enumerate(storage.chunks):
+        starts = np.array(storage.parts if axis == storage.parts_axis else (0,))
+        sizes = np.diff(starts, append=max(shape[axis], starts[-1]))
+        first = np.concatenate(([0], np.cumsum(-(-sizes // chunk))))
+        lows.append(_along(origins[:, axis], starts, first, chunk))
+        last = origins[:, axis] + (extent.spans[axis] - 1)
+        highs.append(_along(last, starts, first, chunk))
+        grid.append(int(first[-1]))
+    # Most boxes of a batch lie in the same chunks as others: each set of chunks is listed once.
+    kind = np.zeros(len(origins), np.int64)
+    for low, high, length in zip(lows, highs, grid, strict=True):
+        more = high - low
+        kind = (kind * length + low) * (int(more.max()) + 1) + more
+    one = np.unique(kind, return_index=True)[1]
+    numbers = np.zeros((len(one), 1), np.int64)
+    covered = np.ones((len(one), 1), np.bool_)
+    for low, high, length in zip(lows, highs, grid, strict=True):
+        along = low[one, None] + np.arange(int((high - low).max()) + 1)
+        numbers = (numbers[:, :, None] * length + along[:, None, :]).reshape(len(one), -1)
+        inside = along <= high[one, None]
+        covered = (covered[:, :, None] & inside[:, None, :]).reshape(len(one), -1)
+    return np.unique(numbers[covered])
+
+
+def _along(
+    places: NDArray[np.int64], starts: NDArray[np.int64], first: NDArray[np.int64], chunk: int
+) -> NDArray[np.int64]:
+    """Return the number of the chunk that each place along an axis lies in."""
+    if len(starts) == 1:
+        return places // chunk
+    part = np.searchsorted(starts, places, side="right") - 1
+    found: NDArray[np.int64] = first[part] + (places - starts[part]) // chunk
+    return found
+
+
+def chunks_of(requests: Iterable[Request], storages: dict[int, Storage] | None = None) -> Chunks:
+    """Return the chunks that requests need, each once.
+
+    Parameters
+    ----------
+    requests : iterable of Request
+    storages : dict, optional
+        What sources said of their storage, by `id`; filled as they are asked.
+    """
+    storages = {} if storages is None else storages
+    found: Chunks = {}
+    for request in requests:
+        source = request.source
+        storage = storages.get(id(source)) or storages.setdefault(id(source), source.storage())
+        if storage.chunks is not None:
+            numbers = chunk_numbers(source.shape, storage, request.origins, request.extent)
+            nbytes = chunk_bytes(source, storage)
+            found.update(((id(source), number), nbytes) for number in numbers.tolist())
+    return found
+
+
+def amplification(loader: Loader) -> float:
+    """Return bytes read and decoded for each byte used.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> amplification(ooc.open(np.zeros((100, 3))).batches(10, shuffle=True))
+    1.0
+    """
+    if not loader.chunked:
+        return 1.0
+    chunked, addressed = _used(loader.dataset)
+    if not chunked:
+        return 1.0
+    return max(1.0, (_decoded(loader) + addressed) / (chunked + addressed))
+
+
+def _decoded(loader: Loader) -> float:
+    """Return the bytes decoded for an element, over some steps of an epoch."""
+    together, steps = loader.steps_together, len(loader)
+    share = loader.batch_size // loader.num_shards
+    storages: dict[int, Storage] = {}
+    touched = len(chunks_of(_requests(loader, 0, min(together, steps)), storages))
+    most = min(_MOST_TOUCHES // max(1, touched), _MOST_ELEMENTS // (share * together))
+    runs, most = -(-steps // together), max(4, most)
+    before: Iterable[int] = ()
+    walked = range(runs)
+    if runs > most:
+        # From the middle, once the cache holds what it would then.
+        walked = range(runs // 2, runs // 2 + most // 2)
+        span = most // 2
+        if isinstance(loader.order, BlockShuffle):
+            mixed = loader.order.elements_mixed(len(loader.dataset)) // loader.num_shards
+            span = max(span, 2 * mixed // (share * together))
+        before = np.linspace(max(0, walked.start - span), walked.start, most // 2, endpoint=False)
+        before = np.unique(before.astype(np.int64)).tolist()
+    cache = _Cache(cache_share())
+    for run in before:
+        cache.read(chunks_of(_requests(loader, run * together, (run + 1) * together), storages))
+    cache.decoded = elements = 0
+    for run in walked:
+        start, stop = run * together, min((run + 1) * together, steps)
+        elements += sum(len(loader.positions(step)) for step in range(start, stop))
+        cache.read(chunks_of(_requests(loader, start, stop), storages))
+    return cache.decoded / max(1, elements)
+
+
+def _requests(loader: Loader, start: int, stop: int) -> tuple[Request, ...]:
+    """Return what a run of the first epoch asks for."""
+    positions = np.concatenate([loader.positions(step) for step in range(start, stop)])
+    draw = Draw(loader.seed, 0, start, 0, positions)
+    return loader.dataset.requests(positions, draw)
+
+
+class _Cache:
+    """The chunks used last, within a budget; at least those of one read."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget, self.decoded, self._bytes = budget, 0, 0
+        self._chunks: OrderedDict[tuple[int, int], int] = OrderedDict()
+
+    def read(self, chunks: Chunks) -> None:
+        """Count what is decoded for a read, and keep it."""
+        for chunk, nbytes in chunks.items():
+            if chunk in self._chunks:
+                self._chunks.move_to_end(chunk)
+                continue
+            self.decoded += nbytes
+            self._chunks[chunk] = nbytes
+            self._bytes += nbytes
+            while self._bytes > self.budget and len(self._chunks) > 1:
+                self._bytes -= self._chunks.popitem(last=False)[1]
+
+
+def _used(dataset: Dataset) -> tuple[float, float]:
+    """Return the bytes that an element adds to those of its neighbours: in chunks, and others.
+
+    Rows that several windows share count once.
+    """
+    length = len(dataset)
+    if length <= 2 * _NEIGHBOURS:
+        chunked, addressed = _distinct(dataset, np.arange(length))
+        return chunked / length, addressed / length
+    middle = length // 2 + np.arange(-_NEIGHBOURS, _NEIGHBOURS)
+    whole, half = _distinct(dataset, middle), _distinct(dataset, middle[:_NEIGHBOURS])
+    return (whole[0] - half[0]) / _NEIGHBOURS, (whole[1] - half[1]) / _NEIGHBOURS
+
+
+def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the bytes that elements are made of, each once: in chunks, and others."""
+    points: dict[tuple[int, Extent], list[NDArray[np.int64]]] = {}
+    sources: dict[int, Source] = {}
+    for request in dataset.requests(positions, Draw(positions=positions)):
+        if not request.extent.size or not len(request.origins):
+            continue
+        sources[id(request.source)] = request.source
+        for extent, numbers in _points(request):
+            points.setdefault((id(request.source), extent), []).append(numbers)
+    chunked = addressed = 0
+    for (source, extent), numbers in points.items():
+        number = len(np.unique(np.concatenate(numbers)))
+        nbytes = number * extent.size * sources[source].dtype.itemsize
+        if sources[source].storage().chunks is None:
+            addressed += nbytes
+        else:
+            chunked += nbytes
+    return chunked, addressed
+
+
+def _points(request: Request) -> Iterator[tuple[Extent, NDArray[np.int64]]]:
+    """Cut boxes along the axes where they differ, and yield where each part begins, as a number."""
+    origins, extent = request.origins, request.extent
+    for axis in range(origins.shape[1]):
+        length = extent.lengths[axis]
+        varies = length > 1 and int(np.ptp(origins[:, axis])) > 0
+        if varies and len(origins) * length <= _MOST_POINTS:
+            origins, extent = point_origins(origins, extent, axis)
+    yield extent, np.ravel_multi_index(tuple(origins.T), request.source.shape)
