@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.errors import MismatchedPartsError
 
 __all__ = ["Concat", "concatenate"]
@@ -56,13 +56,16 @@ class Concat:
             each[0],
             path=f"{each[0].path or 'memory'} and {len(each) - 1} more",
             stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
-            chunks=tuple(map(max, *chunks)) if len(chunks) > 1 else (chunks or [None])[0],
+            chunks=tuple(map(max, zip(*chunks, strict=True))) if chunks else None,
             strides=None,
             parts=tuple(self._starts.tolist()),
             parts_axis=self.axis,
+            dimensions=_common_names([one.dimensions for one in each]),
             files=tuple(dict.fromkeys(file for one in each for file in one.files)),
+            version="".join(one.version for one in each),
             opened=_opened([one.opened for one in each]),
             table_bytes=sum(one.table_bytes for one in each),
+            annotations=partial(_common, each),
         )
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
@@ -138,6 +141,38 @@ def _opened(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
         if all({o: v for o, v in one.items() if o != name} == rest for one in known):
             return {**first, name: [one.get(name) for one in known]}
     return None
+
+
+def _common_names(each: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the names that axes have in all parts; empty for an axis that has none such."""
+    if not all(each):
+        return ()
+    names = tuple("" if len(set(same)) > 1 else same[0] for same in zip(*each, strict=True))
+    return names if any(names) else ()
+
+
+def _common(each: list[Storage]) -> Annotations:
+    """Return what is said of all parts; None for what is not said of each, or not the same."""
+    said = [one.annotations() for one in each]
+    first = said[0]
+    names = dict.fromkeys(name for one in said for name in one.attributes)
+    return Annotations(
+        {name: _agreed([one.attributes.get(name) for one in said]) for name in names},
+        _agreed([one.fill_value for one in said]) if first.fill_value is not None else None,
+    )
+
+
+def _agreed(values: list[Any]) -> Any:
+    """Return the value that all are; None where they differ."""
+    return values[0] if all(_same(one, values[0]) for one in values) else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
+        first, second = np.asarray(one), np.asarray(other)
+        numbers = first.dtype.kind in "fc" and second.dtype.kind in "fc"
+        return bool(np.array_equal(first, second, equal_nan=numbers))
+    return bool(one == other or (one != one and other != other))
 
 
 def concatenate(sources: Sequence[Source], axis: int) -> Source:

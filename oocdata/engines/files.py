@@ -194,10 +194,6 @@ class OpenFile:
         _opened[id(self)] = weakref.ref(self)
         return opened
 
-    def same(self, number: int) -> bool:
-        """Return whether the open file is still the version that it was."""
-        return self.version.matches(os.fstat(number))
-
     def check(self, number: int, key: str | None = None, rows: Iterable[int] | None = None) -> None:
         """Raise if the open file is another version; see `FileVersion.compare`."""
         self.version.compare(os.fstat(number), key, rows)

@@ -280,16 +280,15 @@ class RowReader:
             read = scratch[: len(some)]
             self.rows.read_rows(rows, read.reshape(len(rows), *element))
             alike = whole or bool((some[:, 1:] == some[0, 1:]).all())
-            groups = [(slice(None), some[0])] if alike else list(enumerate(some))
-            for place, origin in groups:
+            for place in range(1 if alike else len(some)):
                 cut = tuple(
                     slice(begin, begin + span, stride)
                     for begin, span, stride in zip(
-                        origin[1:].tolist(), extent.spans[1:], extent.strides[1:], strict=True
+                        some[place, 1:].tolist(), extent.spans[1:], extent.strides[1:], strict=True
                     )
                 )
-                boxes = read[place]
-                out[start : start + count][place] = boxes[(..., *cut)] if cut else boxes
+                boxes = slice(None) if alike else slice(place, place + 1)
+                out[start : start + count][boxes] = read[(boxes, slice(None), *cut)]
 
 
 def row_source(rows: RowSource) -> Source:

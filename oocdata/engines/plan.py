@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,13 @@ _HOLE = 512
 _SPARSE = 8
 """Runs and holes together are at most this many times the runs."""
 
+_SCRATCH_BYTES = 1 << 20
+"""Boxes that are rearranged or converted pass through memory of this size, in cache."""
+
+_MOST_RUNS = 1 << 16
+_MOST_BYTES = 128 << 20
+"""Read at a time, so that tables stay small and Ctrl-C ends long reads soon."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
@@ -33,10 +39,15 @@ class Plan:
     direct : bool
         Straight into the caller's memory; else through scratch memory, where the box has `nbytes`
         bytes, begins at `origin` and has `strides`.
+    boxes : int
+        Read at a time.
     nbytes : int
         Of a box in memory.
     run : int
         Bytes of each run.
+    whole : bool
+        A box is one run, which begins `low` bytes from its first number.
+    low : int
     file_offsets, memory_offsets : ndarray of int64, shape (runs,)
         Where each run begins, from the first number of the box.
     strides : tuple of int
@@ -50,25 +61,17 @@ class Plan:
     """
 
     direct: bool
+    boxes: int
     nbytes: int
     run: int
+    whole: bool
+    low: int
     file_offsets: NDArray[np.int64]
     memory_offsets: NDArray[np.int64]
     strides: tuple[int, ...]
     origin: int
     parts: tuple[int, int] | None
     inner: tuple[int, ...]
-
-    @property
-    def whole(self) -> bool:
-        """Whether a box is one run, in memory too."""
-        return len(self.file_offsets) == 1
-
-    def slices(self, boxes: int, most_bytes: int, most_runs: int) -> Iterator[slice]:
-        """Yield the boxes that are read at a time."""
-        count = max(1, min(most_bytes // self.nbytes, most_runs // len(self.file_offsets)))
-        for start in range(0, boxes, count):
-            yield slice(start, start + count)
 
     def split(
         self,
@@ -160,8 +163,6 @@ def plan_box(
     itemsize: int,
     memory: tuple[int, ...] | None,
     *,
-    most_bytes: int,
-    most_runs: int,
     holes: bool = True,
 ) -> Plan:
     """Return the plan of a box.
@@ -176,14 +177,12 @@ def plan_box(
     memory : tuple of int or None
         Bytes from one place to the next in the caller's memory; None where its numbers are of
         another type.
-    most_bytes, most_runs : int
-        A larger box is read in parts.
     holes : bool
         Small holes between runs may be read too.
 
     Examples
     --------
-    >>> plan = plan_box((2, 3), (4000, 4), 4, (12, 4), most_bytes=1 << 20, most_runs=1000)
+    >>> plan = plan_box((2, 3), (4000, 4), 4, (12, 4))
     >>> plan.direct, plan.run, plan.file_offsets.tolist(), plan.memory_offsets.tolist()
     (True, 12, [0, 4000], [0, 12])
     """
@@ -230,15 +229,19 @@ def plan_box(
         )  # fmt: skip
     parts = None
     runs = prod(lengths[axis] for axis in outer)
-    excess = max(runs / most_runs, 0 if direct else nbytes / most_bytes)
+    most = _MOST_BYTES if direct else _SCRATCH_BYTES
+    excess = max(runs / _MOST_RUNS, 0 if direct else nbytes / most)
     if excess > 1 and axes:
         axis = axes[-1]
         parts = axis, max(1, int(lengths[axis] / excess))
     small_runs = [] if parts else outer
     return Plan(
-        bool(direct),
+        direct,
+        max(1, min(most // nbytes, _MOST_RUNS // runs)),
         nbytes,
         run,
+        runs == 1,
+        low,
         low + _offsets(small_runs, lengths, from_file),
         _offsets(small_runs, lengths, from_memory),
         strides,

@@ -31,7 +31,6 @@ _SETUP, _ENTER = 425, 426  # system calls, the same on every architecture
 _READ, _GET_EVENTS, _SINGLE_MMAP = 22, 1, 1
 _ENTRIES_OFFSET = 0x10000000
 _ENTRIES = 512
-_LONGEST = 1 << 30
 
 _COMMON = ("head", "tail", "ring_mask", "ring_entries")
 _FIRST = ("sq_entries", "cq_entries", "flags", "cpu", "idle", "features", "wq")
@@ -90,8 +89,8 @@ class _Ring:
         def words(name: str, count: int = 1) -> NDArray[np.uint32]:
             return np.frombuffer(queue, np.uint32, count, int(found[name]))
 
-        self._taken, self._submitted = words("sq_head"), words("sq_tail")
-        self._read, self._completed = words("cq_head"), words("cq_tail")
+        self._taken, self.submitted = words("sq_head"), words("sq_tail")
+        self._read, self.completed = words("cq_head"), words("cq_tail")
         words("sq_array", count)[:] = np.arange(count)
         submissions = np.frombuffer(entries, _SUBMISSION, count)
         submissions["opcode"] = _READ
@@ -105,40 +104,36 @@ class _Ring:
 
     def read(
         self,
-        file: int,
+        file: int | NDArray[np.int64],
         offsets: NDArray[np.int64],
         addresses: NDArray[np.int64],
         lengths: NDArray[np.int64] | int,
         results: NDArray[np.int64],
     ) -> None:
         """Read at most `_ENTRIES` runs; write to `results` what `read_many` returns."""
-        count = len(offsets)
-        first = int(self._submitted[0])
+        count = offsets.size
+        first = int(self.submitted[0])
         places = (self._places[:count] + first) % _ENTRIES
         self._file[places] = file
         self._offset[places], self._address[places] = offsets, addresses
         self._length[places] = lengths
         try:
-            self._submitted[0] = (first + count) & 0xFFFFFFFF
+            self.submitted[0] = (first + count) & 0xFFFFFFFF
             self._wait()
         except BaseException:
             self._wait()
             raise
         finally:
             head = int(self._read[0])
-            self._read[0] = self._completed[0]
-        ended = (self._places[:count] + head) % len(self._done)
+            self._read[0] = self.completed[0]
+        ended = (self._places[:count] + head) % self._done.size
         results[(self._done[ended] - first) % _ENTRIES] = self._result[ended]
-
-    def is_done(self) -> bool:
-        """Return whether the kernel has read all that was handed to it."""
-        return bool(self._submitted[0] == self._completed[0])
 
     def _wait(self) -> None:
         """Hand over what is in the queue, and wait until all of it has been read."""
         while True:
-            end = int(self._submitted[0])
-            left = (end - int(self._completed[0])) & 0xFFFFFFFF
+            end = int(self.submitted[0])
+            left = (end - int(self.completed[0])) & 0xFFFFFFFF
             if not left:
                 return
             handed = (end - int(self._taken[0])) & 0xFFFFFFFF
@@ -148,7 +143,7 @@ class _Ring:
             if got < 0 and ctypes.get_errno() not in (4, 11, 16):  # EINTR, EAGAIN, EBUSY
                 # Nothing was taken: what was handed over before has ended by then, or is waited for
                 # in the next turn.
-                self._submitted[0] = self._taken[0]
+                self.submitted[0] = self._taken[0]
                 raise OSError(ctypes.get_errno(), "io_uring failed")
 
 
@@ -160,7 +155,7 @@ _usable = sys.platform == "linux" and os.environ.get("OOCDATA_IO_URING", "1") !=
 
 
 def read_many(
-    file: int,
+    file: int | NDArray[np.int64],
     offsets: NDArray[np.int64],
     addresses: NDArray[np.int64],
     lengths: NDArray[np.int64] | int,
@@ -170,8 +165,8 @@ def read_many(
 
     Parameters
     ----------
-    file : int
-        A descriptor.
+    file : int or ndarray of int, shape (n,)
+        A descriptor, or that of each run.
     offsets, addresses : ndarray of int64, shape (n,)
         Where each run lies in the file, and where it goes in memory.
     lengths : ndarray of int64, shape (n,), or int
@@ -198,8 +193,7 @@ def read_many(
     [10, 11, 50, 51]
     """
     global _usable
-    longest = lengths if isinstance(lengths, int) else int(lengths.max(initial=0))
-    if not _usable or longest > _LONGEST:
+    if not _usable:
         return None
     try:
         ring = _idle.pop()
@@ -210,27 +204,27 @@ def read_many(
             _usable = False
             return None
         _rings.append(ring)
-    count = len(offsets)
-    results = np.empty(count, np.int64)
+    results = np.empty(offsets.size, np.int64)
     ring.target = target
     try:
-        for start in range(0, count, _ENTRIES):
+        for start in range(0, offsets.size, _ENTRIES):
             part = slice(start, start + _ENTRIES)
-            some = lengths if isinstance(lengths, int) else lengths[part]
-            ring.read(file, offsets[part], addresses[part], some, results[part])
+            # Not by `isinstance`: a batch is read with few calls.
+            some = lengths if type(lengths) is int else lengths[part]  # type: ignore[index]
+            files = file if type(file) is int else file[part]  # type: ignore[index]
+            ring.read(files, offsets[part], addresses[part], some, results[part])
     except OSError:
         _usable = False
         return None
     finally:
-        if ring.is_done():
+        if ring.submitted[0] == ring.completed[0]:
             ring.target = None
             _idle.append(ring)
     return results
 
 
 def _forget_after_fork() -> None:
-    # The queues are shared with the parent, who goes on using them. Kept: a ring that closes would
-    # be no loss, but its memory is not ours to unmap in the midst of a fork.
+    # The queues are shared with the parent, who goes on using them; the child makes its own.
     _idle.clear()
 
 

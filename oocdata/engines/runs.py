@@ -21,6 +21,9 @@ __all__ = ["UnfinishedError", "join", "read_runs"]
 _MANY = 8
 """Runs from which on handing them to the kernel together costs less than it gains."""
 
+_LONGEST = 1 << 30
+"""Bytes that the kernel reads in one go."""
+
 _CACHED_ONLY = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -63,10 +66,10 @@ def join(
     >>> firsts.tolist(), lengths.tolist()
     ([0, 3, 4], [30, 10, 10])
     """
-    each = lengths if isinstance(lengths, int) else lengths[:-1]
+    each = lengths if type(lengths) is int else np.asarray(lengths)[:-1]
     alone = (offsets[1:] - offsets[:-1] != each) | (addresses[1:] - addresses[:-1] != each)
     breaks = alone.nonzero()[0]
-    if len(breaks) == len(alone):
+    if breaks.size == alone.size:
         return None, lengths
     firsts = np.concatenate(([0], breaks + 1))
     if isinstance(lengths, int):
@@ -76,7 +79,7 @@ def join(
 
 
 def read_runs(
-    file: int,
+    file: int | NDArray[np.int64],
     offsets: NDArray[np.int64],
     addresses: NDArray[np.int64],
     lengths: NDArray[np.int64] | int,
@@ -86,8 +89,8 @@ def read_runs(
 
     Parameters
     ----------
-    file : int
-        A descriptor.
+    file : int or ndarray of int, shape (n,)
+        A descriptor; or that of each run, and then no runs are joined.
     offsets, addresses : ndarray of int64, shape (n,), n > 0
         Where each run lies in the file, and where it goes in memory.
     lengths : ndarray of int64, shape (n,), or int
@@ -112,18 +115,22 @@ def read_runs(
     >>> out.tolist()
     [40, 41, 10, 11, 12]
     """
-    firsts, lengths = join(offsets, addresses, lengths)
+    firsts = None
+    if type(file) is int:  # not by a call: there are few in reading a batch
+        firsts, lengths = join(offsets, addresses, lengths)
     if firsts is not None:
         offsets, addresses = offsets[firsts], addresses[firsts]
-    if len(offsets) >= _MANY:
+    longest = lengths if type(lengths) is int else int(np.max(lengths))
+    if offsets.size >= _MANY and longest <= _LONGEST:
         found = read_many(file, offsets, addresses, lengths, target)
         if found is not None:
             left = (found != lengths).nonzero()[0]
-            if not len(left):
+            if not left.size:
                 return
             # Runs that fell short or failed are read again one by one, where errors are told.
             offsets, addresses = offsets[left], addresses[left]
             lengths = lengths if isinstance(lengths, int) else lengths[left]
+            file = file if isinstance(file, int) else file[left]
             firsts = left if firsts is None else firsts[left]
     try:
         _read_each(file, offsets, addresses, lengths)
@@ -133,7 +140,7 @@ def read_runs(
 
 
 def _read_each(
-    file: int,
+    file: int | NDArray[np.int64],
     offsets: NDArray[np.int64],
     addresses: NDArray[np.int64],
     lengths: NDArray[np.int64] | int,
@@ -143,6 +150,7 @@ def _read_each(
     end = int((addresses + lengths).max())
     memory = memoryview((ctypes.c_ubyte * (end - start)).from_address(start)).cast("B")
     each = np.broadcast_to(lengths, len(offsets)).tolist()
+    files = np.broadcast_to(file, len(offsets)).tolist()
     # What is cached is read at once. From the first run that is not, the kernel is told of all the
     # rest, so that it fetches many at a time; else each would wait for the disk in turn.
     flags = _CACHED_ONLY if len(each) > 1 else 0
@@ -153,23 +161,23 @@ def _read_each(
         while done < length:
             part = memory[place + done : place + length]
             try:
-                got = os.preadv(file, [part], offset + done, flags)
+                got = os.preadv(files[run], [part], offset + done, flags)
             except OSError as error:
                 if not flags:
                     raise UnfinishedError(run, error) from error
                 flags = 0
-                _announce(file, offsets[run:].tolist(), each[run:])
+                _announce(files[run:], offsets[run:].tolist(), each[run:])
                 continue
             if got == 0 and not flags:
                 raise UnfinishedError(run, None)
             if got < length - done and flags:
                 flags = 0
-                _announce(file, offsets[run:].tolist(), each[run:])
+                _announce(files[run:], offsets[run:].tolist(), each[run:])
             done += got
 
 
-def _announce(file: int, offsets: list[int], lengths: list[int]) -> None:
+def _announce(files: list[int], offsets: list[int], lengths: list[int]) -> None:
     """Tell the kernel which bytes will be read."""
     if hasattr(os, "posix_fadvise"):
-        for offset, length in zip(offsets, lengths, strict=True):
+        for file, offset, length in zip(files, offsets, lengths, strict=True):
             os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)

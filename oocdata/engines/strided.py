@@ -25,13 +25,6 @@ from oocdata.errors import SourceError, TruncatedFileError
 
 __all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
 
-_SCRATCH_BYTES = 1 << 20
-"""Boxes that are rearranged or converted pass through memory of this size, in cache."""
-
-_MOST_RUNS = 1 << 16
-_MOST_BYTES = 128 << 20
-"""Read at a time, so that tables stay small and Ctrl-C ends long reads soon."""
-
 _MOST_PLANS = 64
 
 
@@ -107,7 +100,6 @@ class Strided:
         self._storage = storage
         self._steps = np.array(strides, np.int64)
         self._plans: dict[Any, Plan] = {}
-        self._simple = chunk_offsets is None
 
     def __reduce__(self) -> Any:
         arguments = (
@@ -131,25 +123,24 @@ class Strided:
             plan = self._plans[key]
         except KeyError:
             plan = self._plan(key, extent, out)
-        descriptor = self.file.opened()
-        number = descriptor.number
-        if not self.file.same(number):
+        descriptor, version = self.file.opened(), self.file.version
+        number, boxes = descriptor.number, origins.shape[0]
+        if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
         if plan.parts is not None:
             self._read_parts(plan.parts, origins, extent, out)
-            return
-        if plan.direct:
-            if len(origins) == 1 and plan.whole and out.flags.c_contiguous and self._simple:
-                self._read_one(number, origins, extent, out)
-            else:
-                for part in plan.slices(len(origins), _MOST_BYTES, _MOST_RUNS):
-                    self._fill(number, plan, origins[part], extent, out[part])
-            if not self.stored.isnative:
-                out.byteswap(inplace=True)
-        else:
+        elif not plan.direct:
             self._read_through(number, plan, origins, extent, out)
+        elif boxes == 1 and plan.whole and self.chunk_offsets is None and out.flags.c_contiguous:
+            self._read_one(number, origins, extent, out)
+        else:
+            for start in range(0, boxes, plan.boxes):
+                some = slice(start, start + plan.boxes)
+                self._fill(number, plan, origins[some], extent, out[some])
+        if plan.direct and not self.stored.isnative and plan.parts is None:
+            out.byteswap(inplace=True)
         # Nor is delivered what was written over while it was being read.
-        if not self.file.same(number):
+        if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
 
     def _plan(self, key: Any, extent: Extent, out: NDArray[Any]) -> Plan:
@@ -158,8 +149,6 @@ class Strided:
             tuple(a * b for a, b in zip(extent.strides, self.strides, strict=True)),
             self.stored.itemsize,
             out.strides[1:] if out.dtype == self.dtype else None,
-            most_bytes=_SCRATCH_BYTES,
-            most_runs=_MOST_RUNS,
             holes=self.chunk_offsets is None,
         )
         if len(self._plans) >= _MOST_PLANS:
@@ -172,7 +161,8 @@ class Strided:
     ) -> None:
         """Read one box that is one run, without tables."""
         offset = self.offset + int(origins[0].dot(self._steps))
-        done, nbytes, rest = 0, out.nbytes, out
+        rest: Any = out
+        done, nbytes = 0, out.nbytes
         while done < nbytes:
             try:
                 got = os.preadv(number, [rest], offset + done)
@@ -188,13 +178,13 @@ class Strided:
         self, number: int, plan: Plan, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
     ) -> None:
         """Read boxes through scratch memory that keeps their bytes in the order of storage."""
-        boxes = max(1, min(len(origins), _SCRATCH_BYTES // plan.nbytes))
-        scratch = empty((boxes, plan.nbytes), np.uint8)
-        for part in plan.slices(len(origins), _SCRATCH_BYTES, _MOST_RUNS):
-            some = origins[part]
+        scratch = empty((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
+        for start in range(0, len(origins), plan.boxes):
+            some = origins[start : start + plan.boxes]
             self._fill(number, plan, some, extent, scratch[: len(some)])
             shape, strides = (len(some), *extent.lengths), (plan.nbytes, *plan.strides)
-            out[part] = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
+            read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
+            out[start : start + plan.boxes] = read
 
     def _read_parts(
         self,
@@ -222,25 +212,22 @@ class Strided:
         memory: NDArray[Any],
     ) -> None:
         """Read boxes into memory, one after another ``memory.strides[0]`` bytes apart."""
-        first, step = memory.__array_interface__["data"][0], memory.strides[0]
-        places = np.arange(len(origins)) * step
-        places += first
+        places = np.arange(origins.shape[0]) * memory.strides[0]
+        places += memory.__array_interface__["data"][0]
+        lengths: NDArray[np.int64] | int = plan.run
+        boxes = None
         if self.chunk_offsets is None:
             starts = origins.dot(self._steps)
-            starts += self.offset
-            lengths: NDArray[np.int64] | int = plan.run
-            boxes = None
         else:
             starts, places, lengths, boxes = plan.split(
                 self.chunk_offsets, origins, extent, self._steps, places
             )
-            starts += self.offset
-        if boxes is None:
-            if plan.whole:
-                starts += plan.file_offsets[0]
-            else:
-                starts = (starts[:, None] + plan.file_offsets).ravel()
-                places = (places[:, None] + plan.memory_offsets).ravel()
+        starts += self.offset
+        if plan.whole:
+            starts += plan.low
+        elif boxes is None:
+            starts = (starts[:, None] + plan.file_offsets).ravel()
+            places = (places[:, None] + plan.memory_offsets).ravel()
         try:
             read_runs(number, starts, places, lengths, memory)
         except UnfinishedError as error:
@@ -254,7 +241,7 @@ class Strided:
     ) -> SourceError:
         """Return the error of a read that did not come to its end."""
         key, rows = self._storage.key, origins[:, self.axis]
-        if not self.file.same(number):
+        if not self.file.version.matches(os.fstat(number)):
             return self._changed(number, origins, extent)
         if cause is not None:
             return SourceError(

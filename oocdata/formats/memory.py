@@ -77,9 +77,9 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
         files=(version,),
     )
     (rows,) = axis_numbers(axis, array.ndim, storage) if array.ndim else (0,)
-    file = OpenFile(version if root.mode == "r" else version.writable())
+    source = OpenFile(version if root.mode == "r" else version.writable())
     offset = root.offset + start
-    return Strided(file, stored, array.shape, array.strides, offset, storage, axis=rows)
+    return Strided(source, stored, array.shape, array.strides, offset, storage, axis=rows)
 
 
 def _is_mapped(file: int, address: int) -> bool:
