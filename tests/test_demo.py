@@ -20,14 +20,14 @@ import typer.testing
 import oocdata as ooc
 from oocdata.cli import app
 from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError, SourceError
-from oocdata.sources.slots import chunk_budget
+from oocdata.memory import memory_limit
 from oocdata.tools import demo
 from oocdata.tools.demo import checks as demo_checks
 from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import file as demo_file
 from oocdata.tools.demo import model as demo_model
 from oocdata.tools.demo.data import Clips, check_disk, checksums, write_formats
-from oocdata.tools.demo.workspace import Signals, cache_budget, workspace
+from oocdata.tools.demo.workspace import Signals, memory_of, workspace
 
 SMALL = Clips(count=10, frames=6)
 
@@ -89,7 +89,7 @@ def test_the_full_plan_is_larger_than_its_bound_and_fits_on_the_disk() -> None:
     for plan in (demo.Plan.full(7), demo.Plan.quick(7)):
         assert plan.clips % 5 == 0
         nbytes = Clips(plan.clips).nbytes
-        assert nbytes > 2 * plan.cache_bytes
+        assert nbytes > plan.reading_bytes
         assert 3 * nbytes <= demo_data.DISK_LIMIT
 
 
@@ -274,11 +274,11 @@ def test_a_signal_is_not_lost(number: signal.Signals, kind: type[BaseException])
 
 
 def test_the_cache_gets_its_budget_back() -> None:
-    usual = chunk_budget()
-    with contextlib.suppress(ValueError), cache_budget(5):
-        assert chunk_budget() == 5
+    usual = memory_limit()
+    with contextlib.suppress(ValueError), memory_of(5 << 20):
+        assert memory_limit() == 5 << 20
         raise ValueError
-    assert chunk_budget() == usual
+    assert memory_limit() == usual
 
 
 # --- a user's own file

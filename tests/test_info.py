@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -12,7 +11,7 @@ import zarr
 
 import oocdata as ooc
 from oocdata.errors import ExternalDataError, MissingChunkError, MissingKeyError
-from oocdata.sources.slots import chunk_budget, set_chunk_budget
+from oocdata import choice
 from oocdata.tools.info import Contents, Description, Opening, Unopened, contents, describe
 from oocdata.tools.info import text as info_text
 from oocdata.tools.info.shuffling import shuffling_of
@@ -21,11 +20,8 @@ FRAMES = np.arange(64 * 6 * 5, dtype="f4").reshape(64, 6, 5)
 
 
 @pytest.fixture
-def small_cache() -> Iterator[None]:
-    usual = chunk_budget()
-    set_chunk_budget(4096)
-    yield
-    set_chunk_budget(usual)
+def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 2048)
 
 
 def test_npy_is_described_by_its_header(tmp_path: Path) -> None:
@@ -150,7 +146,7 @@ def test_chunks_that_fit_into_the_cache_are_shuffled_in_full(tmp_path: Path) -> 
     assert "16 rows for each row used" in shuffling.advice[0]
 
 
-def test_chunks_that_do_not_fit_are_shuffled_by_block(tmp_path: Path, small_cache: None) -> None:
+def test_chunks_that_do_not_fit_are_shuffled_by_block(tmp_path: Path, small_window: None) -> None:
     many = np.concatenate([FRAMES] * 10)
     zarr.create_array(tmp_path / "a.zarr", data=many, chunks=(4, 6, 5))
     shuffling = shuffling_of(ooc.open(tmp_path / "a.zarr"))
@@ -162,7 +158,7 @@ def test_chunks_that_do_not_fit_are_shuffled_by_block(tmp_path: Path, small_cach
     assert shuffling.entropy < shuffling.full_entropy
 
 
-def test_big_chunks_get_a_recommendation(tmp_path: Path, small_cache: None) -> None:
+def test_big_chunks_get_a_recommendation(tmp_path: Path, small_window: None) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=FRAMES, chunks=(32, 6, 5))
     shuffling = shuffling_of(ooc.open(tmp_path / "a.zarr"))
     assert shuffling is not None

@@ -25,7 +25,7 @@ from oocdata.tools.demo.measuring import Reading, Subject, Training
 from oocdata.tools.demo.memory import resident_bytes
 from oocdata.tools.demo.model import import_tensorflow
 from oocdata.tools.demo.screen import Screen
-from oocdata.tools.demo.workspace import Signals, cache_budget, workspace
+from oocdata.tools.demo.workspace import Signals, memory_of, workspace
 
 __all__ = ["INPUTS", "Plan", "demo_on_digits", "finish", "measure", "prepare", "train"]
 
@@ -47,14 +47,14 @@ class Plan:
         The most time that training and reading may take for one array.
     most_evaluated : int
         Elements of the validation and test parts that are looked at.
-    cache_bytes : int
-        For decoded chunks.
+    reading_bytes : int
+        What reading may take: `oocdata.set_memory`.
     """
 
     clips: int
     epochs: int
     train_seconds: float
-    cache_bytes: int
+    reading_bytes: int
     seed: int
     read_seconds: float = 20.0
     most_evaluated: int = 8192
@@ -63,13 +63,13 @@ class Plan:
     @classmethod
     def full(cls, seed: int) -> Plan:
         """About three minutes and 1 GB of disk."""
-        return cls(clips=2000, epochs=1, train_seconds=35, cache_bytes=64 << 20, seed=seed)
+        return cls(clips=2000, epochs=1, train_seconds=35, reading_bytes=128 << 20, seed=seed)
 
     @classmethod
     def quick(cls, seed: int) -> Plan:
         """Under a minute and 200 MB of disk."""
         return cls(
-            clips=300, epochs=2, train_seconds=7, cache_bytes=16 << 20, seed=seed, read_seconds=3
+            clips=300, epochs=2, train_seconds=7, reading_bytes=32 << 20, seed=seed, read_seconds=3
         )
 
 
@@ -114,7 +114,7 @@ def demo_on_digits(
     begun = perf_counter()
     clips = Clips(plan.clips, seed=plan.seed)
     clips.digits  # noqa: B018  # fails now where scikit-learn is missing
-    with Signals() as signals, workspace(keep) as folder, cache_budget(plan.cache_bytes):
+    with Signals() as signals, workspace(keep) as folder, memory_of(plan.reading_bytes):
         screen = Screen(signals.check, aside)
         check_disk(folder, clips)
         rows, height, width = clips.shape

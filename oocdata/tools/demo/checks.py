@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.view import View
 from oocdata.errors import SourceError
+from oocdata.formats.opening import format_of
 from oocdata.loader import Loader
-from oocdata.sources.adapt import layout_of
-from oocdata.sources.opening import format_of
 from oocdata.tools.demo.data import Clips, checksums
 from oocdata.tools.demo.measuring import Advance
 
@@ -46,8 +46,7 @@ def check_elements(loader: Loader, sums: NDArray[np.uint32], advance: Advance) -
     seen = np.zeros(len(loader.dataset), np.int64)
     for step, batch in enumerate(loader.to_tf()):
         positions = loader.positions(step)
-        for request, array in zip(loader.dataset.requests(positions), batch, strict=True):
-            rows = request.rows.reshape(-1)
+        for rows, array in zip(_rows_of(loader.dataset, positions), batch, strict=True):
             frames = array.numpy().reshape(len(rows), -1)
             wrong = rows[checksums(frames) != sums[rows]]
             if len(wrong):
@@ -58,6 +57,14 @@ def check_elements(loader: Loader, sums: NDArray[np.uint32], advance: Advance) -
         advance(1)
     _check_once(seen)
     return len(seen)
+
+
+def _rows_of(dataset: Dataset, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the rows along axis 0 that each array of a batch is read from, in order."""
+    return [
+        (one.origins[:, :1] + np.arange(one.extent.lengths[0]) * one.extent.strides[0]).ravel()
+        for one in dataset.requests(positions, Draw())
+    ]
 
 
 def check_order(loader: Loader) -> int | None:
@@ -95,7 +102,7 @@ def check_frames(loader: Loader, clips: Clips) -> int:
     """
     step = len(loader) // 2
     batch: Any = loader.batch(step)
-    rows = loader.dataset.requests(loader.positions(step))[-1].rows.reshape(-1)
+    rows = _rows_of(loader.dataset, loader.positions(step))[-1]
     for row, got in zip(rows.tolist(), batch[-1][:, 0], strict=True):
         clip, frame = divmod(row, clips.frames)
         if got.tobytes() != clips.render(clip)[frame].tobytes():
@@ -103,7 +110,7 @@ def check_frames(loader: Loader, clips: Clips) -> int:
     return len(rows)
 
 
-def check_rows(view: View, path: str, axis: int | str) -> str | None:
+def check_rows(view: View, path: str) -> str | None:
     """Compare rows bit by bit with what the format's own library reads.
 
     Parameters
@@ -112,33 +119,31 @@ def check_rows(view: View, path: str, axis: int | str) -> str | None:
         All rows of the array.
     path : str
         As it was opened.
-    axis : int or str
-        The row axis in storage, or its name.
 
     Returns
     -------
     str or None
-        What was compared, in words; None for a glob, a URL or raw binary.
+        What was compared, in words; None for a glob, a URL, raw binary or several
+        sample axes.
 
     Raises
     ------
     oocdata.errors.SourceError
         If they differ.
     """
-    layout = layout_of(view.source)
+    storage = view.storage
     path = os.path.expanduser(path)
-    if not os.path.exists(path) or layout.format == "raw":
+    if not os.path.exists(path) or storage.format == "raw" or len(view.axes) > 1:
         return None
     rows = np.unique(np.linspace(0, len(view) - 1, _ROWS_COMPARED).astype(np.int64))
-    number = layout.dimensions.index(axis) if isinstance(axis, str) else axis
-    wanted = _by_library(path, layout.key, number, rows)
+    wanted = _by_library(path, storage.key, view.axes[0], rows)
     for row, got, right in zip(rows.tolist(), view.take(rows), wanted, strict=True):
         native = right.astype(right.dtype.newbyteorder("="))
         if got.tobytes() != np.ascontiguousarray(native).tobytes():
             raise SourceError(
                 "rows must be what the format's own library reads; one differs.",
                 path=path,
-                key=layout.key,
+                key=storage.key,
                 rows=[row],
             )
     return f"{len(rows)} rows are bit for bit what {_LIBRARIES[format_of(path)]} reads"

@@ -17,7 +17,6 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.explain import size
-from oocdata.sources.adapt import layout_of
 from oocdata.tools.demo import (
     INPUTS,
     Plan,
@@ -32,7 +31,7 @@ from oocdata.tools.demo import (
 from oocdata.tools.demo.measuring import Subject
 from oocdata.tools.demo.memory import resident_bytes
 from oocdata.tools.demo.screen import Screen
-from oocdata.tools.demo.workspace import Signals, cache_budget
+from oocdata.tools.demo.workspace import Signals, memory_of
 from oocdata.tools.info import Opening
 
 __all__ = ["Scale", "demo_on_file"]
@@ -135,12 +134,12 @@ def demo_on_file(
         raise EmptyError(f"rows must hold at least one number; those of '{path}' hold none.")
     view = _cut(whole).astype(np.float32)
     parts = _parts(view, episodes)
-    layout = layout_of(whole.source)
-    name = layout.format
-    where = f"{path}, {layout.key}" if layout.key else path
+    storage = whole.storage
+    name = storage.format
+    where = f"{path}, {storage.key}" if storage.key else path
     screen.say(
         f"{where}: {len(whole):,} rows of {whole.element} {whole.dtype}, {size(whole.nbytes)} in "
-        f"memory; {layout.format}, {layout.storage}, codec {layout.codec}."
+        f"memory; {storage.format}, {storage.layout}, codec {storage.codec}."
     )
     if view.element != whole.element:
         screen.say(f"Of each row the middle {view.element} is used, to keep the time short.")
@@ -150,7 +149,7 @@ def demo_on_file(
         "validation and testing."
     )
     screen.say()
-    with signals, cache_budget(plan.cache_bytes):
+    with signals, memory_of(plan.reading_bytes):
         with screen.progress("import TensorFlow and matplotlib", 1):
             prepare(output)
         with screen.progress("mean and deviation of a sample of the training part", 1):
@@ -161,7 +160,7 @@ def demo_on_file(
         reading = measure(screen, subject, plan, resident_bytes())
         with screen.progress("check the order of an epoch, and some rows", 1):
             counted = checks.check_order(subject.loader)
-            compared = checks.check_rows(whole, path, opening.axis)
+            compared = checks.check_rows(whole, path)
         steps = len(subject.loader)
         training = train(screen, subject, replace(plan, epochs=max(1, min(20, 2000 // steps))))
         report.draw(output, subject, training, f"{path}: next row, from the test part")
@@ -236,6 +235,6 @@ def _subject(
         test=scaled[2],
         batch_size=batch,
         seed=plan.seed,
-        disk_bytes=layout_of(whole.source).stored_bytes or 0,
+        disk_bytes=whole.storage.stored_bytes or 0,
         memory_bytes=whole.nbytes,
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.datasets.dataset import Dataset
+from oocdata.engines.cache import cache
 from oocdata.loader import Loader
-from oocdata.sources.slots import chunk_budget, set_chunk_budget
 from oocdata.tools.demo.memory import PeakMemory, resident_bytes, settle
 from oocdata.tools.demo.model import build, copy_last, make_progress
 
@@ -132,7 +132,7 @@ class Training:
 
 def _forget() -> None:
     """Start from a process that keeps no chunk and no freed memory."""
-    set_chunk_budget(chunk_budget())  # which forgets what was kept under the old one
+    cache.begin()
     settle()
 
 

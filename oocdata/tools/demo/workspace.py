@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from oocdata.errors import ArgumentError
-from oocdata.sources.slots import chunk_budget, set_chunk_budget
+from oocdata.memory import memory_limit, set_memory
 
-__all__ = ["Signals", "cache_budget", "workspace"]
+__all__ = ["Signals", "memory_of", "workspace"]
 
 
 class Signals:
@@ -67,14 +67,14 @@ class Signals:
 
 
 @contextmanager
-def cache_budget(nbytes: int) -> Iterator[None]:
-    """Give decoded chunks a budget while the block runs."""
-    usual = chunk_budget()
-    set_chunk_budget(nbytes)
+def memory_of(nbytes: int) -> Iterator[None]:
+    """Let reading take so many bytes while the block runs."""
+    usual = memory_limit()
+    set_memory(nbytes)
     try:
         yield
     finally:
-        set_chunk_budget(usual)
+        set_memory(usual)
 
 
 @contextmanager

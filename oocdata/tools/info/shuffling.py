@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from math import prod
 
 from oocdata.blocks import Blocks
@@ -139,9 +138,10 @@ def _scattered(view: View) -> list[str]:
     if reach < nearest:
         return []
     spread = size(reach + view.source.dtype.itemsize)
-    return [
+    text = (
         f"The bytes of a row lie apart, spread over {spread} of the file for "
         f"{size(view.spec.nbytes)} of row, so reading is slow. Rows along the axis that varies "
         "slowest in the file are read in one piece; if those are not what you want, store the "
         "array again with the sample axes first, in C order."
-    ]
+    )
+    return [text]

@@ -19,7 +19,6 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count, as_positions
-from oocdata.sources.adapt import layout_of
 from oocdata.tools.pictures.panel import Panel, check_folder
 from oocdata.tools.pictures.scale import Scale, check_colormap
 from oocdata.tools.preview.axes import Axes
@@ -270,7 +269,7 @@ def preview(
     parts = fitted(dataset, parts, number)
     positions = choose_positions(dataset, parts, number, rows, consecutive=consecutive)
     made = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
-    source = None if view is None else layout_of(view.source)
+    source = None if view is None else view.storage
     packed = [f"packed ({source.packed}): as stored"] if source and source.packed else []
     return Preview(
         path=None if source is None else source.path,

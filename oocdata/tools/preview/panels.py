@@ -13,6 +13,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import EmptyError
+from oocdata.index import take
 from oocdata.tools.pictures.panel import Panel
 from oocdata.tools.pictures.scale import Scale
 from oocdata.tools.preview.axes import Axes, axes_of
@@ -163,9 +164,19 @@ def _rows(
     """Return the rows in storage of each element, and its label."""
     if not isinstance(dataset, View | Windows):
         return tuple((int(one),) for one in positions), [f"element {one:,}" for one in positions]
-    requests = [one.rows.reshape(len(positions), -1) for one in dataset.requests(positions)]
-    rows = np.concatenate(requests, axis=1).tolist()
+    rows = _row_numbers(dataset, positions).tolist()
     return tuple(tuple(some) for some in rows), [_label(some) for some in rows]
+
+
+def _row_numbers(dataset: View | Windows, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of the rows of each element, shape (elements, rows)."""
+    if isinstance(dataset, View):
+        return take(dataset.rows, positions)[:, None]
+    first = (dataset.inputs - 1) * dataset.stride + dataset.horizon
+    within = [number * dataset.stride for number in range(dataset.inputs)]
+    within += [first + number * dataset.stride for number in range(dataset.targets)]
+    starts = dataset.starts(take(dataset.chosen, positions))
+    return take(dataset.view.rows, starts[:, None] + np.array(within))
 
 
 def _label(rows: Sequence[int]) -> str:

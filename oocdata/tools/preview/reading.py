@@ -17,17 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Dataset
+from oocdata.blocks import ADDRESSABLE
+from oocdata.cost import chunks_of
+from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
 from oocdata.index import as_positions, slice_range
-from oocdata.sources.adapt import Wrapper, chunk_bytes
-from oocdata.sources.concat import Concat
-from oocdata.sources.extents import Extents
-from oocdata.sources.memory import Memory
-from oocdata.sources.source import Source
 from oocdata.tools.preview.parts import Part, alike, canonical, step_for, thinned, with_window
 
 __all__ = [
@@ -59,7 +56,7 @@ def _view_of(dataset: Dataset) -> View | None:
     """Return the view that all rows come from, where the rows may be cut."""
     if isinstance(dataset, View):
         return dataset
-    if isinstance(dataset, Windows) and isinstance(dataset.view, View):
+    if isinstance(dataset, Windows):
         return dataset.view
     return None
 
@@ -83,7 +80,7 @@ def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
     while count > _FEWEST and _step(dataset, parts, count) > _COARSE:
         count -= 1
     cost = _cost(dataset, parts)
-    if cost and dataset.blocks.length == 1:
+    if cost and dataset.blocks == ADDRESSABLE:
         count = min(count, max(_FEWEST, DECODED_BYTES // cost))
     return count
 
@@ -121,18 +118,8 @@ def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, .
 
 def _cost(dataset: Dataset, parts: Sequence[Part]) -> int:
     """Return the bytes of the chunks that are decoded for one element; 0 if none is."""
-    requests = _reading(dataset, parts).requests(np.zeros(1, np.int64))
-    sources = {id(one.source): one.source for one in requests}.values()
-    return sum(chunk_bytes(source) for source in sources if not _is_addressable(source))
-
-
-def _is_addressable(source: Source) -> bool:
-    """Return whether nothing but a row is read with it."""
-    if isinstance(source, Wrapper):
-        return _is_addressable(source.source)
-    if isinstance(source, Concat):
-        return all(_is_addressable(part) for part in source.parts)
-    return isinstance(source, Extents | Memory)
+    first = np.zeros(1, np.int64)
+    return sum(chunks_of(_reading(dataset, parts).requests(first, Draw())).values())
 
 
 def _reading(dataset: Dataset, parts: Sequence[Part]) -> Dataset:

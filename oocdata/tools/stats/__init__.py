@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -17,7 +18,6 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
-from oocdata.sources.adapt import layout_of
 from oocdata.threads import cores, in_order
 from oocdata.tools.passes import BLOCK_BYTES, blocks
 from oocdata.tools.progress import progress as progress_bar
@@ -135,14 +135,15 @@ def stats(
         channels=summary_of(found_moments, shift),
         overall=overall_of(found_moments, shift),
         rows=search.found(),
-        packed=layout_of(dataset.source).packed if isinstance(dataset, View) else "",
+        packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
 
 
 def _read(dataset: Dataset) -> str:
     if not isinstance(dataset, View):
         return f"{len(dataset):,} elements of {dataset!r}"
-    number, total, rows = len(dataset), dataset.source.shape[0], dataset.rows
+    number, rows = len(dataset), dataset.rows
+    total = prod(dataset.source.shape[axis] for axis in dataset.axes)
     if not number:
         return "no rows"
     if isinstance(rows, range) and rows.step == 1:
