@@ -38,12 +38,12 @@ class Survey(NamedTuple):
     Attributes
     ----------
     stored_bytes : int
-    count : int
-    absent : int
+    total, absent : int
+        Stored objects that the array has room for, and how many of them are not there.
     """
 
     stored_bytes: int
-    count: int
+    total: int
     absent: int
 
 
@@ -130,13 +130,17 @@ class Objects:
                     chunks.append(missing)
         if chunks:
             places = np.concatenate(chunks)
-            what = "chunks of the array are absent"
-            raise self.missing(f"{len(places)} {what}, the first in {first!r}", places)
+            what = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
+            raise self.missing(what, places)
         self.surveyed = Survey(total, self.count, absent)
 
     def digest(self) -> bytes:
         """Return what tells these versions of all objects from others."""
-        return b"" if self._versions is None else blake2b(self._versions, digest_size=16).digest()
+        return (
+            b""
+            if self._versions is None
+            else blake2b(self._versions.tobytes(), digest_size=16).digest()
+        )
 
     def numbers(self, places: NDArray[np.int64]) -> list[int]:
         """Return the numbers of the objects in which chunks lie, each once."""

@@ -95,7 +95,9 @@ class StoredArray:
         survey = objects.surveyed
         absent = "" if survey is None else self._tell(survey)
         # Where the objects were not all asked for, nothing tells this content from an earlier one.
-        known: Hashable = uuid.uuid4().hex if survey is None else objects.digest()
+        known: Hashable = objects.digest() if survey is not None and self.file else uuid.uuid4().hex
+        if isinstance(objects.store, Held):
+            known = objects.store  # equal only to itself
         self._identity = (type(self), objects.store.path, objects.key, self.file, missing, known)
         packed = packing(metadata.annotations.attributes)
         self._storage = Storage(
@@ -110,6 +112,7 @@ class StoredArray:
             dimensions=metadata.dimensions,
             packed=packed,
             files=() if self.file is None else (self.file,),
+            version="" if survey is None else objects.digest().hex(),
             table_bytes=objects.nbytes,
             opened=opened,
             annotations=metadata.annotate,
@@ -175,7 +178,7 @@ class StoredArray:
         """Warn of absent objects; return what to say of them wherever the array is described."""
         if not survey.absent:
             return ""
-        what = f"{survey.absent} of {survey.count} stored objects"
+        what = f"{survey.absent} of {survey.total} stored objects"
         self._warn(what)
         return f"; {what} are absent and read as the fill value"
 
@@ -199,6 +202,7 @@ class StoredArray:
         """Refuse or tell chunks that are absent."""
         if self.missing == "error":
             raise self.objects.missing(what, places)
+        self.objects.compare(self.objects.numbers(places))  # those that were there at open are lost
         self._warn("some chunks")
 
     def _check_shape(self, shape: Sequence[int]) -> None:
@@ -390,12 +394,12 @@ class ZarrReader(StoredArray):
             except Exception as error:  # each codec fails in its own way: zlib.error, LZMAError, …
                 failures.append((number, error))
         if failures:
-            error = failures[0][1]
+            first = failures[0][1]
             raise self._failed(
-                f"{type(error).__name__}: {first_line(error)}",
+                f"{type(first).__name__}: {first_line(first)}",
                 places[[number for number, _ in failures]],
-                damaged=not (isinstance(error, OSError) and error.errno is not None),
-            ) from error
+                damaged=not (isinstance(first, OSError) and first.errno is not None),
+            ) from first
         if not self.told or self.missing == "error":
             # zarr-python before 3.2 has no way to tell a missing chunk from one of fill values.
             alike = [number for number, out in enumerate(outs) if _is_constant(out)]

@@ -1,0 +1,234 @@
+"""Uncompressed Zarr arrays: rows by their offsets in the files of chunks."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
+
+from oocdata.box import Extent
+from oocdata.datasets.view import View
+from oocdata.engines import runs
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.source import Source
+from oocdata.errors import MissingChunkWarning, SourceError
+from oocdata.formats.zarr import chunk_files, open_zarr
+from oocdata.formats.zarr.chunk_files import ChunkFiles
+from oocdata.testing import SourceConformance, sample_array
+
+ARRAY = sample_array((20, 6, 5)) + 1
+
+
+@pytest.fixture(autouse=True)
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_files, "_LARGE", 1)
+
+
+def write(where: Path, array: NDArray[Any] = ARRAY, **options: Any) -> None:
+    """Write chunks of four rows, filled with 7 where nothing is written."""
+    options = {"chunks": (4, *array.shape[1:]), "compressors": None, "fill_value": 7, **options}
+    stored = zarr.create_array(where, shape=array.shape, dtype=array.dtype, **options)
+    stored = stored.with_config({"write_empty_chunks": True})
+    stored[...] = array
+
+
+def opened(path: Path, **options: Any) -> ChunkFiles:
+    source = open_zarr(str(path), **options)
+    assert isinstance(source, ChunkFiles)
+    return source
+
+
+def read(source: Source, rows: list[int]) -> NDArray[Any]:
+    return View.of(source).take(np.array(rows))
+
+
+class Plain(SourceConformance):
+    dtypes = ("<f4", "|b1", "<c16")
+    options: dict[str, Any]
+
+    def make(self, folder: Path, array: NDArray[Any]) -> Source:
+        write(folder / "a", array, **self.options)
+        return opened(folder / "a")
+
+
+class TestV3(Plain):
+    options = {}  # noqa: RUF012
+
+
+class TestV2BigEndian(Plain):
+    dtypes = (">f4", ">i2")
+    options = {"zarr_format": 2}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "big-endian", "transposed"])
+def test_order_of_axes_and_bytes(tmp_path: Path, layout: str) -> None:
+    options: dict[str, Any] = {"zarr_format": 2, "order": layout} if layout in "CF" else {}
+    if layout == "F":
+        options["chunks"] = (20, 6, 2)  # the last axis is the slowest
+    if layout == "big-endian":
+        options["serializer"] = BytesCodec(endian="big")
+    if layout == "transposed":
+        options |= {"filters": [TransposeCodec(order=(1, 0, 2))], "chunks": (20, 4, 5)}
+    write(tmp_path / "a", **options)
+    source = opened(tmp_path / "a")
+    assert_array_equal(np.asarray(View.of(source)), ARRAY)
+    for axis in range(3):
+        rows = np.random.default_rng(0).integers(0, ARRAY.shape[axis], 9)
+        assert_array_equal(View.of(source, (axis,)).take(rows), np.moveaxis(ARRAY, axis, 0)[rows])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressors": [ZstdCodec()]},
+        {"compressors": [Crc32cCodec()]},
+        {"chunks": (4, 3, 5)},  # several axes are cut
+        {"chunks": (20, 6, 1)},  # what lies at one place of the axis is no run of bytes
+        {"shards": (8, 6, 5)},
+    ],
+    ids=str,
+)
+def test_all_else_is_read_by_whole_chunks(tmp_path: Path, options: dict[str, Any]) -> None:
+    write(tmp_path / "a", **options)
+    source = open_zarr(str(tmp_path / "a"))
+    assert isinstance(source, Chunked)
+    assert_array_equal(np.asarray(View.of(source)), ARRAY)
+
+
+def test_small_rows_and_very_many_files_are_read_by_whole_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a")
+    monkeypatch.setattr(chunk_files, "_LARGE", 121)
+    assert isinstance(open_zarr(str(tmp_path / "a")), Chunked)
+    monkeypatch.setattr(chunk_files, "_LARGE", 120)
+    monkeypatch.setattr(chunk_files, "_MOST_FILES", 4)
+    assert isinstance(open_zarr(str(tmp_path / "a")), Chunked)
+    monkeypatch.setattr(chunk_files, "_MOST_FILES", 5)
+    opened(tmp_path / "a")
+
+
+def test_chunks_that_are_absent_are_filled(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    (tmp_path / "a/c/1/0/0").unlink()
+    with pytest.warns(MissingChunkWarning):
+        source = open_zarr(str(tmp_path / "a"))
+    expected = ARRAY.copy()
+    expected[4:8] = 7
+    assert_array_equal(np.asarray(View.of(source)), expected)
+
+
+def test_storage_is_that_of_one_array(tmp_path: Path) -> None:
+    write(tmp_path / "a", dimension_names=("t", "y", "x"))
+    storage = opened(tmp_path / "a", missing="error").storage()
+    assert (storage.format, storage.path, storage.chunks) == ("Zarr v3", str(tmp_path / "a"), None)
+    assert (storage.parts, storage.layout) == ((0,), "chunks of (4, 6, 5)")
+    assert storage.dimensions == ("t", "y", "x")
+    assert storage.opened == {"target": str(tmp_path / "a"), "key": None, "missing": "error"}
+    assert storage.stored_bytes == ARRAY.nbytes
+
+
+@pytest.mark.parametrize("ring", [True, False], ids=["in one call", "one by one"])
+def test_rows_of_many_files_are_read_alone_and_in_few_calls(
+    tmp_path: Path, ring: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = sample_array((400, 64), "f8")
+    write(tmp_path / "a", array)
+    source = opened(tmp_path / "a")
+    monkeypatch.setattr(runs, "_MANY", 1 if ring else 10**9)
+    calls: list[int] = []
+    real = chunk_files.read_runs
+
+    def counted(files: Any, offsets: Any, addresses: Any, lengths: int, target: Any) -> None:
+        calls.append(len(offsets) * lengths)
+        real(files, offsets, addresses, lengths, target)
+
+    monkeypatch.setattr(chunk_files, "read_runs", counted)
+    rows = np.random.default_rng(0).permutation(400)[:100]
+    assert_array_equal(read(source, rows.tolist()), array[rows])
+    assert calls == [64 * 512, 36 * 512]
+    # Neighbours are joined, so there is nothing to gain.
+    assert_array_equal(read(source, list(range(100, 200))), array[100:200])
+    assert len(calls) == 2
+
+
+def test_few_descriptors_are_open_at_a_time(tmp_path: Path) -> None:
+    array = sample_array((400, 64), "f8")
+    write(tmp_path / "a", array, chunks=(1, 64))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        rows = np.random.default_rng(0).permutation(400)
+        assert_array_equal(read(opened(tmp_path / "a"), rows.tolist()), array[rows])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+CHANGES: dict[str, Any] = {
+    "shorter": lambda file: os.truncate(file, 300),
+    "longer": lambda file: os.truncate(file, 500),
+    "in place": lambda file: file.write_bytes(file.read_bytes()[::-1]),
+    "older": lambda file: (file.write_bytes(file.read_bytes()[::-1]), os.utime(file, (0, 0))),
+    "replaced": lambda file: shutil.copy(file, f"{file}~") and os.replace(f"{file}~", file),
+    "deleted": os.unlink,
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("rows", [[5], [4, 19], [19, 5, 6]], ids=str)
+def test_a_chunk_that_is_no_longer_what_it_was(
+    tmp_path: Path, change: str, first: bool, rows: list[int]
+) -> None:
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    if first:
+        read(source, list(range(20)))
+    CHANGES[change](tmp_path / "a/c/1/0/0")
+    with pytest.raises(SourceError) as got:
+        read(source, rows)
+    assert got.value.path == str(tmp_path / "a/c/1/0/0")
+    assert_array_equal(read(source, [0, 19]), ARRAY[[0, 19]])
+
+
+def test_a_chunk_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    real = chunk_files.read_runs
+
+    def while_another_writes(*arguments: Any) -> None:
+        real(*arguments)
+        os.utime(tmp_path / "a/c/1/0/0", ns=(0, 0))
+
+    monkeypatch.setattr(chunk_files, "read_runs", while_another_writes)
+    with pytest.raises(SourceError, match="has changed"):
+        read(source, [5, 19])
+
+
+def test_a_source_travels_without_its_open_files(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    read(source, [3, 9])
+    copy = pickle.loads(pickle.dumps(source))
+    assert_array_equal(read(copy, [3, 9, 9]), ARRAY[[3, 9, 9]])
+    assert copy.storage() == source.storage()
+
+
+def test_parts_of_rows_are_read_alone(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    out = np.empty((2, 6, 2, 3), "f4")
+    source.read(np.array([[2, 1, 1], [9, 0, 2]]), Extent((6, 2, 3), (1, 3, 1)), out)
+    expected = [ARRAY[2:8, 1:5:3, 1:4], ARRAY[9:15, 0:4:3, 2:5]]
+    assert_array_equal(out, expected)
