@@ -11,7 +11,7 @@ process's one cache (`cache`), and gathers the boxes out of it. There are two wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -39,7 +39,7 @@ _MOST_CHUNKS = 1 << 62
 _MOST_ROWS_NAMED = 100_000
 
 
-class ChunkReader(Protocol):
+class ChunkReader(Hashable, Protocol):
     """An array as it lies in storage, decoded by chunks.
 
     Picklable where its file has a path, and hashable: equal readers read the same bytes, so their
@@ -191,7 +191,7 @@ class Chunked:
             )
         self._strides = _c_strides(self._grid)
         self._slots = cache.slots(reader, prod(self._cut) * self.dtype.itemsize, prod(self._grid))
-        self._plans: dict[Any, _Rows | None] = {}
+        self._plans: dict[Any, tuple[_Rows | None]] = {}
 
     def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
         return (Chunked, (self.reader,))
@@ -221,9 +221,9 @@ class Chunked:
 
     def _plan(self, origins: NDArray[np.int64], extent: Extent) -> _Rows | None:
         """Return how boxes are gathered by rows; None where they are better copied by pieces."""
-        plan = self._plans.get(extent, False)
-        if plan is not False:
-            return plan
+        known = self._plans.get(extent)
+        if known is not None:
+            return known[0]
         inner = _outer_axes(self.shape, extent)
         if prod(extent.lengths[1:inner]) == 1:
             key: Any = extent  # all other axes are taken whole, so every origin is 0 there
@@ -232,12 +232,13 @@ class Chunked:
             alike = (origins[:, 1:inner] == origins[0, 1:inner]).all(axis=0)
             axes = 1 + max(np.flatnonzero(~alike).tolist(), default=-1) + 1
             key = (extent, axes, tuple(origins[0, axes:].tolist()))
-            plan = self._plans.get(key, False)
-            if plan is not False:
-                return plan
+            known = self._plans.get(key)
+            if known is not None:
+                return known[0]
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        plan = self._plans[key] = self._plan_rows(axes, origins[0].tolist(), extent)
+        plan = self._plan_rows(axes, origins[0].tolist(), extent)
+        self._plans[key] = (plan,)
         return plan
 
     def _plan_rows(self, axes: int, origin: list[int], extent: Extent) -> _Rows | None:
@@ -413,7 +414,7 @@ class Chunked:
         places = np.stack(np.unravel_index(numbers, self._grid), axis=1)
         inside = np.minimum(self._chunk, np.array(self.shape) - places * self._chunk).tolist()
         outs = [
-            chunks[(slot, *map(slice, lengths))]
+            chunks[slot][tuple(map(slice, lengths))]
             for slot, lengths in zip(slots, inside, strict=True)
         ]
         self.reader.read_chunks(places, outs)

@@ -65,9 +65,7 @@ class FilteredChunks:
 
     def check(self) -> None:
         """Raise if the file has changed since it was opened."""
-        descriptor = self.file.opened()
-        if not self.file.same(descriptor.number):
-            self.file.check(descriptor.number, self.key)
+        self.file.check(self.file.opened().number, self.key)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""
