@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,19 +17,56 @@ import pytest
 import zarr
 
 import oocdata as ooc
-from oocdata.description import as_text, describe, loader_from
+from oocdata.box import Extent
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError, MissingFileError
-from oocdata.sources.checksums import checksums_of, unit_rows
-from oocdata.sources.memory import Memory
-from oocdata.sources.opening import open_source
-from oocdata.sources.slots import chunk_budget, set_chunk_budget
-from oocdata.sources.source import Source
-from oocdata.sources.verified import Verified
-from oocdata.testing import RecordingSource, SourceConformance
-from oocdata.tools.check import check
+from oocdata.formats.checksums import CHECKSUM, checksums_of, running_checksum, unit_rows
+from oocdata.formats.opening import open_source
+from oocdata.formats.verified import Verified
+from oocdata.memory import memory, set_memory
+from oocdata.testing import RecordingSource, SourceConformance, boxes_of, sample_array
 
 FRAMES = np.random.default_rng(0).random((60, 3, 8, 8), np.float32)
 LABELS = np.random.default_rng(1).integers(-9, 9, 1000)
+
+
+def write_manifest(path: Path, *datasets: tuple[str | None, Any], axis: int = 0) -> Path:
+    """Write the manifest of a file: of arrays as they should be, by their keys."""
+
+    def npy(table: Any) -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, table)
+        return buffer.getvalue()
+
+    members = {"files.json": b"[]", "stored.npy": npy(np.zeros(0, np.uint64))}
+    known = []
+    for number, (key, array) in enumerate(datasets or [(None, FRAMES)]):
+        rows = np.moveaxis(array, axis, 0)
+        unit = unit_rows(rows.shape, rows.dtype)
+        member = f"rows/{number}"
+        table = members[f"{member}.npy"] = npy(checksums_of(rows, unit))
+        known.append(
+            {
+                "key": key,
+                "shape": rows.shape,
+                "dtype": rows.dtype.newbyteorder("<").str,
+                "axis": axis,
+                "unit_rows": unit,
+                "member": member,
+                "table": running_checksum(table).hexdigest(),
+            }
+        )
+    about = {
+        "format": 1, "checksum": CHECKSUM, "name": path.name, "written": "", "files": 0,
+        "block_bytes": 1, "blocks": "", "datasets": known, "findings": [],
+    }  # fmt: skip
+    target = Path(f"{path}.manifest")
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(about))
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return target
 
 
 def write_npy(path: Path) -> None:
@@ -72,7 +111,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path], None]]] = {
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     name, write = FORMATS[request.param]
     write(tmp_path / name)
-    check(tmp_path / name, write_manifest=True)
+    write_manifest(tmp_path / name)
     return tmp_path / name
 
 
@@ -86,24 +125,59 @@ def damage(path: Path) -> None:
         opened.write(bytes([old ^ 0x10]))
 
 
-def verified(array: Any) -> Source:
-    unit = unit_rows(array.shape, array.dtype)
-    return Verified(Memory(array), Memory(checksums_of(array, unit)), unit, "a.manifest")
+def verified(array: Any, axis: int = 0) -> Source:
+    rows = np.moveaxis(array, axis, 0)
+    unit = unit_rows(rows.shape, rows.dtype)
+    table = MemoryArray(checksums_of(rows, unit))
+    return Verified(MemoryArray(array), axis, table, unit, "a.manifest")
 
 
 class TestRowsOfTheirOwn(SourceConformance):
     shape = (23, 30, 20, 4)
 
-    def make(self, folder: Path, array: Any, axis: int = 0) -> Source:
-        return verified(np.moveaxis(array, axis, 0))
+    def make(self, folder: Path, array: Any) -> Source:
+        return verified(array)
 
 
 class TestManyRowsToAChecksum(SourceConformance):
     shape = (23, 3, 2, 2)
-    axes = (0,)
+    dtypes = ("<f4",)
 
-    def make(self, folder: Path, array: Any, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: Any) -> Source:
         return verified(array)
+
+
+class TestRowsAlongAnotherAxis(SourceConformance):
+    dtypes = ("<f4",)
+
+    def make(self, folder: Path, array: Any) -> Source:
+        return verified(array, axis=array.ndim - 1)
+
+
+def test_boxes_that_are_parts_of_rows_read_each_row_once() -> None:
+    array = sample_array((12, 64, 9))
+    rows = RecordingSource(array)
+    source = Verified(rows, 0, MemoryArray(checksums_of(array, 1)), 1, "a.manifest")
+    origins = np.array([[3, 0, 0], [2, 5, 1], [3, 30, 4], [2, 5, 1]])
+    extent = Extent((2, 8, 3), (2, 3, 1))
+    out = np.empty((4, *extent.lengths), array.dtype)
+    source.read(origins, extent, out)
+    np.testing.assert_array_equal(out, boxes_of(array, origins, extent))
+    assert rows.rows == [[2, 3, 4, 5]]
+    assert rows.extents == [Extent.of((1, 64, 9))]
+
+
+def test_a_wrong_row_is_not_delivered_in_part(tmp_path: Path) -> None:
+    array = sample_array((12, 64, 9))
+    table = checksums_of(array, 1)
+    array[7, 63, 8] += 1
+    source = Verified(MemoryArray(array), 0, MemoryArray(table), 1, "a.manifest")
+    extent = Extent.of((2, 4, 4))
+    out = np.empty((1, 2, 4, 4), array.dtype)
+    source.read(np.array([[8, 0, 0]]), extent, out)
+    with pytest.raises(ChecksumError) as caught:  # the box itself is as it should be
+        source.read(np.array([[6, 0, 0]]), extent, out)
+    assert caught.value.rows == (7,)
 
 
 def test_delivers_what_is_stored(path: Path) -> None:
@@ -141,7 +215,7 @@ def test_the_error_names_file_dataset_and_row(tmp_path: Path, name: str) -> None
     file, write = FORMATS[name]
     path = tmp_path / file
     write(path)
-    check(path, write_manifest=True)
+    write_manifest(path)
     damage(path)
     with pytest.raises(ChecksumError) as caught:
         np.asarray(ooc.open(path, verify=True))
@@ -156,7 +230,7 @@ def test_the_error_names_file_dataset_and_row(tmp_path: Path, name: str) -> None
 
 def test_units_of_many_rows_name_them_all(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", LABELS)
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy", (None, LABELS))
     damage(tmp_path / "a.npy")
     view = ooc.open(tmp_path / "a.npy", verify=True)
     wrong = int(np.flatnonzero(np.load(tmp_path / "a.npy") != LABELS)[0])
@@ -171,7 +245,7 @@ def test_units_of_many_rows_name_them_all(tmp_path: Path) -> None:
 def test_large_requests_of_small_rows_go_in_parts(tmp_path: Path) -> None:
     rows = np.arange(300_000, dtype="f8")  # more than a MiB of units
     np.save(tmp_path / "a.npy", rows)
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy", (None, rows))
     order = np.random.default_rng(0).permutation(len(rows))
     view = ooc.open(tmp_path / "a.npy", verify=True)
     np.testing.assert_array_equal(view.take(order), rows[order])
@@ -179,7 +253,7 @@ def test_large_requests_of_small_rows_go_in_parts(tmp_path: Path) -> None:
 
 def test_opening_and_composing_read_nothing() -> None:
     rows, table = RecordingSource(FRAMES), RecordingSource(checksums_of(FRAMES, 1))
-    view = ooc.open(Verified(rows, table, 1, "a.manifest"))
+    view = ooc.open(Verified(rows, 0, table, 1, "a.manifest"))
     loader = view[10:, :1].astype("f8").split(0.5)[0].next_frame().batches(4, shuffle=True)
     assert not rows.reads
     assert not table.reads
@@ -189,16 +263,16 @@ def test_opening_and_composing_read_nothing() -> None:
 
 def test_chunks_are_checked_every_time_they_are_used(tmp_path: Path) -> None:
     write_hdf5(tmp_path / "a.h5")
-    check(tmp_path / "a.h5", write_manifest=True)
+    write_manifest(tmp_path / "a.h5")
     view = ooc.open(tmp_path / "a.h5", verify=True)
-    before = chunk_budget()
-    set_chunk_budget(20_000)  # a few chunks of 6 KiB
+    before = memory()
+    set_memory(1 << 20)
     try:
         for epoch in range(2):
             seen = np.concatenate(list(view.batches(16, shuffle="block").epoch(epoch)))
             np.testing.assert_array_equal(np.sort(seen.ravel()), np.sort(FRAMES.ravel()))
     finally:
-        set_chunk_budget(before)
+        set_memory(before)
 
 
 def test_workers_and_pickles(path: Path) -> None:
@@ -213,29 +287,25 @@ def test_workers_and_pickles(path: Path) -> None:
 
 def test_the_error_comes_out_of_worker_processes(tmp_path: Path) -> None:
     write_npy(tmp_path / "a.npy")
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy")
     damage(tmp_path / "a.npy")
     loader = ooc.open(tmp_path / "a.npy", verify=True).batches(16, workers=1)
     with pytest.raises(ChecksumError):
         list(loader.epoch(0))
 
 
-def test_a_description_keeps_it(path: Path) -> None:
-    loader = ooc.open(path, verify=True)[3:].batches(16, shuffle=True)
-    again = loader_from(json.loads(as_text(describe(loader))))
-    assert isinstance(again.dataset.source, Verified)
-    np.testing.assert_array_equal(again.batch(1), loader.batch(1))
-    damage(path)
-    with pytest.raises(ooc.errors.OocdataError):
-        for _ in loader_from(describe(ooc.open(path, verify=True).batches(16))).epoch(0):
-            pass
+def test_how_it_was_opened_tells_of_it(path: Path) -> None:
+    opened = ooc.open(path, verify=True).source.storage().opened
+    assert opened["target"] == str(path)
+    assert opened["verify"] == f"{path}.manifest"
+    assert isinstance(open_source(**opened), Verified)
 
 
 def test_through_tf_data_and_fit(tmp_path: Path) -> None:
     import keras
 
     write_npy(tmp_path / "a.npy")
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy")
     damage(tmp_path / "a.npy")
     view = ooc.open(tmp_path / "a.npy", verify=True)
     pairs = view[:, 0].next_frame().batches(8)
@@ -248,20 +318,17 @@ def test_through_tf_data_and_fit(tmp_path: Path) -> None:
         list(view.batches(8).to_tf())
 
 
-def test_explain_and_info_say_it(path: Path) -> None:
-    view = ooc.open(path, verify=True)
-    assert "verified: whole rows, each by its checksum" in str(view.batches(8).explain())
-    assert (
-        view.batches(8).explain().resident_bytes
-        >= ooc.open(path).batches(8).explain().resident_bytes
-    )
+def test_storage_tells_it(path: Path) -> None:
+    storage = ooc.open(path, verify=True).source.storage()
+    assert storage.reading.endswith("; verified: whole rows, each by its checksum")
+    assert storage.strides is None
 
 
 def test_a_glob_has_a_manifest_beside_each(tmp_path: Path) -> None:
     for part in range(3):
-        np.save(tmp_path / f"part{part}.npy", FRAMES[part * 20 : part * 20 + 20])
-    health = check(tmp_path / "part*.npy", write_manifest=True)
-    assert len(health.written) == 3
+        rows = FRAMES[part * 20 : part * 20 + 20]
+        np.save(tmp_path / f"part{part}.npy", rows)
+        write_manifest(tmp_path / f"part{part}.npy", (None, rows))
     view = ooc.open(tmp_path / "part*.npy", verify=True)
     np.testing.assert_array_equal(view[::3].take(range(20)), FRAMES[::3])
     np.testing.assert_array_equal(view[:, 1:2, ::2].take([59, 0]), FRAMES[:, 1:2, ::2][[59, 0]])
@@ -276,7 +343,7 @@ def test_a_glob_has_a_manifest_beside_each(tmp_path: Path) -> None:
 
 def test_the_same_array_in_another_format(tmp_path: Path) -> None:
     write_npy(tmp_path / "a.npy")
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy")
     write_zarr(tmp_path / "a.zarr")
     write_hdf5(tmp_path / "a.h5")
     write_big_endian_fortran(tmp_path / "f.npy")
@@ -293,7 +360,7 @@ def test_the_same_array_in_another_format(tmp_path: Path) -> None:
 
 def test_objects_take_the_path_of_a_manifest(tmp_path: Path) -> None:
     write_npy(tmp_path / "a.npy")
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy")
     manifest = tmp_path / "a.npy.manifest"
     for target in (FRAMES, np.load(tmp_path / "a.npy", mmap_mode="r")):
         np.testing.assert_array_equal(np.asarray(ooc.open(target, verify=manifest)), FRAMES)
@@ -303,29 +370,46 @@ def test_objects_take_the_path_of_a_manifest(tmp_path: Path) -> None:
         ooc.open(FRAMES + 1, verify=manifest)[3]
 
 
-def test_raw_binary_and_a_row_axis(tmp_path: Path) -> None:
+def test_raw_binary(tmp_path: Path) -> None:
     FRAMES.astype(">f4").tofile(tmp_path / "a.bin")
     raw: dict[str, Any] = {"dtype": ">f4", "shape": (-1, 3, 8, 8)}
-    check(tmp_path / "a.bin", write_manifest=True, **raw)
+    write_manifest(tmp_path / "a.bin")
     np.testing.assert_array_equal(
         np.asarray(ooc.open(tmp_path / "a.bin", verify=True, **raw)), FRAMES
     )
-    square = np.arange(64.0).reshape(8, 8)
-    np.save(tmp_path / "square.npy", square)
-    check(tmp_path / "square.npy", axis=1, write_manifest=True)
-    for axis in (1, -1):
-        view = ooc.open(tmp_path / "square.npy", axis=axis, verify=True)
-        np.testing.assert_array_equal(np.asarray(view), square.T)
-    with pytest.raises(ManifestError, match="`axis` must be 1"):
-        ooc.open(tmp_path / "square.npy", verify=True)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, (1, 0), (2, 1)], ids=str)
+def test_rows_are_those_of_the_manifest_whatever_the_sample_axes(tmp_path: Path, axis: Any) -> None:
+    cube = np.arange(512.0).reshape(8, 8, 8)
+    np.save(tmp_path / "cube.npy", cube)
+    write_manifest(tmp_path / "cube.npy", (None, cube), axis=1)
+    expected = np.asarray(ooc.open(tmp_path / "cube.npy", axis=axis))
+    view = ooc.open(tmp_path / "cube.npy", axis=axis, verify=True)
+    np.testing.assert_array_equal(np.asarray(view), expected)
+    changed = cube.copy()
+    changed[5, 3, 1] += 1
+    np.save(tmp_path / "cube.npy", changed)
+    with pytest.raises(ChecksumError) as caught:
+        np.asarray(ooc.open(tmp_path / "cube.npy", axis=axis, verify=True))
+    assert caught.value.rows == (3,)
+
+
+def test_the_row_axis_counts_where_the_manifest_is_of_another_file(tmp_path: Path) -> None:
+    write_npy(tmp_path / "a.npy")
+    manifest = write_manifest(tmp_path / "a.npy")
+    np.save(tmp_path / "b.npy", np.moveaxis(FRAMES, 0, 2))
+    view = ooc.open(tmp_path / "b.npy", axis=2, verify=manifest)
+    np.testing.assert_array_equal(np.asarray(view), FRAMES)
+    with pytest.raises(ManifestError, match="another row axis"):
+        ooc.open(tmp_path / "b.npy", verify=manifest)
 
 
 def test_chunks_left_out_are_fill_values_or_lost(tmp_path: Path) -> None:
     rows = FRAMES.copy()
     rows[16:24] = 0
     zarr.create_array(tmp_path / "a.zarr", data=rows, chunks=(8, 3, 8, 8))
-    health = check(tmp_path / "a.zarr", write_manifest=True)
-    assert [(one.kind, one.rows) for one in health.findings] == [("unwritten", (range(16, 24),))]
+    write_manifest(tmp_path / "a.zarr", (None, rows))
     view = ooc.open(tmp_path / "a.zarr", missing="fill", verify=True)
     np.testing.assert_array_equal(np.asarray(view), rows)
     (tmp_path / "a.zarr/c/5/0/0/0").unlink()
@@ -343,7 +427,7 @@ def test_other_data_are_refused_when_they_are_opened(
     tmp_path: Path, array: Any, words: str
 ) -> None:
     np.save(tmp_path / "a.npy", FRAMES)
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(ManifestError, match=words):
         ooc.open(tmp_path / "a.npy", verify=True)
@@ -353,14 +437,14 @@ def test_a_key_that_the_manifest_does_not_know(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for key in ("u", "v", "w"):
             file[key] = FRAMES
-    check(tmp_path / "a.h5", "u", write_manifest=True)
+    write_manifest(tmp_path / "a.h5", ("/u", FRAMES))
     assert ooc.open(tmp_path / "a.h5", "u", verify=True)[3].shape == (3, 8, 8)
-    check(tmp_path / "a.h5", write_manifest=tmp_path / "all.manifest")
-    ooc.open(tmp_path / "a.h5", "w", verify=tmp_path / "all.manifest")
+    manifest = write_manifest(tmp_path / "a.h5", *[(f"/{key}", FRAMES) for key in "uvw"])
+    ooc.open(tmp_path / "a.h5", "w", verify=manifest)
     with h5py.File(tmp_path / "a.h5", "a") as file:
         file["x"] = FRAMES
     with pytest.raises(ManifestError, match="'/u', '/v', '/w'"):
-        ooc.open(tmp_path / "a.h5", "x", verify=tmp_path / "all.manifest")
+        ooc.open(tmp_path / "a.h5", "x", verify=manifest)
 
 
 def test_no_manifest_or_none(tmp_path: Path) -> None:
@@ -383,7 +467,7 @@ def test_a_manifest_that_is_damaged_calls_right_rows_wrong_but_never_wrong_ones_
     tmp_path: Path,
 ) -> None:
     np.save(tmp_path / "a.npy", FRAMES)
-    check(tmp_path / "a.npy", write_manifest=True)
+    write_manifest(tmp_path / "a.npy")
     manifest = tmp_path / "a.npy.manifest"
     whole = manifest.read_bytes()
     wrong = FRAMES.copy()
