@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -10,8 +11,9 @@ import pytest
 import zarr
 
 import oocdata as ooc
-from oocdata.errors import ExternalDataError, MissingChunkError, MissingKeyError
 from oocdata import choice
+from oocdata.errors import ExternalDataError, MissingChunkError, MissingKeyError
+from oocdata.memory import memory_limit, set_memory
 from oocdata.tools.info import Contents, Description, Opening, Unopened, contents, describe
 from oocdata.tools.info import text as info_text
 from oocdata.tools.info.shuffling import shuffling_of
@@ -20,8 +22,12 @@ FRAMES = np.arange(64 * 6 * 5, dtype="f4").reshape(64, 6, 5)
 
 
 @pytest.fixture
-def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_window(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(choice, "WINDOW_BYTES", 2048)
+    usual = memory_limit()
+    set_memory(1 << 20)
+    yield
+    set_memory(usual)
 
 
 def test_npy_is_described_by_its_header(tmp_path: Path) -> None:
@@ -147,11 +153,11 @@ def test_chunks_that_fit_into_the_cache_are_shuffled_in_full(tmp_path: Path) -> 
 
 
 def test_chunks_that_do_not_fit_are_shuffled_by_block(tmp_path: Path, small_window: None) -> None:
-    many = np.concatenate([FRAMES] * 10)
+    many = np.concatenate([FRAMES] * 200)
     zarr.create_array(tmp_path / "a.zarr", data=many, chunks=(4, 6, 5))
     shuffling = shuffling_of(ooc.open(tmp_path / "a.zarr"))
     assert shuffling is not None
-    # Half of 4096 bytes holds 4 chunks of 4 rows of 120 bytes.
+    # 2048 bytes are 4 chunks of 4 rows of 120 bytes.
     assert (shuffling.kind, shuffling.window_rows) == ("block", 16)
     assert 1 < shuffling.full_cost <= 4
     assert shuffling.entropy is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import oocdata as ooc
+from oocdata.box import Extent
+from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, MissingDependencyError, PositionError
-from oocdata.index import Cut, cut_shape
 from oocdata.testing import RecordingSource
 from oocdata.tools.pictures.film import _frame, _size_of, _text
 from oocdata.tools.pictures.panel import averaged, painted
@@ -196,7 +197,7 @@ def test_a_number_stands_at_its_row(rows: Any, cut: slice, expected: Any) -> Non
 
 
 def test_rows_of_few_chunks_stand_where_they_are() -> None:
-    source = Boundless((8 * 10**6,), chunk_rows=2**19, chunk=50 * 2**20)
+    source = Boundless((2 * 10**8,), (6 * 2**20,))
     (panel,) = preview(ooc.open(source)).elements[0]
     assert np.ptp(np.diff(panel.x[1])) > 1000
     assert panel.x[1][0] == 0
@@ -298,7 +299,7 @@ def test_rows_are_chosen(rows: Any, count: int | None, expected: list[int]) -> N
     source = RecordingSource(FRAMES)
     found = preview(ooc.open(source), rows=rows, count=count)
     assert [row for (row,) in found.rows] == expected
-    assert source.reads == [expected]
+    assert source.rows == [expected]
     for got, row in zip(shown(found), expected, strict=True):
         np.testing.assert_array_equal(got, FRAMES[row])
 
@@ -357,24 +358,19 @@ class Boundless:
     """An array of any size, of which every value is its column; counts the bytes asked for."""
 
     shape: tuple[int, ...]
-    chunk_rows: int = 1
-    cuts: tuple[Cut, ...] = ()
+    chunks: tuple[int, ...] | None = None
     asked: list[int] = field(default_factory=list, compare=False)
-    chunk: int = 0
     dtype = np.dtype("f8")
 
-    def cut(self, cuts: tuple[Cut, ...]) -> Boundless:
-        return replace(self, shape=(self.shape[0], *cut_shape(cuts)), cuts=cuts)
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self.chunk
-
-    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         self.asked.append(out.nbytes)
         assert out.nbytes < 2**28
-        places = self.cuts[-1] if self.cuts else range(self.shape[-1])
-        out[...] = rows if out.ndim == 1 else np.asarray(places)
+        columns = np.arange(extent.lengths[-1]) * extent.strides[-1]
+        starts = origins[:, -1].reshape(-1, *[1] * len(self.shape))
+        out[...] = starts + columns
+
+    def storage(self) -> Storage:
+        return Storage("an array of any size", chunks=self.chunks)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +422,7 @@ def test_long_windows_are_within_the_bound() -> None:
 
 
 def test_rows_come_from_few_chunks_where_these_are_large() -> None:
-    source = Boundless((10_000, 50, 50), chunk_rows=100, chunk=50 * 2**20)
+    source = Boundless((10_000, 256, 256), (100, 256, 256))
     found = preview(ooc.open(source), count=12)
     rows = np.array([row for (row,) in found.rows])
     assert len(rows) == 12
@@ -436,7 +432,7 @@ def test_rows_come_from_few_chunks_where_these_are_large() -> None:
 
 @pytest.mark.parametrize("count", [3, 4, 5, 7, 100, 200])
 def test_the_first_and_the_last_rows_are_among_those_of_few_chunks(count: int) -> None:
-    source = Boundless((10_000, 50, 50), chunk_rows=100, chunk=50 * 2**20)
+    source = Boundless((10_000, 256, 256), (100, 256, 256))
     rows = np.array([row for (row,) in preview(ooc.open(source), count=count).rows])
     assert (rows[0], rows[-1]) == (0, 9_999)
     assert len(np.unique(rows)) == count

@@ -305,7 +305,7 @@ def test_a_part_reads_its_own_rows_only() -> None:
     view = ooc.View.of(source)
     train, _ = view.split(0.6, 0.4)
     found = stats(train)
-    assert sorted(row for read in source.reads for row in read) == list(range(12))  # each once
+    assert sorted(row for read in source.rows for row in read) == list(range(12))  # each once
     check(found.channels, values[:12], 1)
     assert found.read == "12 of 20 rows: 0 to 11"
     assert stats(view).read == "all 20 rows"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from oocdata import choice
 from oocdata.blocks import Blocks
-from oocdata.choice import WINDOW_BYTES
 from oocdata.datasets.view import View
 from oocdata.explain import size
-from oocdata.memory import cache_share
 from oocdata.order import BlockShuffle
 
 __all__ = ["BATCH_SIZE", "Shuffling", "rows_together", "shuffling_of"]
@@ -81,7 +80,6 @@ def shuffling_of(view: View) -> Shuffling | None:
     order, mixed = loader.order, loader.explain().mixing
     full_cost = view.batches(BATCH_SIZE, shuffle="global").explain().amplification
     chunk_rows = rows_together(view)
-    budget = cache_share()
     advice = []
     window_rows = None
     if isinstance(order, BlockShuffle):
@@ -104,14 +102,14 @@ def shuffling_of(view: View) -> Shuffling | None:
             "twice."
         )
     chunk_bytes = chunk_rows * view.spec.nbytes
-    if chunk_rows > 1 and chunk_bytes > budget // 4:
+    if chunk_rows > 1 and chunk_bytes > choice.WINDOW_BYTES // 2:
         advice.append(
             f"The chunks are big: {chunk_rows:,} rows are {size(chunk_bytes)} decoded, so few of "
-            f"them fit into the cache ({size(budget)})."
+            f"them are mixed at a time ({size(choice.WINDOW_BYTES)})."
         )
     poor = mixed is not None and mixed.entropy < _POOR_MIXING * mixed.full_shuffle_entropy
     if poor and window_rows is not None:
-        fitting = max(1, WINDOW_BYTES // _WINDOW_WANTED // view.spec.nbytes)
+        fitting = max(1, choice.WINDOW_BYTES // _WINDOW_WANTED // view.spec.nbytes)
         advice.append(
             "Batches then hold neighbours. For well mixed batches store it again with chunks of at "
             f"most {fitting:,} row{'s' if fitting > 1 else ''}."
