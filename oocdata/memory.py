@@ -8,12 +8,15 @@ one in use take, those are the bound.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 
 __all__ = [
-    "DEFAULT_MEMORY", "batch_share", "cache_share", "memory_limit", "scratch_share", "set_memory",
+    "DEFAULT_MEMORY", "at_most", "batch_share", "cache_share", "memory_limit", "scratch_share",
+    "set_memory",
 ]  # fmt: skip
 
 DEFAULT_MEMORY = 512 << 20
@@ -33,11 +36,29 @@ def _of_environment() -> int:
 
 
 _memory = _of_environment()
+_lowered: list[int] = []
 
 
 def memory_limit() -> int:
     """Return the bytes that reading may take in this process."""
-    return _memory
+    return min(_memory, *_lowered) if _lowered else _memory
+
+
+@contextmanager
+def at_most(nbytes: int) -> Iterator[None]:
+    """Lower the limit for as long as a block takes; of several at once, the lowest holds.
+
+    Examples
+    --------
+    >>> with at_most(8 << 20):
+    ...     memory_limit()
+    8388608
+    """
+    _lowered.append(nbytes)
+    try:
+        yield
+    finally:
+        _lowered.remove(nbytes)
 
 
 def set_memory(nbytes: int) -> None:
@@ -62,14 +83,14 @@ def set_memory(nbytes: int) -> None:
 
 def cache_share() -> int:
     """Return the bytes of decoded chunks that the process may keep, all arrays together."""
-    return _memory // 2
+    return memory_limit() // 2
 
 
 def batch_share() -> int:
     """Return the bytes of batches in flight, all loaders together."""
-    return _memory // 4
+    return memory_limit() // 4
 
 
 def scratch_share() -> int:
     """Return the bytes of tables, stored chunks being decoded, and scratch."""
-    return _memory // 4
+    return memory_limit() // 4

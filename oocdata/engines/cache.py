@@ -192,6 +192,13 @@ class Cache:
             return True
         return not any(other.held for other in list(self._arrays.values()))
 
+    def forget(self) -> None:
+        """Evict all chunks that nobody holds, so that whatever is read next is decoded anew."""
+        with self.lock:
+            for slots in list(self._arrays.values()):
+                for slot in set(np.flatnonzero(slots.used).tolist()) - slots.pinned():
+                    slots.evict(slot, give_back=True)
+
     def _by_age(self) -> list[tuple[int, int, ref[Slots]]]:
         """Return when each chunk was used last and where it is, the oldest at the end."""
         entries: list[tuple[int, int, ref[Slots]]] = []

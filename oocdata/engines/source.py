@@ -63,6 +63,8 @@ class Storage:
     strides : tuple of int or None
         Bytes from one place to the next along each axis, where the whole array is one strided
         block of one file.
+    offset : int
+        Where that block begins in the file, in bytes.
     parts : tuple of int
         Where each part (file) of several begins along `parts_axis`; ``(0,)`` for one.
     parts_axis : int
@@ -73,6 +75,9 @@ class Storage:
         missing by the CF conventions; they are delivered as stored.
     files : tuple of FileVersion
         The files whose bytes are read, as they were when opened; empty for objects.
+    version : str
+        What tells this content from an earlier one where `files` are not all that is read (a Zarr
+        array is a folder of objects); empty where they are, or nothing does.
     opened : mapping or None
         Keyword arguments of `oocdata.open` (JSON) that open the array again in any process, without
         ``axis``; None for what lives in this process alone.
@@ -91,11 +96,13 @@ class Storage:
     reading: str = ""
     chunks: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
+    offset: int = 0
     parts: tuple[int, ...] = (0,)
     parts_axis: int = 0
     dimensions: tuple[str, ...] = ()
     packed: str = ""
     files: tuple[FileVersion, ...] = ()
+    version: str = ""
     opened: Mapping[str, Any] | None = None
     table_bytes: int = 0
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
