@@ -24,7 +24,7 @@ from oocdata.errors import ArgumentError, ChecksumError, ManifestError, MissingF
 from oocdata.formats.checksums import CHECKSUM, checksums_of, running_checksum, unit_rows
 from oocdata.formats.opening import open_source
 from oocdata.formats.verified import Verified
-from oocdata.memory import memory, set_memory
+from oocdata.memory import memory_limit, set_memory
 from oocdata.testing import RecordingSource, SourceConformance, boxes_of, sample_array
 
 FRAMES = np.random.default_rng(0).random((60, 3, 8, 8), np.float32)
@@ -265,7 +265,7 @@ def test_chunks_are_checked_every_time_they_are_used(tmp_path: Path) -> None:
     write_hdf5(tmp_path / "a.h5")
     write_manifest(tmp_path / "a.h5")
     view = ooc.open(tmp_path / "a.h5", verify=True)
-    before = memory()
+    before = memory_limit()
     set_memory(1 << 20)
     try:
         for epoch in range(2):
