@@ -16,11 +16,11 @@ PREAMBLE = """
 import os, signal, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np, oocdata as ooc
-from oocdata.workers import lifetime
+from oocdata.reading.workers import forks
 view = ooc.open(np.arange(4000.0).reshape(1000, 4))
 spec = ooc.ArraySpec((4,), np.dtype("f8"))
 def workers():
-    return [worker.pid for pool in lifetime._pools for worker in pool._workers]
+    return [worker.pid for pool in forks.pools for worker in pool._workers]
 def say(*what):
     print(*what, flush=True)
 """
@@ -62,7 +62,7 @@ def left_of(tmp_path: Path) -> list[int]:
             line = Path(f"/proc/{name}/cmdline").read_bytes()
         except OSError:
             continue
-        if b"oocdata.workers" in line and os.fsencode(tmp_path) in line:
+        if b"oocdata.reading.workers" in line and os.fsencode(tmp_path) in line:
             found.append(int(name))
     return found
 

@@ -21,7 +21,7 @@ _BOXES = 16
 
 _BOX_BYTES = 4096
 _DECODED_BYTES = 64 << 20
-"""Of chunks that are decoded for it, at most, but for two chunks."""
+"""Of large chunks that are decoded for it, at most, but for two."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -57,23 +57,21 @@ def content(source: Source) -> str:
     shape = source.shape
     if not all(shape):
         return digest()
-    cell = source.storage().chunks or shape
-    lengths = _box(cell, source.dtype.itemsize)
-    grid = source.storage().chunks or lengths
-    counts = [-(-whole // each) for whole, each in zip(shape, grid, strict=True)]
-    extent, total = Extent.of(lengths), prod(counts)
-    chunk_bytes = prod(grid) * source.dtype.itemsize
-    most = max(2, min(_BOXES, _DECODED_BYTES // chunk_bytes, total))
+    # Of the shape alone, so that the same data in other chunks have the same digest.
+    lengths = _box(shape, source.dtype.itemsize)
+    counts = [-(-whole // each) for whole, each in zip(shape, lengths, strict=True)]
+    total = prod(counts)
+    chunk_bytes = prod(source.storage().chunks or ()) * source.dtype.itemsize
+    most = max(2, min(_BOXES, _DECODED_BYTES // chunk_bytes))
     out = np.empty((1, *lengths), source.dtype)
     parts: list[bytes] = []
     for number in sorted({at * (total - 1) // (most - 1) for at in range(most)}):
         origin, left = [0] * len(shape), number
         for axis in reversed(range(len(shape))):
             left, place = divmod(left, counts[axis])
-            last = shape[axis] - lengths[axis]
-            origin[axis] = last if place == counts[axis] - 1 else place * grid[axis]
+            origin[axis] = min(place * lengths[axis], shape[axis] - lengths[axis])
         try:
-            source.read(np.array([origin], np.int64), extent, out)
+            source.read(np.array([origin], np.int64), Extent.of(lengths), out)
         except MissingChunkError:
             parts.append(b"missing")
         else:
@@ -81,10 +79,10 @@ def content(source: Source) -> str:
     return digest(*parts)
 
 
-def _box(cell: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the lengths of a box of few bytes that lies in one cell, long on the last axes."""
-    lengths, left = [1] * len(cell), max(1, _BOX_BYTES // itemsize)
-    for axis in reversed(range(len(cell))):
-        lengths[axis] = min(cell[axis], left)
+def _box(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the lengths of a box of few bytes, long on the last axes."""
+    lengths, left = [1] * len(shape), max(1, _BOX_BYTES // itemsize)
+    for axis in reversed(range(len(shape))):
+        lengths[axis] = min(shape[axis], left)
         left //= lengths[axis]
     return tuple(lengths)

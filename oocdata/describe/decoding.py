@@ -146,7 +146,7 @@ class Decoder:
         axes = parts["axes"]
         source = value["source"]
         if set(source) == {"source"}:
-            parts["source"] = blocked(self._source(source["source"], axes, f"{place}.source"), axes)
+            parts["source"] = self._source(source["source"], axes, f"{place}.source")
         else:
             parts["source"] = self._decode(source, f"{place}.source")
             if not isinstance(parts["source"], Source):
@@ -161,7 +161,8 @@ class Decoder:
                 name: self._decode(part, f"{place}.{name}")
                 for name, part in parts["opened"].items()
             }
-            self._opened[known] = self._same(open_source(**opened, axis=axes), parts, place)
+            found = blocked(open_source(**opened, axis=axes), axes)
+            self._opened[known] = self._same(found, parts, place)
         return self._opened[known]
 
     def _same(self, source: Source, parts: dict[str, Any], place: str) -> Source:

@@ -31,8 +31,8 @@ from oocdata.blocks import BlockIds, Blocks
 from oocdata.describe.arrays import encode_array, encode_integers
 from oocdata.describe.content import content
 from oocdata.describe.names import import_path
-from oocdata.engines.source import Source
-from oocdata.errors import DescriptionError, UnsupportedDtypeError
+from oocdata.engines.source import RowSource, Source
+from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ ORDERS: dict[str, type] = {
 
 _KINDS = {kind: name for name, kind in ORDERS.items()}
 
+_OPEN = "Open it by its path or URL; save it to a file if it has none."
 _SAVE = "Save it to a file, and open that by its path."
 _MODULE = (
     "Define it in a module that others can import too; what it needs beside the batch, as "
@@ -147,9 +148,9 @@ class Portable(Encoder):
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return how another process makes it again; what it can't make is refused."""
-        if isinstance(value, Source):
-            return self._source(value, place)
         try:
+            if isinstance(value, Source):
+                return self._source(value, place)
             if isinstance(value, np.ndarray | np.generic):
                 return _array(value)
             if type(value) is partial:
@@ -162,17 +163,24 @@ class Portable(Encoder):
             return {"import": import_path(value)}
         except DescriptionError:  # of a part
             raise
-        except (ValueError, UnsupportedDtypeError) as error:
+        except SourceError:  # of a file
+            raise
+        except ValueError as error:
             hint = _MODULE if callable(value) else _PLAIN
             hint = _SAVE if hasattr(value, "shape") else hint
             raise self.error(place, f"{error}. {hint}") from error
 
     def _source(self, source: Source, place: str) -> Any:
         """Return how a source is opened, and what tells it from others."""
-        storage = source.storage()
-        if storage.opened is None:
-            raise self.error(place, f"it is {storage.format}, in this process alone. {_SAVE}")
-        opened = {name: self.encode(part, place) for name, part in storage.opened.items()}
+        storage, given = source.storage(), source.storage().opened
+        rows = getattr(source, "rows", None)
+        if given is None and isinstance(rows, RowSource):
+            given = {"target": rows}
+        if given is None and is_frozen(type(source)):
+            return {"object": [import_path(type(source)), self._fields(source, place)]}
+        if given is None:
+            raise self.error(place, f"it is of this process alone: {storage.format}. {_OPEN}")
+        opened = {name: self.encode(part, place) for name, part in given.items()}
         shape, dtype = list(source.shape), source.dtype.str
         return {
             "source": {
@@ -188,7 +196,10 @@ class Portable(Encoder):
 def _array(array: np.ndarray[Any, Any] | np.generic) -> Any:
     if isinstance(array, np.ndarray) and array.dtype == np.int64 and array.ndim == 1:
         return {"int64": encode_integers(array)}
-    return {"array": encode_array(array)}
+    try:
+        return {"array": encode_array(array)}
+    except UnsupportedDtypeError as error:
+        raise ValueError(error.message) from error
 
 
 class Beside(Encoder):

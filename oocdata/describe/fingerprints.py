@@ -106,7 +106,7 @@ def refuse_other(saved: str, now: str, place: str = "") -> None:
         return
     try:
         found = differences(json.loads(saved), json.loads(now))
-    except (ValueError, AttributeError):
+    except (ValueError, TypeError):  # not what `fingerprint` returns
         found = ["it was saved by another version of oocdata"]
     if found:
         raise RestoreError(

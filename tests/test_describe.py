@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,26 +24,20 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from test_sources_zarr import write
 from zarr.storage import MemoryStore, ZipStore
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
-from oocdata.description import as_text, describe, differences, loader_from
+from oocdata.describe import FORMAT, as_json, describe, from_json
+from oocdata.describe.arrays import decode_integers, encode_integers
 from oocdata.errors import (
+    ArgumentError,
     DescriptionError,
     MissingFileError,
     OocdataError,
     SourceError,
 )
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.extents import Extents
-from oocdata.sources.hdf5.chunked import ChunkedReader
-from oocdata.sources.hdf5.reader import Hdf5Reader
-from oocdata.sources.strided import StridedReader
-from oocdata.sources.zarr.chunk_files import ChunkFiles
-from oocdata.sources.zarr.readers import TensorStoreReader, ZarrReader
-from oocdata.testing import sample_array
+from oocdata.testing import RecordingSource, sample_array
 
 HERE = (__name__,)
 """What is defined in this module may be imported."""
@@ -54,7 +49,7 @@ LARGE = sample_array((24, 80, 75), "<f4")
 
 def sent(loader: ooc.Loader, allow: tuple[str, ...] = HERE) -> ooc.Loader:
     """Return a loader as whoever gets its description as text has it."""
-    return loader_from(json.loads(as_text(describe(loader))), allow=allow)
+    return from_json(as_json(loader), allow=allow)
 
 
 def assert_same_batches(one: ooc.Loader, other: ooc.Loader) -> None:
@@ -150,14 +145,15 @@ def zarr_array(folder: Path, *, array: NDArray[Any] = ROWS, **options: Any) -> o
     return ooc.open(folder / "a.zarr")
 
 
-def zarr_plain(folder: Path) -> ooc.View:
-    write(folder / "a.zarr", LARGE, chunks=(6, 80, 75), compressors=None)
-    budget = ooc.chunk_budget()
-    ooc.set_chunk_budget(LARGE.nbytes // 2)  # a smaller array would be kept as whole chunks
-    try:
-        return ooc.open(folder / "a.zarr")
-    finally:
-        ooc.set_chunk_budget(budget)
+def write(store: Any, array: NDArray[Any], **options: Any) -> Any:
+    """Write a Zarr array in one piece, in chunks of 7 rows if not told otherwise."""
+    options = {"chunks": (7, *array.shape[1:]), **options}
+    stored = zarr.create_array(
+        str(store) if isinstance(store, Path) else store,
+        shape=array.shape, dtype=array.dtype, **options,
+    )  # fmt: skip
+    stored[...] = array
+    return stored
 
 
 def zarr_in_a_group_by_url(folder: Path) -> ooc.View:
@@ -180,62 +176,46 @@ def parts(folder: Path) -> ooc.View:
     return ooc.open(folder / "part*.npy")
 
 
-def parts_of_formats(folder: Path) -> ooc.View:
-    np.save(folder / "a.npy", ROWS)
-    return ooc.open([folder / "a.npy", hdf5(folder, chunks=(7, 3, 5), compression=1).source])
-
-
-SOURCES: dict[str, tuple[Callable[[Path], ooc.View], type]] = {
-    "npy": (npy, Extents),
-    "another axis": (big_endian_npy_by_another_axis, Extents),
-    "Fortran order": (fortran_npy, StridedReader),
-    "raw": (raw, Extents),
-    "npz": (npz, Extents),
-    "memmap": (memmap, Extents),
-    "writable memmap": (writable_memmap, Extents),
-    "HDF5 contiguous": (hdf5, Extents),
-    "HDF5 chunks": (partial(hdf5, chunks=(7, 3, 5)), Extents),
-    "HDF5 gzip": (partial(hdf5, chunks=(7, 2, 5), compression="gzip"), ChunkedReader),
-    "HDF5 scale-offset": (partial(hdf5, chunks=(7, 3, 5), scaleoffset=2), Hdf5Reader),
-    "HDF5 compact": (hdf5_compact, Hdf5Reader),
-    "HDF5 virtual": (hdf5_virtual, Hdf5Reader),
-    "HDF5 external": (hdf5_external, Hdf5Reader),
-    "HDF5 with holes": (hdf5_with_holes, ChunkedReader),
-    "Zarr v3": (zarr_array, TensorStoreReader),
-    "Zarr v2": (partial(zarr_array, zarr_format=2), TensorStoreReader),
-    "Zarr shards": (
-        partial(zarr_array, chunks=(5, 3, 5), shards=(10, 3, 5)),
-        TensorStoreReader,
+SOURCES: dict[str, Callable[[Path], ooc.View]] = {
+    "npy": npy,
+    "another axis": big_endian_npy_by_another_axis,
+    "Fortran order": fortran_npy,
+    "raw": raw,
+    "npz": npz,
+    "memmap": memmap,
+    "writable memmap": writable_memmap,
+    "HDF5 contiguous": hdf5,
+    "HDF5 chunks": partial(hdf5, chunks=(7, 3, 5)),
+    "HDF5 gzip": partial(hdf5, chunks=(7, 2, 5), compression="gzip"),
+    "HDF5 scale-offset": partial(hdf5, chunks=(7, 3, 5), scaleoffset=2),
+    "HDF5 compact": hdf5_compact,
+    "HDF5 virtual": hdf5_virtual,
+    "HDF5 external": hdf5_external,
+    "HDF5 with holes": hdf5_with_holes,
+    "Zarr v3": zarr_array,
+    "Zarr v2": partial(zarr_array, zarr_format=2),
+    "Zarr shards": partial(zarr_array, chunks=(5, 3, 5), shards=(10, 3, 5)),
+    "Zarr plain chunks": partial(zarr_array, compressors=None),
+    "Zarr by zarr-python": partial(
+        zarr_array, zarr_format=2, compressors=None, filters=[numcodecs.Delta("<f4")]
     ),
-    "Zarr plain chunks": (zarr_plain, ChunkFiles),
-    "Zarr by zarr-python": (
-        partial(
-            zarr_array,
-            zarr_format=2,
-            compressors=None,
-            filters=[numcodecs.Delta("<f4")],
-        ),
-        ZarrReader,
-    ),
-    "Zarr by URL": (zarr_in_a_group_by_url, TensorStoreReader),
-    "Zarr archive": (zarr_archive, TensorStoreReader),
-    "parts": (parts, Extents),
-    "parts of formats": (parts_of_formats, ChunkedReader),
+    "Zarr by URL": zarr_in_a_group_by_url,
+    "Zarr archive": zarr_archive,
+    "parts": parts,
+    "several sample axes": lambda folder: ooc.open(npy(folder).storage.path, axis=(1, 0)),
 }
 
 
-@pytest.mark.parametrize(("make", "reader"), SOURCES.values(), ids=SOURCES)
-def test_every_source(tmp_path: Path, make: Callable[[Path], ooc.View], reader: type) -> None:
+@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+def test_every_source(tmp_path: Path, make: Callable[[Path], ooc.View]) -> None:
     view = make(tmp_path)
-    source: Any = view.source
-    source = source.parts[-1] if hasattr(source, "parts") else source
-    assert isinstance(source.reader if isinstance(source, Chunks) else source, reader)
-    for chosen in (view, view[3:-3:2, 1:, ::-1].astype("f8").next_frame()):
+    for chosen in (view, view[3:-3:2, 1:].astype("f8").next_frame()):
         loader = chosen.batches(7, shuffle=True, seed=3)
         again = sent(loader)
         assert_same_batches(loader, again)
         assert describe(again) == describe(loader)
-        assert str(again.explain()) == str(loader.explain())
+        one, other = (each.dataset.sources()[0].storage() for each in (loader, again))
+        assert (one.path, one.chunks, one.strides) == (other.path, other.chunks, other.strides)
 
 
 def test_a_url(tmp_path: Path) -> None:
@@ -292,14 +272,13 @@ class Ramp:
 
     rows: int
 
-    chunk_rows = 1
     dtype = np.dtype("i8")
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.rows,)
 
-    def read_into(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def read_rows(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[...] = rows
 
 
@@ -310,7 +289,7 @@ def test_a_source_of_ones_own() -> None:
         sent(loader, ())
 
 
-ORDERS = [False, True, "global", ooc.BlockShuffle(5, 2), ooc.BlockShuffle(5, 2, 3), Backwards()]
+ORDERS = [False, True, "global", ooc.BlockShuffle(5, 2), Backwards()]
 
 STEPS = st.sampled_from(["slice", "array", "mask", "map", "rng", "scale", "elements", "spec"])
 
@@ -329,13 +308,13 @@ def test_every_composition(tmp_path: Path, data: st.DataObject) -> None:
     if kind == "pairs":
         dataset = view.next_frame(horizon=draw(st.integers(1, 3)))
     elif kind == "windows":
-        dataset = view.windows(3, draw(st.integers(0, 2)), shift=2, dilation=2)
+        dataset = view.windows(3, draw(st.integers(0, 2)), shift=2, stride=2)
     elif kind == "episodes":
         dataset = view.windows(2, 1, episodes=[10, 20, 30])
     elif kind == "files":
         dataset = view.next_frame(episodes="files")
     elif kind == "zip":
-        dataset = ooc.zip(view, view[::-1].astype("f8"))
+        dataset = ooc.zip(view, view[::-1])
     elif kind == "dict":
         dataset = ooc.zip({"b": view, "a": view})
     for step in draw(st.lists(STEPS, max_size=3)):
@@ -361,11 +340,11 @@ def test_every_composition(tmp_path: Path, data: st.DataObject) -> None:
         drop_remainder=draw(st.booleans()),
     )
     if draw(st.booleans()):
-        loader = loader.shard(2, 1)
+        with suppress(ArgumentError):  # a block shuffle of one lane
+            loader = loader.shard(2, 1)
     again = sent(loader, (*HERE, "numpy"))
     assert_same_batches(loader, again)
     assert describe(again) == describe(loader)
-    assert differences(describe(again), describe(loader)) == []
 
 
 def _fresh(folder: Path) -> Path:
@@ -375,8 +354,6 @@ def _fresh(folder: Path) -> Path:
 
 
 def test_rows_chosen_by_a_mask_are_small() -> None:
-    from oocdata.description.arrays import decode_integers, encode_integers
-
     rows = np.flatnonzero(np.random.default_rng(0).random(100_000) < 0.5)
     assert len(json.dumps(encode_integers(rows))) < 1.4 * len(rows)
     assert_array_equal(decode_integers(encode_integers(rows)), rows)
@@ -384,31 +361,26 @@ def test_rows_chosen_by_a_mask_are_small() -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_integers_of_any_size(numbers: list[int]) -> None:
-    from oocdata.description.arrays import decode_integers, encode_integers
-
     array = np.array(numbers, np.int64)
     found = decode_integers(json.loads(json.dumps(encode_integers(array))))
     assert found.dtype == np.int64
     assert_array_equal(found, array)
 
 
-def test_what_sources_share_they_share_again(tmp_path: Path) -> None:
-    """Two cuts of compressed chunks: each chunk is decoded once for both."""
+def test_a_source_is_opened_once(tmp_path: Path) -> None:
     view = hdf5(tmp_path, chunks=(7, 3, 5), compression="gzip")
-    other = ooc.open(tmp_path / "a.h5")
-    again = sent(ooc.zip(view[:, :1], view[:, 1:], other).batches(4))
-    one, two, three = (part.source for part in again.dataset.parts)
-    assert one.known is two.known
-    assert one.known is not three.known
+    again = sent(ooc.zip(view[:, :1], view[:, 1:]).batches(4))
+    one, two = (part.source for part in again.dataset.parts)
+    assert one is two
 
 
 SCRIPT = """
 import sys, numpy as np, oocdata as ooc
-from oocdata.description import as_text, describe
+from oocdata.describe import as_json
 views = [ooc.open(path) for path in sys.argv[1:]]
 both = ooc.zip({path[-3:]: view for path, view in zip(sys.argv[1:], views)})
 pairs = both[np.arange(50) % 3 > 0].batches(8, shuffle=True)
-print(as_text(describe(pairs)))
+print(as_json(pairs))
 """
 
 
@@ -431,8 +403,8 @@ def test_another_process_describes_it_alike(tmp_path: Path) -> None:
         for seed in ("1", "2")
     }
     both = ooc.zip({path[-3:]: view for path, view in zip(paths, views, strict=True)})
-    here = describe(both[np.arange(50) % 3 > 0].batches(8, shuffle=True))
-    assert found == {as_text(here) + "\n"}
+    here = as_json(both[np.arange(50) % 3 > 0].batches(8, shuffle=True))
+    assert found == {here + "\n"}
 
 
 # ---- what can't be described ----
@@ -495,17 +467,16 @@ def replaced(x: NDArray[Any]) -> NDArray[Any]:  # type: ignore[no-redef]
     [
         (closure(), "a lambda has no name"),
         (inner(), "defined inside a function"),
-        (partial(double), "partial objects have no import path"),
+        (partial(closure()), "a lambda has no name"),
         (Own().method, "gives something else"),
         (script_function, "the script itself"),
         (before, "gives something else"),
         (Melting(), "have no import path"),
-        (Holding([1]), "Write a tuple"),
+        (Holding([threading.Lock()]), "lock"),
         (Holding({1, 2}), "Make its class a frozen dataclass"),
         (Holding(b"bytes"), "Make its class a frozen dataclass"),
         (Holding(np.array([None])), "numbers"),
         (Holding(lambda: 0), "`loader.dataset.fn.held` can't: a lambda"),
-        (Scale("far"), "annotated as"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -539,10 +510,10 @@ class Sliceable:
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        (in_memory, "an array in memory. Save it to a file"),
-        (open_dataset, "by path"),
+        (in_memory, "array in memory. Open it by its path"),
+        (open_dataset, "by its path"),
         (in_a_store, "by its path or URL"),
-        (lambda _: Sliceable(), "Save it to a file"),
+        (lambda _: Sliceable(), "save it to a file"),
     ],
     ids=["array", "h5py", "zarr", "object"],
 )
@@ -567,17 +538,17 @@ def test_only_loaders_are_described() -> None:
 def test_nothing_is_imported_that_is_not_allowed(tmp_path: Path) -> None:
     (tmp_path / "spoiled.py").write_text("raise SystemExit('imported')")
     description = describe(npy(tmp_path).map(double).batches(4))
-    text = as_text(description)
+    text = json.dumps(description)
     for wanted in ("spoiled:f", "os:system", "numpy:load", f"{__name__}.deeper:f"):
         other = json.loads(text.replace(f"{__name__}:double", wanted))
         for allow in ((), ("numpy.ma",), ("spoile",), ("o",), HERE):
             if wanted.startswith(__name__) and allow == HERE:
                 continue
             with pytest.raises(DescriptionError, match="is not allowed"):
-                loader_from(other, allow=allow)
+                from_json(other, allow=allow)
     with pytest.raises(DescriptionError, match="Allowed are none"):
-        loader_from(description)
-    assert loader_from(description, allow=HERE)
+        from_json(description)
+    assert from_json(description, allow=HERE)
 
 
 @pytest.mark.parametrize(
@@ -590,16 +561,16 @@ def test_nothing_is_imported_that_is_not_allowed(tmp_path: Path) -> None:
         (f"{__name__}:", "has no ''"),
         (f"{__name__}:HERE", "no import path"),
         (f"{__name__}.deeper:f", "can't be imported"),
-        ("double", "no kind of thing"),
-        (3, "no kind of thing"),
+        ("double", "is not allowed"),
+        (3, "is no text"),
     ],
     ids=str,
 )
 def test_an_allowed_module_gives_its_own_only(tmp_path: Path, path: Any, said: str) -> None:
-    description = json.loads(as_text(describe(npy(tmp_path).map(double).batches(4))))
-    _loader(description)["dataset"]["oocdata.datasets.map:Map"]["fn"] = {"import": path}
+    description = json.loads(as_json(npy(tmp_path).map(double).batches(4)))
+    _loader(description)["dataset"]["fn"] = {"import": path}
     with pytest.raises(DescriptionError, match=said):
-        loader_from(description, allow=HERE)
+        from_json(description, allow=HERE)
 
 
 def test_a_package_is_allowed_with_all_that_is_in_it(tmp_path: Path) -> None:
@@ -613,31 +584,40 @@ def test_a_package_is_allowed_with_all_that_is_in_it(tmp_path: Path) -> None:
 
 def test_what_is_allowed_is_a_list() -> None:
     with pytest.raises(DescriptionError, match="must be a list of modules"):
-        loader_from({"format": 1, "loader": None}, allow="os")
+        from_json({"format": FORMAT, "loader": None}, allow="os")
 
 
 # ---- what is no description ----
 
 
 def _loader(description: dict[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = description["loader"]["oocdata.loader:Loader"]
+    fields: dict[str, Any] = description["loader"]
+    return fields
+
+
+def _view(description: dict[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = description["loader"]["dataset"]
     return fields
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(format=2), "another version"),
+        (lambda d: d.update(format=1), "another version"),
         (lambda d: d.update(more=2), "what `describe` returns"),
-        (lambda d: d.update(loader=5), "it must be Loader; got 5"),
-        (lambda d: d.update(loader={"oocdata.order.shuffle:Shuffle": {}}), "must be Loader"),
-        (lambda d: _loader(d).update(workers_of_the_world=2), "has no field"),
-        (lambda d: _loader(d).pop("seed"), "needs 'seed'"),
+        (lambda d: d.update(loader=5), "it must be a Loader; got 5"),
+        (lambda d: d.update(loader={"kind": "shuffle"}), "must be a Loader"),
+        (lambda d: _loader(d).update(workers_of_the_world=2), "has no 'workers_of"),
+        (lambda d: _loader(d).pop("seed"), "`seed` must be int; got None"),
+        (lambda d: _loader(d).pop("order"), "order"),
         (lambda d: _loader(d).update(batch_size="4"), "must be int; got '4'"),
         (lambda d: _loader(d).update(batch_size=True), "must be int; got True"),
         (lambda d: _loader(d).update(batch_size=4.0), "must be int; got 4.0"),
-        (lambda d: _loader(d).update(order={}), "one key"),
-        (lambda d: _loader(d).update(order=None), "must be .*Order"),
+        (lambda d: _loader(d).update(batch_size=0), "no batch of 0"),
+        (lambda d: _loader(d).update(num_shards=3), "part 0 of 3"),
+        (lambda d: _loader(d).update(index=1), "part 1 of 1"),
+        (lambda d: _loader(d).update(order={}), "must have a kind"),
+        (lambda d: _loader(d).update(order=None), "must be an Order"),
         (lambda d: _loader(d).update(order={"range": [0, 1, 0]}), "must not be zero"),
         (lambda d: _loader(d).update(order={"range": [0, 1, "1"]}), "loader.order"),
         (lambda d: _loader(d).update(order={"dtype": "|O"}), "object"),
@@ -646,26 +626,37 @@ def _loader(description: dict[str, Any]) -> dict[str, Any]:
         (lambda d: _loader(d).update(order={"int64": [1, "|O", ""]}), "not as integers"),
         (lambda d: _loader(d).update(order={"array": ["<f4", [3], "AAAA"]}), "3 bytes for"),
         (lambda d: _loader(d).update(order={"array": ["<f4", [-1], ""]}), "no shape"),
-        (lambda d: _loader(d).update(order={"oocdata.order.shuffle:Shuffle": []}), "by name"),
-        (lambda d: _loader(d).update(order={"oocdata.order.shuffle:forward": {}}), "at home"),
-        (lambda d: _loader(d).update(order={"oocdata.order.visits:visits_of_epoch": {}}), "no cl"),
-        (lambda d: _loader(d).update(order={"oocdata.sources.handles:Descriptor": {}}), "no froz"),
-        (lambda d: _loader(d).update(order={"oocdata.cli:main": {}}), "is not allowed"),
+        (lambda d: _loader(d).update(order={"beside": 0}), "out of range"),
+        (lambda d: _loader(d).update(order={"import": "oocdata.cli:main"}), "is not allowed"),
+        (lambda d: _loader(d).update(order={"object": ["os:x", {"dict": []}]}), "is not allowed"),
         (
             lambda d: _loader(d).update(
-                order={"oocdata.order.block:BlockShuffle": {"block": 0, "window": 1}}
+                order={"kind": "block_shuffle", "blocks": 0, "blocks_mixed": 1}
             ),
-            "`block` must be",
+            "`blocks` must be",
         ),
+        (lambda d: _loader(d).update(dataset={"kind": "os"}), "no kind of dataset"),
+        (lambda d: _loader(d).update(dataset={"kind": "shuffle"}), "`dataset` must be"),
+        (lambda d: _view(d).pop("axes"), "axes"),
+        (lambda d: _view(d).update(axes=[3]), "axes|axis"),
+        (lambda d: _view(d).update(dtype="|O"), "object"),
+        (lambda d: _view(d).update(rows={"range": [0, 61, 1]}), "array"),
+        (lambda d: _view(d).update(rows={"range": [-1, 5, 1]}), "array"),
+        (
+            lambda d: _view(d).update(rows={"int64": encode_integers(np.array([3, 99, 4]))}),
+            "array",
+        ),
+        (lambda d: _view(d).update(grid=[{"range": [0, 120, 2]}]), "lie in the array"),
+        (lambda d: _view(d).update(cuts=[{"range": [0, 4, 1]}, {"range": [0, 5, 1]}]), "lie in"),
     ],
 )
 def test_what_is_no_description(
     tmp_path: Path, change: Callable[[dict[str, Any]], Any], said: str
 ) -> None:
-    description = json.loads(as_text(describe(npy(tmp_path).batches(4))))
+    description = json.loads(as_json(npy(tmp_path).batches(4)))
     change(description)
     with pytest.raises(OocdataError, match=said):
-        loader_from(description)
+        from_json(description)
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -676,12 +667,12 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 JUNK = st.recursive(
-    st.sampled_from([None, True, -1, 0, 7, 2**70, 1.5, "", "x", "oocdata.loader:Loader"]),
+    st.sampled_from([None, True, -1, 0, 7, 2**70, 1.5, "", "x", "shuffle", "view"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["range", "slice", "dtype", "int64", "array", "dict", "float", "import"]
+                ["range", "slice", "dtype", "int64", "array", "dict", "float", "import", "kind"]
             )
             | st.text(max_size=3),
             inner,
@@ -701,7 +692,7 @@ def test_whatever_arrives_is_a_loader_or_a_clear_error(tmp_path: Path, data: st.
         zarr_array(tmp_path)
     name = data.draw(st.sampled_from(["a.npy", "a.h5", "a.zarr"]))
     loader = ooc.open(tmp_path / name).next_frame(episodes=[20, 40])[[3, 1]].batches(4)
-    description = json.loads(as_text(describe(loader)))
+    description = json.loads(as_json(loader))
     *way, last = data.draw(st.sampled_from([path for path in _paths(description) if path]))
     holder = description
     for name in way:
@@ -711,7 +702,7 @@ def test_whatever_arrives_is_a_loader_or_a_clear_error(tmp_path: Path, data: st.
     else:
         holder[last] = data.draw(JUNK)
     try:
-        found = loader_from(description)
+        found = from_json(description)
     except OocdataError:
         return
     assert isinstance(found, ooc.Loader)
@@ -722,7 +713,7 @@ def test_deep_nesting_is_a_clear_error() -> None:
     for _ in range(100_000):
         nested = [nested]
     with pytest.raises(DescriptionError, match="nested"):
-        loader_from({"format": 1, "loader": nested})
+        from_json({"format": FORMAT, "loader": nested})
     while nested:  # or freeing it would recurse as deep
         nested = nested[0]
 
@@ -736,7 +727,7 @@ def test_a_copy_of_a_file_is_the_same_data(tmp_path: Path) -> None:
     (tmp_path / "b.npy").write_bytes((tmp_path / "a.npy").read_bytes())
     os.replace(tmp_path / "b.npy", tmp_path / "a.npy")
     os.utime(tmp_path / "a.npy", ns=(1, 1))
-    assert_array_equal(loader_from(description).batch(0), ROWS[:4])
+    assert_array_equal(from_json(description).batch(0), ROWS[:4])
 
 
 def test_a_file_that_changed_since_it_was_opened_is_not_described(tmp_path: Path) -> None:
@@ -749,36 +740,29 @@ def test_a_file_that_changed_since_it_was_opened_is_not_described(tmp_path: Path
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (ROWS[:50], "nbytes: 3728 described, 3128 found"),
-        (ROWS.reshape(60, 5, 3), "ends: '.*' described, '.*' found"),
-        (ROWS.view("<i4"), "ends: "),
-        (ROWS + 1, "ends: "),
+        (ROWS[:50], r"shape` was \[60, 3, 5\], and is \[50, 3, 5\]"),
+        (ROWS.reshape(60, 5, 3), "shape` was"),
+        (ROWS.view("<i4"), "dtype` was <f4, and is <i4"),
+        (ROWS + 1, "content` was #"),
     ],
     ids=["length", "shape", "dtype", "numbers"],
 )
-def test_other_data_in_a_file_are_an_error(tmp_path: Path, other: NDArray[Any], said: str) -> None:
-    description = describe(npy(tmp_path).batches(4))
-    np.save(tmp_path / "a.npy", other)
-    with pytest.raises(DescriptionError, match=said):
-        loader_from(description)
+@pytest.mark.parametrize("make", ["npy", "hdf5", "zarr"])
+def test_other_data_in_a_file_are_an_error(
+    tmp_path: Path, make: str, other: NDArray[Any], said: str
+) -> None:
+    def made(array: NDArray[Any]) -> ooc.View:
+        if make == "npy":
+            np.save(tmp_path / "a.npy", array)
+            return ooc.open(tmp_path / "a.npy")
+        if make == "hdf5":
+            return hdf5(tmp_path, array=array, chunks=(7, *array.shape[1:]), compression="gzip")
+        return zarr_array(tmp_path, array=array, overwrite=True)
 
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"array": ROWS[:50]}, r"metadata.shape: \(60, 3, 5\) described, \(50, 3, 5\) found"),
-        ({"array": ROWS.view("<i4")}, "metadata.dtype: float32 described, int32 found"),
-        ({"array": ROWS, "chunks": (7, 3, 5)}, "metadata.object_shape"),
-        ({"array": ROWS + 1}, "stored_bytes"),
-    ],
-    ids=["length", "dtype", "chunks", "numbers"],
-)
-def test_another_zarr_array_is_an_error(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    description = describe(zarr_array(tmp_path).batches(4))
-    array = change.pop("array")
-    write(tmp_path / "a.zarr", array, overwrite=True, **change)
+    description = describe(made(ROWS).batches(4))
+    made(other)
     with pytest.raises(DescriptionError, match=said):
-        loader_from(description)
+        from_json(description)
 
 
 @pytest.mark.parametrize("make", [npy, hdf5, zarr_array, zarr_archive])
@@ -788,72 +772,28 @@ def test_a_file_that_is_not_there(tmp_path: Path, make: Callable[[Path], ooc.Vie
     description = describe(make(folder).batches(4))
     folder.rename(tmp_path / "other")
     with pytest.raises(MissingFileError) as caught:
-        loader_from(description)
+        from_json(description)
     assert str(folder) in str(caught.value)
 
 
-# ---- differences ----
+# ---- with objects beside it, for worker processes ----
 
 
-def test_differences(tmp_path: Path) -> None:
-    view = npy(tmp_path)
-    loader = view.batches(4, shuffle=True)
-    description = describe(loader)
-
-    def lines(other: ooc.Loader) -> list[str]:
-        return differences(description, describe(other))
-
-    assert lines(loader) == []
-    assert lines(view.batches(8, shuffle=True)) == ["batch_size: 4 here, 8 there"]
-    assert lines(view.batches(4)) == ["order: Shuffle here, Sequential there"]
-    assert lines(view[1:].batches(4, shuffle=True)) == [
-        "dataset.rows: range(0, 60, 1) here, range(1, 60, 1) there"
-    ]
-    assert lines(view.map(double).batches(4, shuffle=True)) == ["dataset: View here, Map there"]
-    assert lines(replace(loader, reason="another")) == []
-    folder = tmp_path / "other"
-    folder.mkdir()
-    np.save(folder / "a.npy", ROWS[:50].astype("<f8"))
-    found = lines(ooc.open(folder / "a.npy").batches(4, shuffle=True))
-    path = "dataset.source.file"
-    assert found[0].startswith(f"{path}.path: ")
-    assert found[1:3] == [f"{path}.nbytes: 3728 here, 6128 there", found[2]]
-    assert found[2].startswith(f"{path}.ends: ")
-    assert "dataset.source.stored: float32 here, float64 there" in found
-    assert "dataset.source.shape: (60, 3, 5) here, (50, 3, 5) there" in found
+def test_what_cannot_travel_goes_beside() -> None:
+    table = np.arange(3.0)
+    source = RecordingSource(ROWS)
+    view = ooc.View.of(source)
+    loader = ooc.zip(view, view.map(lambda x: x + table[0]))[[5, 3, 1]].batches(2)
+    beside: list[Any] = []
+    text = as_json(loader, beside=beside)
+    assert len(text) < 1200
+    assert [value for value in beside if value is source] == [source]  # once for both
+    again = from_json(text, beside=beside)
+    assert again.dataset.sources()[0] is source
+    assert_same_batches(loader, again)
 
 
-def test_differences_of_parts(tmp_path: Path) -> None:
-    view = npy(tmp_path)
-
-    def lines(one: ooc.Dataset, other: ooc.Dataset) -> list[str]:
-        return differences(
-            describe(one.batches(4)), describe(other.batches(4)), here="saved", there="now"
-        )
-
-    assert lines(view[[1, 2, 3, 4]], view[[1, 2, 7, 5]]) == [
-        "dataset.rows[2] and 1 more: 3 saved, 7 now"
-    ]
-    assert lines(view[[1, 2, 3]], view[[1, 2, 3, 4]]) == [
-        "dataset.rows: int64 of shape (3,) saved, int64 of shape (4,) now"
-    ]
-    assert lines(ooc.zip({"a": view, "b": view}), ooc.zip({"b": view, "a": view})) == [
-        "dataset.parts (order): a, b saved, b, a now"
-    ]
-    assert lines(ooc.zip({"a": view, "b": view}), ooc.zip({"a": view})) == [
-        "dataset.parts.b: View saved, nothing now"
-    ]
-    assert lines(view.map(double), view.map(np.square)) == [
-        f"dataset.fn: {__name__}:double saved, numpy:square now"
-    ]
-    one, other = Scale(np.float32([1, 2])), Scale(np.float32([1, 3]))
-    assert lines(view.map(one, spec=ROWS[0]), view.map(other, spec=ROWS[0])) == [
-        "dataset.fn.mean[1]: 2.0 saved, 3.0 now"
-    ]
-
-
-def test_opened_once_or_twice_makes_no_difference(tmp_path: Path) -> None:
-    view = hdf5(tmp_path, chunks=(7, 3, 5), compression="gzip")
-    once = ooc.zip(view, view).batches(4)
-    twice = ooc.zip(view, ooc.open(tmp_path / "a.h5")).batches(4)
-    assert differences(describe(once), describe(twice)) == []
+def test_nothing_is_read_for_worker_processes() -> None:
+    source = RecordingSource(ROWS)
+    as_json(ooc.View.of(source).batches(2), beside=[])
+    assert source.reads == []

@@ -19,10 +19,10 @@ from worker_scripts import ended, left_of, start, wait_until_gone
 
 import oocdata as ooc
 from oocdata.errors import TruncatedFileError, WorkerError
+from oocdata.reading.workers import forks, process
+from oocdata.reading.workers.pool import WorkerPool
+from oocdata.reading.workers.process import Process
 from oocdata.runs import Run
-from oocdata.workers import lifetime, worker
-from oocdata.workers.pool import WorkerPool
-from oocdata.workers.worker import Worker
 
 SPEC = ooc.ArraySpec((), np.dtype("f8"))
 LAST = 90.0
@@ -92,7 +92,7 @@ def test_a_worker_that_dies(
         next(iterator)
     pid = note.read_text()
     # Said within 5 s of the death is what was promised.
-    assert len(looked) * worker._LOOK_SECONDS < 5
+    assert len(looked) * process._LOOK_SECONDS < 5
     error = caught.value
     assert (error.pid, error.step, error.epoch) == (int(pid), 9, 0)
     assert (error.signal, error.exit_code) == (name, code)
@@ -121,9 +121,9 @@ def count_looks(monkeypatch: pytest.MonkeyPatch, note: Path) -> list[float]:
 )
 def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OOCDATA_WORKER_SECONDS", "2")
-    receive = Worker.receive
+    receive = Process.receive
 
-    def patient(worker: Worker, run: Run) -> tuple[Any, ...]:
+    def patient(worker: Process, run: Run) -> tuple[Any, ...]:
         """Wait for what does not hang as long as a busy machine needs."""
         given = worker._seconds
         worker._seconds = given if run.start == 9 else 600
@@ -132,7 +132,7 @@ def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch
         finally:
             worker._seconds = given
 
-    monkeypatch.setattr(Worker, "receive", patient)
+    monkeypatch.setattr(Process, "receive", patient)
     with pytest.raises(
         WorkerError, match=r"no answer for 2 s.*step 9.*OOCDATA_WORKER_SEC"
     ) as caught:
@@ -300,7 +300,7 @@ class TestExceptions:
 
 
 def pids_now() -> list[int]:
-    return [worker.pid for pool in lifetime._pools for worker in pool._workers]
+    return [worker.pid for pool in forks.pools for worker in pool._workers]
 
 
 class TestEnds:
@@ -367,7 +367,7 @@ class TestEnds:
         def looping(x):
             if x[0, 0] > 100:
                 import re
-                say("reading")
+                os.write(1, b"reading\\n")  # at once: two workers write
                 re.match("(a+)+$", "a" * 64 + "b")  # holds the GIL for ever
             return x
         it = iter(view.map(looping, spec=spec).batches(4, workers=2))
@@ -376,8 +376,12 @@ class TestEnds:
         """ + ("list(it)" if busy else "signal.pause()")
         process = start(tmp_path, script)
         assert process.stdout is not None
-        while process.stdout.readline() != ("reading\n" if busy else "begun\n"):
-            pass
+        awaited = "reading\n" if busy else "begun\n"
+        for line in process.stdout:
+            if line == awaited:
+                break
+        else:
+            pytest.fail(ended(process)[1])
         pids = left_of(tmp_path)
         assert len(pids) == 2
         process.kill()

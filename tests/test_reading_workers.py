@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +17,15 @@ from worker_scripts import ended, start
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
+from oocdata.engines.buffers import ALIGNMENT, is_leased
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError
+from oocdata.reading.inflight import account, run_bytes
+from oocdata.reading.reader import Reader
+from oocdata.reading.workers.arena import Arena
+from oocdata.reading.workers.child import lay
+from oocdata.reading.workers.pool import TASKS, WorkerPool
+from oocdata.reading.workers.sent import Sent
 from oocdata.runs import Run
-from oocdata.sources.buffers import ALIGNMENT, empty, is_leased
-from oocdata.testing import RecordingSource, sample_array
-from oocdata.workers.arena import Arena
-from oocdata.workers.child import read_into
-from oocdata.workers.pool import TASKS, WorkerPool, shared_bytes, slot_bytes, slots
-from oocdata.workers.reader import Reader
 
 DOUBLES = ooc.ArraySpec((4,), np.dtype("f8"))
 
@@ -107,34 +107,28 @@ def test_all_workers_work(view: ooc.View) -> None:
 
 
 class TestMemory:
-    def test_a_batch_is_read_straight_into_the_slot(self) -> None:
-        seen = []
-
-        class Spy(RecordingSource):
-            def read_into(self, rows: np.ndarray, out: np.ndarray) -> None:
-                seen.append(np.shares_memory(out, memory))
-                super().read_into(rows, out)
-
-        loader = ooc.View.of(Spy(sample_array((100, 16)))).next_frame().batches(10)
-        memory = empty((slot_bytes(loader, 1),), "u1")
-        answer = read_into(memory, loader, Run(0, 2, 3))
-        assert seen == [True, True]
-        assert len(pickle.dumps(answer)) < 200  # where they lie: no array
-        for (offset, shape, dtype), truth in zip(answer, loader.batch(2), strict=True):
-            assert offset % ALIGNMENT == 0
-            assert_array_equal(memory[offset : offset + truth.nbytes].view(dtype), truth.ravel())
-            assert shape == truth.shape
+    def test_batches_lie_in_the_slot(self, view: ooc.View) -> None:
+        loader = view.next_frame().batches(10)
+        run = Run(0, 2, 5)
+        slot = np.zeros(run_bytes(loader, 3), np.uint8)
+        batches = loader.run(run)
+        answer = lay(slot, batches)
+        assert len(pickle.dumps(answer)) < 400  # where they lie: no array
+        for places, batch in zip(answer, batches, strict=True):
+            for (offset, shape, dtype), truth in zip(places, batch, strict=True):
+                assert offset % ALIGNMENT == 0
+                assert_array_equal(slot[offset : offset + truth.nbytes].view(dtype), truth.ravel())
+                assert shape == truth.shape
 
     def test_what_does_not_fit_is_an_error(self) -> None:
-        loader = ooc.open(np.arange(100)).batches(10)
         with pytest.raises(MapError, match="don't fit"):
-            read_into(empty((64,), "u1"), loader, Run(0, 0, 1))
+            lay(np.zeros(64, np.uint8), [np.arange(4.0), np.arange(4.0)])
 
     def test_it_is_leased_from_the_arena_and_given_back(self, view: ooc.View) -> None:
         pool = WorkerPool(view.batches(16, workers=1), held=2)
         try:
-            arena = pool._workers[0].arena
-            batch = pool.begin(Run(0, 0, 1)).result()
+            arena = pool._arena
+            (batch,) = pool.begin(Run(0, 0, 1)).result()
             assert is_leased(batch)
             offset = batch.ctypes.data - arena.address
             assert 0 <= offset < arena.slots * arena.slot_bytes
@@ -143,7 +137,7 @@ class TestMemory:
             assert len(arena.free) == arena.slots - 1
             del part
             assert len(arena.free) == arena.slots
-            again = pool.begin(Run(0, 1, 2)).result()
+            (again,) = pool.begin(Run(0, 1, 2)).result()
             assert again.ctypes.data - arena.address == offset
         finally:
             pool.close()
@@ -151,21 +145,36 @@ class TestMemory:
     def test_whoever_keeps_all_stops_no_one(self, view: ooc.View) -> None:
         loader = view.batches(4, shuffle=True, workers=2)
         pool = WorkerPool(loader, held=2)
-        kept = [pool.begin(Run(0, step, step + 1)).result() for step in range(len(loader))]
-        lent = [worker.lent for worker in pool._workers]
-        assert 0 < sum(lent) <= 2 * (pool._workers[0].arena.slots - TASKS)
+        runs = [Run(0, step, step + 1) for step in range(len(loader))]
+        kept = [batch for run in runs for batch in pool.begin(run).result()]
+        assert pool._arena.slots - len(pool._arena.free) == 2  # the others are copies
         pool.close()
         assert_same(kept, view.batches(4, shuffle=True))  # the memory outlives the workers
 
-    def test_the_bound(self, view: ooc.View) -> None:
-        loader = view.batches(16, workers=3)
-        pool = WorkerPool(loader, held=4)
+    def test_room_for_what_is_read_and_in_use(self, view: ooc.View) -> None:
+        pool = WorkerPool(view.batches(16, workers=3), held=4)
         try:
-            sizes = [worker.arena.slots * worker.arena.slot_bytes for worker in pool._workers]
-            assert sum(sizes) == shared_bytes(loader, held=4)
-            assert slots(loader, held=4) == TASKS + 2
+            arena = pool._arena
+            assert arena.slots == 3 * TASKS + 4
+            assert account().nbytes == arena.slots * arena.slot_bytes
         finally:
             pool.close()
+        assert account().nbytes == 0
+
+    @pytest.mark.parametrize(("mebibytes", "slots"), [(1, 2), (5, 2), (16, 4), (512, 6)])
+    def test_within_the_memory_for_batches(self, mebibytes: int, slots: int) -> None:
+        """With a small number: one run that is read and one in use."""
+        before = ooc.memory_limit()
+        array = np.arange(40 * (1 << 17)).reshape(40, 1 << 17)  # batches of 1 MiB
+        ooc.set_memory(mebibytes << 20)
+        try:
+            loader = ooc.open(array).batches(1, workers=2)
+            pool = WorkerPool(loader, held=2, together=1)
+            assert pool._arena.slots == slots
+            pool.close()
+            assert_same(loader, ooc.open(array).batches(1))
+        finally:
+            ooc.set_memory(before)
 
     def test_no_batch_ever_changes(self, view: ooc.View) -> None:
         rng = np.random.default_rng(0)
@@ -220,7 +229,7 @@ class TestPool:
 
         def work() -> None:
             for step in iter(lambda: next(numbers, None), None):
-                got = pool.begin(Run(0, step, step + 1)).result()
+                (got,) = pool.begin(Run(0, step, step + 1)).result()
                 if not (got == loader.batch(step)).all():
                     wrong.append(step)
 
@@ -236,8 +245,9 @@ class TestPool:
         loader = view.batches(16, workers=1)
         reader = Reader(loader, held=2)
         together = loader.steps_together
-        assert_same([reader.read(Run(0, 0, 1))], [loader.batch(0)])
-        assert_same([reader.read(Run(0, 0, together + 2))], [loader.run(Run(0, 0, together + 2))])
+        assert_same(reader.read(Run(0, 0, 1)), [loader.batch(0)])
+        longer = Run(0, 0, together + 2)
+        assert_same(reader.read(longer), loader.run(longer))
         reader.close()
         with pytest.raises(DatasetGoneError):
             reader.read(Run(0, 0, 1))
@@ -299,22 +309,17 @@ class TestPickling:
             file["u"] = np.zeros((10, 3))
             file.flush()
             view = ooc.open(file["u"])
-            with pytest.raises(ArgumentError, match=r"`workers`.*open h5py.Dataset"):
+            with pytest.raises(ArgumentError, match=r"`workers`.*open data by its path"):
                 view.batches(2, workers=1)
 
-    def test_without_cloudpickle(self, view: ooc.View, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "cloudpickle", None)
-        assert_same(view.map(np.negative).batches(90, workers=1), view.map(np.negative).batches(90))
-        local = view.map(lambda x: x, spec=DOUBLES)
-        with pytest.raises(ArgumentError, match="lambda"):
-            local.batches(4, workers=1)
-
-        def scripted(x: np.ndarray) -> np.ndarray:
-            return x
-
-        scripted.__module__, scripted.__qualname__ = "__main__", "scripted"
-        with pytest.raises(ArgumentError, match=r"scripted is defined in the script.*cloudpickle"):
-            view.map(scripted, spec=DOUBLES).batches(4, workers=1)
+    def test_numbers_are_not_pickled(self) -> None:
+        rows = np.random.default_rng(0).permutation(100_000)
+        table = np.zeros(100_000)
+        loader = ooc.open(np.zeros(100_000))[rows].map(lambda x: x + table[0]).batches(10)
+        sent = Sent.of(loader)
+        os.close(sent.descriptor)
+        assert sent.lengths[0] < 10_000
+        assert sorted(sent.lengths[1:]) == [800_000] * 3
 
     @pytest.mark.parametrize("given", [-1, 1.5, "2", True])
     def test_workers_must_be_a_count(self, view: ooc.View, given: Any) -> None:
@@ -322,14 +327,14 @@ class TestPickling:
             view.batches(4, workers=given)
 
     def test_nothing_is_started_before_something_is_read(self, view: ooc.View) -> None:
-        from oocdata.workers import lifetime
+        from oocdata.reading.workers import forks
 
         gc.collect()
-        before = len(lifetime._pools)
+        before = len(forks.pools)
         iterator = iter(view.batches(4, workers=2))
-        assert len(lifetime._pools) == before
+        assert len(forks.pools) == before
         next(iterator)
-        assert len(lifetime._pools) == before + 1
+        assert len(forks.pools) == before + 1
 
 
 class TestScripts:

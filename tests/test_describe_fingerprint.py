@@ -1,0 +1,342 @@
+"""Fingerprints: the same for the same batches, another for others, whatever the names are."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oocdata as ooc
+from oocdata.describe import differences, fingerprint, refuse_other
+from oocdata.errors import RestoreError
+from oocdata.testing import RecordingSource
+
+SPEC = ooc.ArraySpec((8,), np.dtype("f8"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    np.save(folder / "rows.npy", np.arange(660 * 8.0).reshape(660, 8))
+    return folder
+
+
+def parts(loader: ooc.Loader) -> dict[str, str]:
+    found: dict[str, str] = json.loads(fingerprint(loader))
+    return found
+
+
+def usual(folder: Path, **changes: Any) -> ooc.Loader:
+    options: dict[str, Any] = {"batch_size": 10, "shuffle": "global", "seed": 7, **changes}
+    return ooc.open(folder / "rows.npy")[:100].batches(options.pop("batch_size"), **options)
+
+
+def rows_of(folder: Path) -> ooc.View:
+    return ooc.open(folder / "rows.npy")
+
+
+def other_file(folder: Path) -> ooc.Loader:
+    """Return a loader of a file of the same size, shape and dtype."""
+    rows = np.load(folder / "rows.npy")
+    rows[300:] += 1
+    np.save(folder / "other.npy", rows)
+    return ooc.open(folder / "other.npy")[:100].batches(10, shuffle="global", seed=7)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (other_file, "source.content` differs"),
+        (lambda f: usual(f, seed=8), "`seed` was 7, and is 8"),
+        (lambda f: usual(f, batch_size=9), "`batch_size` was 10, and is 9"),
+        (lambda f: usual(f, shuffle=False), "`order` was shuffle, and is sequential"),
+        (lambda f: usual(f, shuffle=ooc.BlockShuffle(5, 2)), "is block_shuffle"),
+        (lambda f: usual(f, drop_remainder=True), "`drop_remainder` was False, and is True"),
+        (
+            lambda f: rows_of(f)[1:101].batches(10, shuffle="global", seed=7),
+            "`dataset.rows` was 0:100:1, and is 1:101:1",
+        ),
+        (
+            lambda f: rows_of(f)[np.arange(99, -1, -1)].batches(10, shuffle="global", seed=7),
+            "`dataset.rows` was 0:100:1, and is #",
+        ),
+        (lambda f: rows_of(f)[:100, :3].batches(10), "`elements` was (8,) float64"),
+        (lambda f: rows_of(f).astype("f4")[:100].batches(10), "is (8,) float32"),
+        (lambda f: rows_of(f)[:101].next_frame().batches(10), "view, and is windows"),
+        (lambda f: rows_of(f)[:100].map(np.square).batches(10), "`dataset` was view, and is map"),
+        (lambda f: ooc.open(f / "rows.npy", axis=1).batches(4), "`dataset.axes` was 0, and is 1"),
+    ],
+)
+def test_another_loader_is_refused(
+    folder: Path, make: Callable[[Path], ooc.Loader], said: str
+) -> None:
+    with pytest.raises(RestoreError) as caught:
+        refuse_other(fingerprint(usual(folder)), fingerprint(make(folder)), " (in the file)")
+    assert said in str(caught.value)
+    assert " (in the file)" in str(caught.value)
+
+
+def test_the_same_is_not_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "rows.npy", tmp_path)
+    os.utime(tmp_path / "rows.npy", (1, 1))
+    one = fingerprint(usual(folder))
+    assert fingerprint(usual(tmp_path)) == one
+    for same in (usual(folder, workers=2), usual(folder).shard(2, 1)):
+        refuse_other(one, fingerprint(same))
+
+
+def test_what_else_must_be_the_same(folder: Path) -> None:
+    one, other = (fingerprint(usual(folder), steps=steps) for steps in ("20", "30"))
+    with pytest.raises(RestoreError, match="`steps` was 20, and is 30"):
+        refuse_other(one, other)
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "7", "{"])
+def test_what_is_no_fingerprint(folder: Path, text: str) -> None:
+    with pytest.raises(RestoreError, match="another version"):
+        refuse_other(text, fingerprint(usual(folder)))
+
+
+# ---- data ----
+
+
+@pytest.mark.parametrize("place", [0, 1, 250, 659])
+def test_arrays_in_memory(place: int) -> None:
+    array = np.arange(660 * 4.0).reshape(660, 4)
+    other = array.copy()
+    other[place:] += 1
+    one, copy, two = (parts(ooc.open(each).batches(10)) for each in (array, array.copy(), other))
+    assert one == copy
+    assert differences(one, two) == ["`dataset.source.content` differs"]
+
+
+KINDS = ["npy", "h5", "gzip", "auto-chunks", "zarr2", "zarr3", "sharded", "parts"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files(tmp_path: Path, kind: str) -> None:
+    array = np.random.default_rng(0).integers(0, 9, (200, 6)).astype("f4")
+    other = array.copy()
+    other[90:] = array[90:][::-1]
+    found = []
+    for name, values in (("one", array), ("two", other)):
+        (tmp_path / name).mkdir()
+        target = write(tmp_path / name, kind, values)
+        found.append(parts(ooc.open(target).batches(10)))
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    copied = target.replace("two", "copy")
+    assert parts(ooc.open(copied).batches(10)) == found[0]
+    assert differences(*found) == ["`dataset.source.content` differs"]
+
+
+def test_the_same_data_in_other_chunks_or_formats(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).random((200, 6)).astype("f4")
+    targets = [write(tmp_path, kind, array) for kind in ("npy", "gzip", "zarr3")]
+    found = {fingerprint(ooc.open(target).batches(10)) for target in targets}
+    assert len(found) == 1
+
+
+def test_few_chunks_are_decoded(tmp_path: Path) -> None:
+    source = RecordingSource(np.zeros((100_000, 9)), chunks=100)
+    fingerprint(ooc.View.of(source).batches(10))
+    assert len(source.reads) <= 16
+
+
+def write(folder: Path, kind: str, array: np.ndarray) -> str:
+    """Write an array, and return what opens it."""
+    if kind == "npy":
+        np.save(folder / "a.npy", array)
+        return str(folder / "a.npy")
+    if kind == "parts":
+        for number in range(20):
+            np.save(folder / f"part{number}.npy", array[10 * number : 10 * number + 10])
+        return str(folder / "*.npy")
+    if kind in ("h5", "gzip", "auto-chunks"):
+        h5py = pytest.importorskip("h5py")
+        options: dict[str, Any] = {
+            "h5": {},
+            "gzip": {"chunks": (20, 6), "compression": "gzip"},
+            "auto-chunks": {"chunks": (30, 2), "compression": "gzip"},
+        }
+        with h5py.File(folder / "a.h5", "w") as file:
+            file.create_dataset("u", data=array, **options[kind])
+        return str(folder / "a.h5")
+    zarr = pytest.importorskip("zarr")
+    made = zarr.create_array(
+        folder / "a.zarr", shape=array.shape, chunks=(20, 6), dtype=array.dtype,
+        zarr_format=2 if kind == "zarr2" else 3, shards=(40, 6) if kind == "sharded" else None,
+    )  # fmt: skip
+    made[:] = array
+    return str(folder / "a.zarr")
+
+
+# ---- functions ----
+
+
+def scaled(x: np.ndarray, factor: float = 1.0) -> np.ndarray:
+    return x * factor
+
+
+FACTOR = 2.0
+
+
+def adding(number: Any) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: x + number
+
+
+def defaulting(number: float) -> Callable[..., np.ndarray]:
+    def inner(x: np.ndarray, by: float = number) -> np.ndarray:
+        return x * by
+
+    return inner
+
+
+@dataclass(frozen=True)
+class Shift:
+    by: Any
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return x + self.by
+
+
+class Plain:
+    def __init__(self, by: Any) -> None:
+        self.by = by
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return x + self.by
+
+    def method(self, x: np.ndarray) -> np.ndarray:
+        return x - self.by
+
+
+def other_global(factor: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function of another module that uses a number of that module."""
+    names: dict[str, Any] = {"factor": factor}
+    exec("f = lambda x: x * factor", names)
+    made: Callable[[np.ndarray], np.ndarray] = names["f"]
+    return made
+
+
+UNLIKE: dict[str, tuple[Any, Any]] = {
+    "names": (scaled, np.square),
+    "lambdas": (lambda x: x + 1, lambda x: x + 2),
+    "lambdas of other code": (lambda x: x + 1, lambda x: x - 1),
+    "partial, keywords": (partial(scaled, factor=2), partial(scaled, factor=3)),
+    "partial, arguments": (partial(np.add, 2.0), partial(np.add, 3.0)),
+    "partial, functions": (partial(np.add, 2.0), partial(np.multiply, 2.0)),
+    "partial of a lambda": (partial(adding(1)), partial(adding(2))),
+    "closures": (adding(1), adding(2)),
+    "closures over arrays": (adding(np.zeros(8)), adding(np.ones(8))),
+    "closures over functions": (adding(adding(1)), adding(adding(2))),
+    "defaults": (defaulting(2.0), defaulting(3.0)),
+    "numbers of the module": (other_global(2.0), other_global(3.0)),
+    "fields": (Shift(1.0), Shift(2.0)),
+    "fields, arrays": (Shift(np.zeros(8)), Shift(np.ones(8))),
+    "attributes": (Plain(1.0), Plain(2.0)),
+    "methods": (Plain(1.0).method, Plain(2.0).method),
+    "other methods": (Plain(1.0).method, Plain(1.0).__call__),
+    "sets": (adding({"a", "b"}), adding({"a", "c"})),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), UNLIKE.values(), ids=UNLIKE)
+def test_other_functions_or_arguments_are_told_apart(folder: Path, one: Any, other: Any) -> None:
+    rows = rows_of(folder)
+    found = [parts(rows.map(fn, spec=SPEC).batches(10)) for fn in (one, one, other)]
+    assert found[0] == found[1]
+    (line,) = differences(found[0], found[2])
+    assert line.startswith("`dataset.fn")
+
+
+def test_functions_are_named(folder: Path) -> None:
+    rows = rows_of(folder)
+    one, two = (parts(rows.map(fn, spec=SPEC).batches(10)) for fn in (scaled, np.square))
+    line = f"`dataset.fn` was {__name__}:scaled, and is numpy:square"
+    assert differences(one, two) == [line]
+
+
+SCRIPT = """
+import sys, functools, numpy as np, oocdata as ooc
+from oocdata.describe import fingerprint
+mean = np.arange(8.0)
+class Own:
+    def __init__(self): self.names = {"a", "b", "c", "d"}
+    def __call__(self, x): return x
+def helper(x): return x - mean
+fns = [lambda x: helper(x) + 1 if x[0, 0] in {"a", "b", "c"} else x, Own(), helper,
+       functools.partial(helper), np.negative]
+rows = ooc.open(sys.argv[1])
+spec = ooc.ArraySpec((8,), np.dtype("f8"))
+print(*(fingerprint(rows.map(fn, spec=spec).batches(10)) for fn in fns), sep="\\n")
+"""
+
+
+def test_another_process_finds_the_same(folder: Path) -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(folder / "rows.npy")],
+            capture_output=True, text=True, check=True, timeout=120,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1
+    assert len(set(found.pop().splitlines())) == 5
+
+
+def test_a_function_that_calls_itself(folder: Path) -> None:
+    def again(x: np.ndarray) -> np.ndarray:
+        return again(x) if len(x) > 99 else x
+
+    holder = Plain(1)
+    holder.by = holder
+    for fn in (again, holder):
+        loader = rows_of(folder).map(fn, spec=SPEC).batches(10)
+        assert fingerprint(loader) == fingerprint(loader)
+
+
+def test_where_a_function_stands_makes_no_difference(folder: Path) -> None:
+    names: list[dict[str, Any]] = [{}, {}]
+    exec("f = lambda x: x + 1", names[0])
+    exec("\n\n\nf = lambda x: x + 1", names[1])
+    one, two = (fingerprint(rows_of(folder).map(n["f"], spec=SPEC).batches(4)) for n in names)
+    assert one == two
+
+
+def test_whether_a_spec_was_tried_makes_no_difference(folder: Path) -> None:
+    first, then = rows_of(folder).map(scaled), rows_of(folder)
+    _ = first.spec
+    assert fingerprint(first[:50].batches(5)) == fingerprint(then.map(scaled)[:50].batches(5))
+
+
+# ---- text ----
+
+
+def test_a_long_one_still_fits_and_still_differs() -> None:
+    def loader(last: int) -> ooc.Loader:
+        rows = ooc.open(np.arange(3000.0))
+        several = [rows[number : 2000 + number] for number in range(99)]
+        return ooc.zip(*several, rows[last : 2000 + last]).batches(10, seed=last)
+
+    one, two = (fingerprint(loader(last)) for last in (0, 1))
+    assert len(one) <= 2048
+    with pytest.raises(RestoreError, match="`seed` was 0, and is 1; `more` differs"):
+        refuse_other(one, two)
+
+
+def test_what_was_shortened_is_compared_with_what_was_not(folder: Path) -> None:
+    text = "x" * 100
+    short = json.loads(fingerprint(usual(folder), a=text, b="y" * 3000))["a"]
+    assert short != text
+    assert differences({"a": short}, {"a": text}) == []

@@ -1,0 +1,238 @@
+"""Reading ahead: every batch once, in order, and no more bytes in flight than there may be."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.errors import DatasetGoneError
+from oocdata.memory import batch_share
+from oocdata.reading.inflight import Account, account, input_bytes, run_bytes
+from oocdata.reading.reader import Reader
+from oocdata.runs import Run
+from oocdata.testing import RecordingSource
+
+ROW = 1 << 17
+"""Numbers of a row of 1 MiB."""
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Return `set_memory` in MiB; what was set before is set again."""
+    before = ooc.memory_limit()
+    yield lambda mebibytes: ooc.set_memory(mebibytes << 20)
+    ooc.set_memory(before)
+
+
+class Slow:
+    """Rows of 1 MiB, which are delivered when the test lets them; counts those begun."""
+
+    shape, dtype = (64, ROW), np.dtype("f8")
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.go = threading.Semaphore(0)
+        self.changed = threading.Condition()
+
+    def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None:
+        with self.changed:
+            self.begun += rows.tolist()
+            self.changed.notify_all()
+        self.go.acquire()
+        out[...] = rows[:, None]
+
+    def wait(self, count: int) -> None:
+        """Wait until so many rows are begun."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.begun) >= count, 60)
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "parallel", "prefetch", "ahead"),
+    [
+        (1024, 2, 0, 2),  # runs of 8 steps
+        (1024, 3, 16, 5),
+        (16, 3, 4, 2),  # 4 MiB for batches: two ahead, one handed out, one in use
+        (1, 3, 4, 1),
+        (1, 1, 0, 1),
+    ],
+)
+def test_how_many_are_under_way(
+    memory: Any, mebibytes: int, parallel: int, prefetch: int, ahead: int
+) -> None:
+    memory(mebibytes)
+    source = Slow()
+    loader = ooc.open(source).batches(1)
+    assert loader.steps_together == (8 if mebibytes > 100 else 1)
+    source.go.release(100)
+    iterator = loader.epoch(0, parallel=parallel, prefetch=prefetch)
+    runs = loader.steps_together
+    for step in range(3):
+        batch = next(iterator)
+        assert batch[0, 0] == step
+        assert account().nbytes <= max(batch_share(), 2 * run_bytes(loader, runs))
+        assert account().nbytes == (ahead + 1) * run_bytes(loader, runs)
+    iterator.close()
+    assert account().nbytes == 0
+
+
+def test_down_to_one_that_is_read_and_one_in_use(memory: Any) -> None:
+    memory(1)
+    source = Slow()
+    iterator = ooc.open(source).batches(1).epoch(0, parallel=8, prefetch=8)
+    source.go.release()
+    next(iterator)
+    source.wait(2)
+    assert source.begun == [0, 1]  # none more can be, until the next is asked for
+    source.go.release(100)
+    next(iterator)
+    source.wait(3)
+    assert source.begun == [0, 1, 2]
+    iterator.close()
+
+
+def test_all_iterations_share_the_memory(memory: Any) -> None:
+    memory(32)  # 8 MiB for batches
+    view = ooc.open(np.zeros((64, ROW)))
+    first = view.batches(1).epoch(0, parallel=4, prefetch=8)
+    next(first)
+    alone = account().nbytes
+    assert 4 << 20 < alone <= batch_share()
+    second = view.batches(1).epoch(0, parallel=4, prefetch=8)
+    next(second)
+    assert account().nbytes <= batch_share() + (2 << 20)  # each may always read one
+    list(first)
+    next(second)
+    next(second)
+    assert 4 << 20 < account().nbytes <= batch_share()
+    second.close()
+    assert account().nbytes == 0
+
+
+def test_what_a_function_gets_counts_too(memory: Any) -> None:
+    memory(16)
+    view = ooc.open(np.zeros((64, ROW)))
+    loader = view.map(lambda x: x[:, 0]).batches(2)
+    assert input_bytes(loader) == 2 * 8 * ROW
+    assert input_bytes(view.batches(2)) == 0
+    iterator = loader.epoch(0, parallel=8, prefetch=30)
+    next(iterator)
+    assert account().nbytes <= max(batch_share(), 2 * (input_bytes(loader) + run_bytes(loader, 1)))
+    iterator.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("parallel", "prefetch"), [(1, 0), (4, 9)])
+def test_every_batch_once_in_order(workers: int, parallel: int, prefetch: int) -> None:
+    array = np.arange(997 * 4.0).reshape(997, 4)
+    loader = ooc.open(array).batches(8, shuffle=True, seed=3, workers=workers)
+    found = list(loader.epoch(2, 5, parallel=parallel, prefetch=prefetch))
+    assert_array_equal(np.concatenate(found), np.concatenate(
+        [array[loader.positions(step, 2)] for step in range(5, len(loader))]
+    ))  # fmt: skip
+
+
+def test_each_row_is_read_once() -> None:
+    source = RecordingSource(np.arange(3200 * 8.0).reshape(3200, 8))
+    loader = ooc.View.of(source).batches(16, shuffle="global")
+    list(loader)
+    assert len(source.reads) == -(-len(loader) // loader.steps_together)
+
+
+def test_a_dropped_iterator_gives_back_what_it_took() -> None:
+    loader = ooc.open(np.zeros((100, 4))).batches(4)
+    iterator = iter(loader)
+    next(iterator)
+    assert account().nbytes > 0
+    del iterator
+    assert account().nbytes == 0
+
+
+def test_an_error_comes_at_its_step_and_gives_all_back() -> None:
+    def refuse(x: np.ndarray) -> np.ndarray:
+        if x[0] == 40:
+            raise ZeroDivisionError("by nothing")
+        return x
+
+    mapped = ooc.open(np.arange(100.0)).map(refuse, spec=ooc.ArraySpec((), np.dtype("f8")))
+    iterator = mapped.batches(10).epoch(0, parallel=4, prefetch=8)
+    for step in range(4):
+        assert_array_equal(next(iterator), np.arange(step * 10.0, step * 10 + 10))
+    with pytest.raises(ZeroDivisionError, match="by nothing"):
+        next(iterator)
+    assert account().nbytes == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_begins_anew() -> None:
+    loader = ooc.open(np.arange(400.0)).batches(10)
+    iterator = iter(loader)
+    next(iterator)
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        try:
+            while True:
+                next(iterator)
+        except DatasetGoneError:
+            fine = account().nbytes == 0 and len(list(loader.epoch(0))) == 40
+            os._exit(0 if fine else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(iterator)) == 39
+
+
+class TestReader:
+    def test_reads_wait_for_memory_but_one(self, memory: Any) -> None:
+        memory(1)
+        source = Slow()
+        loader = ooc.open(source).batches(1)
+        reader = Reader(loader, held=2)
+        with ThreadPoolExecutor(3) as threads:
+            found = [threads.submit(reader.read, Run(0, step, step + 1)) for step in range(3)]
+            source.wait(1)
+            assert len(source.begun) == 1
+            assert account().nbytes == run_bytes(loader, 1)
+            source.go.release(3)
+            for step, future in enumerate(found):
+                assert future.result(60)[0][0, 0] == step
+        assert account().nbytes == 0
+        assert not account()._reading
+
+    def test_another_reader_is_not_waited_for(self, memory: Any) -> None:
+        memory(1)
+        slow = Slow()
+        one = Reader(ooc.open(slow).batches(1), held=2)
+        other = Reader(ooc.open(np.zeros((4, ROW))).batches(1), held=2)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(one.read, Run(0, 0, 1))
+            slow.wait(1)
+            assert len(other.read(Run(0, 0, 1))) == 1
+            slow.go.release()
+            waiting.result(60)
+
+
+@given(st.lists(st.tuples(st.integers(1, 1 << 40), st.booleans()), max_size=20))
+def test_an_account_is_kept(takes: list[tuple[int, bool]]) -> None:
+    kept = Account()
+    taken = []
+    for nbytes, always in takes:
+        before = kept.nbytes
+        if kept.take(nbytes, always=always):
+            taken.append(nbytes)
+            assert always or kept.nbytes <= batch_share()
+        else:
+            assert before + nbytes > batch_share()
+        assert kept.nbytes == sum(taken)
+    for nbytes in taken:
+        kept.give(nbytes)
+    assert kept.nbytes == 0

@@ -1,0 +1,245 @@
+"""Forks and exits of a process that has workers: nothing hangs or changes, nothing is left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from worker_scripts import ended, left_of, start
+
+import oocdata as ooc
+from oocdata.reading.inflight import account
+from oocdata.reading.workers import forks
+from oocdata.reading.workers.arena import Arena
+from oocdata.reading.workers.pool import WorkerPool
+from oocdata.runs import Run
+
+SLOW = """
+def slow(x):
+    np.random.default_rng(0).random(200_000)
+    return x
+mapped = view.map(slow, spec=spec)
+def end(how):
+    if how == "raise":
+        raise ValueError("the model")
+    if how == "exit":
+        sys.exit(1)
+    if how == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+SCRIPTS = {
+    "a live iterator": "it = iter(view.batches(4)); next(it)",
+    "a live iterator with workers": "it = iter(view.batches(4, workers=2)); next(it)",
+    "reads in flight": "it = iter(mapped.batches(4)); next(it)",
+    "workers that read": "it = iter(mapped.batches(4, workers=2)); next(it)",
+    "workers that start": "it = iter(mapped.batches(4, workers=2)); it.__next__",
+    "an iterator in a cycle": "a = [iter(view.batches(4, workers=1))]; a.append(a); next(a[0])",
+    "an iterator in another thread": """
+import threading
+it = iter(mapped.batches(4, workers=2)); next(it)
+threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
+""",
+}
+ENDS = {"end": 0, "raise": 1, "exit": 1, "terminate": -signal.SIGTERM}
+
+
+def leave(folder: Path, code: str, how: str) -> str | None:
+    """Run a script to its end; return what is wrong with it."""
+    folder.mkdir()
+    process = start(folder, SLOW + code + f"\nend({how!r})\n")
+    try:
+        _, err = ended(process)
+    except subprocess.TimeoutExpired:
+        return f"{code!r}, {how}: hangs"
+    if process.returncode != ENDS[how] or "Fatal" in err or "Error in" in err:
+        return f"{code!r}, {how}: returned {process.returncode}: {err}"
+    return None
+
+
+@pytest.mark.parametrize("how", ["end", "raise"])
+@pytest.mark.parametrize("code", SCRIPTS.values(), ids=SCRIPTS.keys())
+def test_an_exit(tmp_path: Path, code: str, how: str) -> None:
+    assert leave(tmp_path / "one", code, how) is None
+    assert left_of(tmp_path) == []
+
+
+@pytest.mark.long
+def test_fifty_exits(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    scripts = [*SCRIPTS.values()]
+    ways = [(str(number), rng.choice(scripts), rng.choice([*ENDS])) for number in range(50)]
+    with ThreadPoolExecutor(3) as threads:
+        found = threads.map(lambda way: leave(tmp_path / way[0], *way[1:]), ways)
+        assert [wrong for wrong in found if wrong] == []
+    assert left_of(tmp_path) == []
+
+
+def read(pool: WorkerPool, step: int) -> Any:
+    """Return one batch that a pool reads."""
+    (batch,) = pool.begin(Run(0, step, step + 1)).result()
+    return batch
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+class TestForks:
+    def test_a_fork_keeps_what_it_has(self) -> None:
+        """The parent goes on, and the slots of its batches are written to again."""
+        loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
+        pool = WorkerPool(loader, held=4)
+        kept = [read(pool, step) for step in range(3)]
+        begun = pool.begin(Run(0, 3, 4))
+        done, go = os.pipe()
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            os.close(go)
+            os.read(done, 1)  # until all slots have been written to again
+            fine = all((kept[step] == loader.batch(step)).all() for step in range(3))
+            kept[0][:] = -1
+            del kept, begun, pool
+            gc.collect()
+            os._exit(0 if fine else 1)
+        os.close(done)
+        assert_array_equal(kept[0], loader.batch(0))
+        del kept
+        assert_array_equal(begun.result()[0], loader.batch(3))
+        for step in range(4, 40):
+            assert_array_equal(read(pool, step), loader.batch(step))
+        os.close(go)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert_array_equal(read(pool, 0), loader.batch(0))
+        pool.close()
+
+    def test_a_fork_has_its_own_before_the_parent_goes_on(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = WorkerPool(ooc.open(np.arange(400.0)).batches(10, workers=1), held=4)
+        kept = read(pool, 0)
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        real = Arena.detach
+
+        def noted(arena: Arena, at_work: Any) -> None:
+            real(arena, at_work)
+            os.write(writing, b"done")
+
+        monkeypatch.setattr(Arena, "detach", noted)
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            os._exit(0)
+        assert os.read(reading, 4) == b"done"
+        os.waitpid(child, 0)
+        for number in (reading, writing):
+            os.close(number)
+        assert_array_equal(kept, np.arange(10.0))
+        pool.close()
+
+    def test_what_a_fork_writes_stays_in_the_fork(self) -> None:
+        loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
+        pool = WorkerPool(loader, held=4)
+        batch = read(pool, 0)
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            batch[:] = -1
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert_array_equal(batch, loader.batch(0))
+        pool.close()
+
+    def test_a_fork_does_not_end_the_workers_of_its_parent(self) -> None:
+        loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
+        iterator = iter(loader)
+        next(iterator)
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            try:
+                while True:
+                    next(iterator)
+            except ooc.errors.DatasetGoneError:
+                iterator.close()
+                forks._close_all()
+                os._exit(account().nbytes)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        rest = np.concatenate(list(iterator))
+        assert_array_equal(rest, np.arange(10.0, 4000))
+
+    def test_threads_that_fork_at_once_take_turns(self) -> None:
+        """One is between the start and the end of its fork when the other begins."""
+        pool = WorkerPool(ooc.open(np.arange(400.0)).batches(10, workers=1), held=2)
+        begun = threading.Event()
+
+        def other() -> None:
+            begun.set()
+            child = os.fork()
+            if child == 0:  # pragma: no cover
+                os._exit(0)
+            os.waitpid(child, 0)
+
+        thread = threading.Thread(target=other)
+        forks._before()  # of this thread's fork
+        thread.start()
+        begun.wait()
+        forks._fork.pipe = forks._fork.pipe if forks._fork.held else os.pipe()
+        forks._in_parent()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert not forks._fork.turn.locked()
+        # From another thread: the lock would let this one in again.
+        with ThreadPoolExecutor(1) as threads:
+            assert_array_equal(threads.submit(read, pool, 3).result(60), np.arange(30.0, 40.0))
+        pool.close()
+
+    def test_many_threads_that_fork(self) -> None:
+        loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
+        pool = WorkerPool(loader, held=2)
+        ended: list[int] = []
+
+        def forking() -> None:
+            for _ in range(5):
+                child = os.fork()
+                if child == 0:  # pragma: no cover
+                    os._exit(0)
+                ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        threads = [threading.Thread(target=forking) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for step in range(100):
+            assert_array_equal(read(pool, step), loader.batch(step))
+        for thread in threads:
+            thread.join()
+        assert ended == [0] * 20
+        pool.close()
+
+    def test_a_fork_does_not_keep_workers_alive(self, tmp_path: Path) -> None:
+        """It has the other ends of all that they listen to."""
+        script = """
+        it = iter(view.batches(4, workers=2)); next(it)
+        pids = workers()
+        if os.fork() == 0:
+            say("forked")
+            for pid in pids:
+                try:
+                    import select
+                    select.select([os.pidfd_open(pid)], [], [])
+                except ProcessLookupError:
+                    pass
+            say("gone")
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+        process = start(tmp_path, script)
+        out, err = ended(process)
+        assert out.split() == ["forked", "gone"], err
