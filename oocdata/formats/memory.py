@@ -66,6 +66,8 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
             version = FileVersion.of(str(root.filename), os.fstat(file.fileno()))
     except OSError:  # deleted, but still mapped
         return None
+    offset = root.offset + start
+    opened = {"dtype": stored.str, "shape": list(array.shape), "offset": offset}
     storage = Storage(
         format="numpy.memmap",
         path=version.path,
@@ -75,10 +77,10 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
         reading="each box by its byte offsets in the file, not through the map",
         strides=array.strides,
         files=(version,),
+        opened={"target": version.path, **opened} if array.flags.c_contiguous else None,
     )
     (rows,) = axis_numbers(axis, array.ndim, storage) if array.ndim else (0,)
     source = OpenFile(version if root.mode == "r" else version.writable())
-    offset = root.offset + start
     return Strided(source, stored, array.shape, array.strides, offset, storage, axis=rows)
 
 
