@@ -143,18 +143,18 @@ def _block_bytes(dataset: Dataset, blocks: Blocks | BlockIds) -> tuple[int, int]
         What two neighbours share, in units, rounded up; the most of where it was looked at.
     """
     storages: dict[int, Storage] = {}
-    unit, shared = 0, 0.0
+    unit, most, shared = 0, 0, 0.0
     for one, other in _neighbours(blocks, len(dataset)):
         first, second = (
             chunks_of(dataset.requests(at, Draw(positions=at)), storages) for at in (one, other)
         )
         whole = sum((first | second).values())
         added = whole - sum(first.values())
+        most = max(most, whole)
         if added:
             unit = max(unit, added)
             shared = max(shared, (sum(second.values()) - added) / added)
-        else:
-            unit = max(unit, whole)
+    unit = unit or most
     if not unit:  # rows are addressable, and all that is mixed is rows
         at = np.zeros(1, np.int64)
         unit = sum(request.nbytes for request in dataset.requests(at, Draw(positions=at)))

@@ -172,7 +172,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         resident_bytes=_resident_bytes(loader, ahead, sources),
         in_flight=ahead.batches,
         steps_together=ahead.together,
-        lanes=loader.lanes if isinstance(order, BlockShuffle) else 1,
+        lanes=loader.steps.lanes if isinstance(order, BlockShuffle) else 1,
     )
 
 

@@ -26,8 +26,7 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
 from oocdata.order import BlockShuffle, Order, Sequential
-from oocdata.order.order import visited
-from oocdata.order.recent import Recent
+from oocdata.order.steps import Steps
 from oocdata.runs import Ahead, Run, plan_ahead, steps_together
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from oocdata.tools.profile.result import Profile
 
 __all__ = ["Loader", "make_loader"]
-
-_STRETCH = 4096
-"""Positions that are computed at once: seventy array operations, on thirty or on a thousand."""
 
 _COPIED_BYTES = 256 << 10
 """Batches of an array are read in one run and copied to aligned memory up to this size."""
@@ -116,7 +112,6 @@ class Loader:
     num_shards: int = 1
     index: int = 0
     _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
-    _recent: Recent = field(default_factory=lambda: Recent(8), init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Which epoch comes next belongs to whoever iterates, not to the description.
@@ -128,40 +123,23 @@ class Loader:
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
 
-    # Sizes --------------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         """Return the steps in an epoch."""
-        return self._steps
+        return self.steps.number
 
     @cached_property
-    def _steps(self) -> int:
-        return -(-self._used // self.batch_size)
-
-    @cached_property
-    def _used(self) -> int:
-        """Elements visited in an epoch, by all ranks together."""
-        length = len(self.dataset)
-        remainder = length % self.batch_size
-        # Every rank gets as many elements of the last batch: what can't be dealt out is dropped.
-        return length - (remainder if self.drop_remainder else remainder % self.num_shards)
-
-    @property
-    def lanes(self) -> int:
-        """Parts of a batch that can be read by ranks of their own."""
-        if isinstance(self.order, BlockShuffle):
-            return self.order.lanes or 1
-        return self.batch_size
-
-    @cached_property
-    def _lane(self) -> int:
-        return self.index * self.lanes // self.num_shards
+    def steps(self) -> Steps:
+        """The positions of each step."""
+        return Steps(
+            self.order, len(self.dataset), self.batch_size, self.seed, self.drop_remainder,
+            self.num_shards, self.index,
+        )  # fmt: skip
 
     @property
     def spec(self) -> Spec:
         """Shape and dtype of a batch's arrays; the batch axis is None where the last is short."""
         full = self.batch_size // self.num_shards
-        length = None if self._used % self.batch_size else full
+        length = None if self.steps.used % self.batch_size else full
         spec: Spec = map_tree(
             lambda leaf: ArraySpec((length, *leaf.shape), leaf.dtype), self.dataset.spec
         )
@@ -198,8 +176,6 @@ class Loader:
         """Return how many steps iteration has under way; see `oocdata.runs.plan_ahead`."""
         return plan_ahead(self.steps_together, self.batch_bytes, parallel, prefetch)
 
-    # Positions ----------------------------------------------------------------------------------
-
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
         """Return the dataset's positions that a batch is made of, shape (batch,).
 
@@ -209,7 +185,7 @@ class Loader:
             If the epoch has no such step.
         """
         step, epoch = self._checked(step, epoch, len(self) - 1, "step")
-        return self._positions(step, epoch).copy()
+        return self.steps.positions(step, epoch).copy()
 
     def _checked(self, step: int, epoch: int, last: int, name: str) -> tuple[int, int]:
         """Return a step and an epoch as Python's own numbers: NumPy's would overflow."""
@@ -223,53 +199,6 @@ class Loader:
                 f"step {step} of epoch {epoch}."
             )
         return number, at
-
-    def _positions(self, step: int, epoch: int) -> NDArray[np.int64]:
-        """Return the positions of a step, read-only; those of its neighbours are remembered."""
-        together = self._stretch
-        number = step // together
-        try:
-            stretch = self._recent[epoch, number]
-        except KeyError:
-            first = number * together
-            stretch = self._visited(first, min(first + together, len(self)), epoch)
-            self._recent.add((epoch, number), stretch)
-        found: NDArray[np.int64] = stretch[step - number * together]
-        return found
-
-    @cached_property
-    def _stretch(self) -> int:
-        """Steps whose positions are computed at once."""
-        return max(1, min(64, _STRETCH // self.batch_size))
-
-    def _visited(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
-        """Return the positions of each step of a range."""
-        order, count, size = self.order, len(self.dataset), self.batch_size
-        if not isinstance(order, BlockShuffle):
-            span = start * size, min(stop * size, self._used)
-            positions = visited(order, count, *span, seed=self.seed, epoch=epoch)
-            positions.flags.writeable = False
-            steps = [positions[first : first + size] for first in range(0, len(positions), size)]
-            return [self._share(batch) for batch in steps]
-        each, mine = size // self.lanes, self.lanes // self.num_shards
-        borders = order.borders(count)[self._lane : self._lane + mine + 1]
-        whole = min(stop, self._used // size)
-        steps = np.arange(start, whole)
-        places = (steps * each)[:, None, None] + borders[:-1, None] + np.arange(each)
-        # The last step takes what each lane has left.
-        rest = [np.arange(first + whole * each, end) for first, end in itertools.pairwise(borders)]
-        short = np.concatenate(rest)[: (self._used - whole * size) // self.num_shards]
-        last = [short] if stop > whole else []
-        positions = order.at(np.concatenate([places.ravel(), *last]), count, self.seed, epoch)
-        positions.flags.writeable = False
-        of_whole = positions[: places.size].reshape(len(steps), each * mine)
-        return [*of_whole, *([positions[places.size :]] if last else [])]
-
-    def _share(self, batch: NDArray[np.int64]) -> NDArray[np.int64]:
-        share = len(batch) // self.num_shards
-        return batch[self.index * share : (self.index + 1) * share]
-
-    # Reading ------------------------------------------------------------------------------------
 
     def batch(self, step: int, epoch: int = 0) -> Batch:
         """Read one batch: a pure function of (step, epoch).
@@ -293,10 +222,11 @@ class Loader:
         oocdata.errors.SourceError
             If storage can't deliver a row: with file, dataset and rows.
         """
-        if not (type(step) is type(epoch) is int and 0 <= step < self._steps and epoch >= 0):
+        steps = self.steps
+        if not (type(step) is type(epoch) is int and 0 <= step < steps.number and epoch >= 0):
             step, epoch = self._checked(step, epoch, len(self) - 1, "step")
-        positions = self._positions(step, epoch)
-        return self.dataset.read(positions, Draw(self.seed, epoch, step, self._lane, positions))
+        positions = steps.positions(step, epoch)
+        return self.dataset.read(positions, Draw(self.seed, epoch, step, steps.lane, positions))
 
     def run(self, run: Run, empty_parts: Callable[..., Any] = buffers.empty_parts) -> list[Batch]:
         """Read a run of steps at once.
@@ -321,10 +251,10 @@ class Loader:
         """
         if run.stop - run.start == 1 or self.dataset.is_mapped:
             return [self.batch(step, run.epoch) for step in range(run.start, run.stop)]
-        steps = [self._positions(step, run.epoch) for step in range(run.start, run.stop)]
+        steps = [self.steps.positions(step, run.epoch) for step in range(run.start, run.stop)]
         positions = np.concatenate(steps)
         # No function draws from it: the only randomness left is keyed by position.
-        draw = Draw(self.seed, run.epoch, run.start, self._lane, positions)
+        draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
         lengths = [len(step) for step in steps]
         arrays = [
             _read_parts(request, lengths, empty_parts)
@@ -409,10 +339,11 @@ class Loader:
             raise ArgumentError(
                 f"`num_shards` must divide the batch size, {self.batch_size}; got {shards}."
             )
-        if self.lanes % shards:
-            allowed = [number for number in range(1, self.lanes + 1) if self.lanes % number == 0]
+        lanes = self.steps.lanes
+        if lanes % shards:
+            allowed = [number for number in range(1, lanes + 1) if lanes % number == 0]
             raise ArgumentError(
-                f"`num_shards` must be one of {allowed}, the divisors of the {self.lanes} lanes of "
+                f"`num_shards` must be one of {allowed}, the divisors of the {lanes} lanes of "
                 f"this block shuffle; got {shards}. A batch size that is a multiple of a larger "
                 'power of two has more lanes, and shuffle="global" takes any divisor of the batch '
                 "size, but then every rank decodes nearly every chunk."
@@ -423,8 +354,6 @@ class Loader:
                 f"`num_shards` must be at most the {len(self.dataset)} elements; got {shards}."
             )
         return sharded
-
-    # Higher rooms -------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         """Return the loader as JSON: what its fingerprint is made from, and what workers get."""
@@ -451,9 +380,9 @@ class Loader:
         """Say whether the model or the data is the bottleneck, and what to change; print it.
 
         Times the data alone, the model alone on one batch again and again, and both together, in
-        rounds that take turns; and looks at where the time of reading goes. Reads batches by
-        (step, epoch): the epoch that iteration gives next stays the next. The model is called for
-        real, so with a step that trains, weights change: profile a copy, or before you train.
+        rounds that take turns. Reads batches by (step, epoch): the epoch that iteration gives next
+        stays the next. The model is called for real, so with a step that trains, weights change:
+        profile a copy, or before you train.
 
         Parameters
         ----------

@@ -1,210 +1,54 @@
-"""What `explain` says against what is counted and measured."""
+"""What `explain` says of memory, against what is measured."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import textwrap
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from counting import counted
 
 import oocdata as ooc
-from oocdata.amplification import amplification
-from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows
-from oocdata.sources.hdf5.chunked import ChunkedReader
-from oocdata.sources.slots import DEFAULT_BUDGET, set_chunk_budget
-from oocdata.sources.zarr.readers import TensorStoreReader
-from oocdata.testing import RecordingSource
+from oocdata.memory import DEFAULT_MEMORY, cache_share, set_memory
 
-ROWS, ELEMENT, CHUNK = 4000, (25, 10), 16
+ROWS, ELEMENT, CHUNK = 40_000, (25, 10), 16  # 40 MB in chunks of 16 KB
 
 
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Counts chunks as they are decoded, in a budget of 64 of them."""
-    counts: Counter[Any] = Counter()
-    for reader in (ChunkedReader, TensorStoreReader):
-
-        def counting(self: Any, boxes: Any, outs: Any, real: Any = reader.read_boxes) -> None:
-            where = getattr(self, "file", None)
-            counts.update((where, box[0].start) for box in boxes)
-            real(self, boxes, outs)
-
-        monkeypatch.setattr(reader, "read_boxes", counting)
-    set_chunk_budget(64 * (CHUNK * 1000 + 256))
-    yield counts
-    set_chunk_budget(DEFAULT_BUDGET)
+def rows(count: int) -> np.ndarray:
+    return np.arange(count, dtype="f4")[:, None, None] * np.ones(ELEMENT, "f4")
 
 
-def rows(first: int, last: int) -> np.ndarray:
-    return np.arange(first, last, dtype="f4")[:, None, None] * np.ones(ELEMENT, "f4")
-
-
-def hdf5(folder: Path) -> ooc.View:
+def hdf5(folder: Path) -> Path:
     with h5py.File(folder / "a.h5", "w") as file:
-        file.create_dataset("u", data=rows(0, ROWS), chunks=(CHUNK, *ELEMENT), compression="gzip")
-    return ooc.open(folder / "a.h5")
+        file.create_dataset(
+            "u", data=rows(ROWS), chunks=(CHUNK, *ELEMENT), compression="gzip", compression_opts=1
+        )
+    return folder / "a.h5"
 
 
-def zarr(folder: Path) -> ooc.View:
+def zarr(folder: Path) -> Path:
     library = pytest.importorskip("zarr")
+    shape, chunks, shards = (ROWS, *ELEMENT), (CHUNK, *ELEMENT), (100 * CHUNK, *ELEMENT)
     made = library.create_array(
-        folder / "a.zarr", shape=(ROWS, *ELEMENT), chunks=(CHUNK, *ELEMENT), dtype="f4"
+        folder / "a.zarr", shape=shape, chunks=chunks, shards=shards, dtype="f4"
     )
-    made[...] = rows(0, ROWS)
-    return ooc.open(folder / "a.zarr")
+    made[...] = rows(ROWS)
+    return folder / "a.zarr"
 
 
-def files(folder: Path) -> ooc.View:
-    for number, (first, last) in enumerate([(0, 1403), (1403, 1800), (1800, ROWS)]):
-        with h5py.File(folder / f"{number}.h5", "w") as file:
-            chunks = (CHUNK, *ELEMENT)
-            file.create_dataset("u", data=rows(first, last), chunks=chunks, compression="gzip")
-    return ooc.open(folder / "*.h5")
+def npy(folder: Path) -> Path:
+    np.save(folder / "a.npy", np.zeros((60_000, 784), "u1"))
+    return folder / "a.npy"
 
 
-@pytest.mark.parametrize("tf", [False, True], ids=["loader", "to_tf"])
-@pytest.mark.parametrize("make", [hdf5, zarr])
-@pytest.mark.parametrize("part", [slice(None), slice(5, 3001), slice(None, None, -1)], ids=str)
-def test_each_chunk_is_decoded_once_an_epoch(
-    make: Any, part: slice, tf: bool, tmp_path: Path, decoded: Counter[Any]
-) -> None:
-    if tf:
-        pytest.importorskip("tensorflow")
-    view = make(tmp_path)[part]
-    loader = view.batches(32, shuffle=True, seed=3)
-    assert isinstance(loader.order, ooc.BlockShuffle)
-    # One run after the other: where a thread is held up while the next ones read on, in windows as
-    # small as these, a chunk that is wanted once more may have made room.
-    batches = loader.to_tf(parallel=1) if tf else map(loader.batch, range(len(loader)))
-    seen = np.concatenate([np.asarray(batch)[:, 0, 0] for batch in batches])
-    assert sorted(seen) == sorted(np.arange(ROWS)[part])
-    assert set(decoded.values()) == {1}
-    assert loader.explain().amplification == pytest.approx(1, abs=0.01)
-
-
-@pytest.mark.parametrize("kept", [16, 64, 200], ids="{} chunks kept".format)
-@pytest.mark.parametrize("batch_size", [8, 32, 512])
-def test_a_full_shuffle_that_touches_more_chunks_than_are_kept(
-    tmp_path: Path, decoded: Counter[Any], batch_size: int, kept: int
-) -> None:
-    set_chunk_budget(kept * (CHUNK * 1000 + 256))
-    loader = hdf5(tmp_path).batches(batch_size, shuffle="global", seed=3)
-    for _ in loader:
-        pass
-    counted = decoded.total() * CHUNK / ROWS
-    said = loader.explain().amplification
-    # Where two reads don't keep in step, each decodes what the other one needs too.
-    assert counted / 2.2 < said < 1.3 * counted
-
-
-@pytest.mark.parametrize(
-    ("make", "choose"),
-    [
-        (hdf5, lambda view: view.next_frame()),
-        (hdf5, lambda view: view.windows(4, 2)),
-        (hdf5, lambda view: view[::3]),
-        (hdf5, lambda view: view.windows(3, 1, horizon=100)),
-        (files, lambda view: view),
-        (files, lambda view: view.next_frame(episodes="files")),
-    ],
-    ids=["next_frame", "windows", "a step of 3", "a far horizon", "files", "pairs within files"],
-)
-def test_where_blocks_share_chunks(
-    make: Any, choose: Any, tmp_path: Path, decoded: Counter[Any]
-) -> None:
-    dataset = choose(make(tmp_path))
-    loader = dataset.batches(32, shuffle=True, seed=3)
-    for _ in loader:
-        pass
-    requests = dataset.requests(np.arange(len(dataset)))
-    used = len(np.unique(np.concatenate([request.rows.ravel() for request in requests])))
-    counted = decoded.total() * CHUNK / used
-    said = loader.explain().amplification
-    assert said == pytest.approx(counted, rel=0.1)
-    inherent = 3 if len(dataset) == -(-ROWS // 3) else 1  # every chunk, for a third of its rows
-    assert counted < 2.1 * inherent
-
-
-@pytest.mark.parametrize(
-    "choose",
-    [
-        lambda view: view,
-        lambda view: view[1234:-777],
-        lambda view: view.windows(12, 3, horizon=150),
-        lambda view: ooc.zip(view.next_frame(), ooc.open(np.zeros(len(view) - 1))),
-    ],
-    ids=["rows", "a part", "windows", "with labels in memory"],
-)
-@pytest.mark.usefixtures("decoded")  # which puts the budget back
-@pytest.mark.parametrize("kept", [1, 3, 90], ids="{} chunks kept".format)
-def test_windows_of_many_rows_are_not_followed_row_by_row(
-    choose: Any, kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view = ooc.open(RecordingSource(np.zeros(60_000, "f4"), chunk_rows=300))
-    dataset = choose(view)
-    order = ooc.BlockShuffle(1200, 8, dataset.blocks.first)
-    set_chunk_budget(kept * 1200)
-    looked_at = 0
-    real = Windows.requests, View.requests
-
-    def counting(self: Any, positions: np.ndarray) -> Any:
-        nonlocal looked_at
-        looked_at += len(positions)
-        return real[isinstance(self, View)](self, positions)
-
-    monkeypatch.setattr(Windows, "requests", counting)
-    monkeypatch.setattr(View, "requests", counting)
-    loader = dataset.batches(16, shuffle=order)
-    said = []
-    for most in (1 << 10, 1 << 20):
-        monkeypatch.setattr("oocdata.amplification._MOST_POSITIONS", most)
-        looked_at = 0
-        said.append(amplification(loader))
-        assert (looked_at < 60_000) == (most == 1 << 10)
-    assert said[0] == pytest.approx(said[1], rel=0.1)
-
-
-def test_blocks_of_rows_that_are_addressable_are_not_followed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A window of a shuffle by blocks of one row holds millions."""
-    view = ooc.open(RecordingSource(np.zeros((300_000, 2), "f4"), chunk_rows=1))
-    looked_at = 0
-    real = View.requests
-
-    def counting(self: Any, positions: np.ndarray) -> Any:
-        nonlocal looked_at
-        looked_at += len(positions)
-        return real(self, positions)
-
-    monkeypatch.setattr(View, "requests", counting)
-    assert view.batches(32, shuffle="block").explain().amplification == 1
-    assert looked_at < 10_000
-
-
-def test_two_sizes_of_chunks_are_kept_side_by_side(tmp_path: Path) -> None:
-    one = hdf5(tmp_path)
-    with h5py.File(tmp_path / "b.h5", "w") as file:
-        file.create_dataset("u", data=rows(0, ROWS), chunks=(20, *ELEMENT), compression="gzip")
-    both = ooc.zip(one, ooc.open(tmp_path / "b.h5")).batches(8).explain().resident_bytes
-    alone = one.batches(8).explain().resident_bytes
-    assert both - alone > 0.9 * ROWS * 1000
-
-
-def test_chunks_larger_than_the_budget_are_counted(tmp_path: Path) -> None:
-    view = hdf5(tmp_path)
-    try:
-        set_chunk_budget(1)
-        assert view.batches(8).explain().resident_bytes > 8 * CHUNK * 1000
-    finally:
-        set_chunk_budget(DEFAULT_BUDGET)
+def large_rows(folder: Path) -> Path:
+    np.save(folder / "b.npy", np.zeros((8000, 60_000), "u1"))
+    return folder / "b.npy"
 
 
 MEASURED = """
@@ -217,61 +61,118 @@ def status(name):
         if line.startswith(name):
             return int(line.split()[1]) << 10
 
+ooc.set_memory(int(sys.argv[4]) << 20)
 for batch in ooc.open(np.zeros((64, 4))).batches(4):
     pass
 view = ooc.open(sys.argv[1])
-loader = eval(sys.argv[2])(view).batches(int(sys.argv[3]), shuffle=True)
-bound = loader.explain().resident_bytes
+loader = eval(sys.argv[2])(view).batches(int(sys.argv[3]), shuffle=sys.argv[6])
+parallel = int(sys.argv[5])
+bound = loader.explain(parallel=parallel, prefetch=2 * parallel).resident_bytes
 before = status("VmRSS")
 open("/proc/self/clear_refs", "w").write("5")
-for batch in loader:
-    pass
+for epoch in range(2):
+    for step, batch in enumerate(loader.epoch(epoch, parallel=parallel, prefetch=2 * parallel)):
+        if step > 1000:
+            break
 peak = status("VmHWM") - before
+print(peak >> 20, bound >> 20)
 assert peak <= bound, (peak >> 20, bound >> 20)
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
-@pytest.mark.parametrize("size", [8, 256])
 @pytest.mark.parametrize(
-    "made", ["lambda v: v", "lambda v: v.windows(8, 2)", "lambda v: v.map(lambda x: x * 2)",
-             "lambda v: v[:, 3:9, 5]", "lambda v: v.astype('f8')"],
-)  # fmt: skip
-@pytest.mark.parametrize("make", [hdf5, zarr, files])
-def test_the_stated_bound_is_kept(make: Any, made: str, size: int, tmp_path: Path) -> None:
-    make(tmp_path)
-    target = {"hdf5": "a.h5", "zarr": "a.zarr", "files": "*.h5"}[make.__name__]
-    arguments = [str(tmp_path / target), made, str(size)]
-    code = textwrap.dedent(MEASURED)
+    ("make", "made", "size", "mebibytes", "parallel", "shuffle"),
+    [
+        (hdf5, "lambda v: v", 32, 512, 2, "block"),
+        (hdf5, "lambda v: v", 256, 32, 8, "block"),
+        (hdf5, "lambda v: v.windows(8, 2)", 32, 32, 1, "block"),
+        (hdf5, "lambda v: v.map(lambda x: x * 2)", 256, 128, 8, "global"),
+        (hdf5, "lambda v: v[:, 3:9, 5].astype('f8')", 256, 128, 1, "block"),
+        (zarr, "lambda v: v", 32, 32, 8, "block"),
+        (zarr, "lambda v: v", 256, 512, 1, "global"),
+        (npy, "lambda v: v", 256, 512, 2, "global"),
+        (npy, "lambda v: v", 32, 32, 8, "global"),
+        (large_rows, "lambda v: v.next_frame()", 32, 128, 8, "global"),
+        (large_rows, "lambda v: v.next_frame()", 256, 32, 1, "global"),
+    ],
+)
+def test_the_stated_bound_is_kept(
+    make: Any,
+    made: str,
+    size: int,
+    mebibytes: int,
+    parallel: int,
+    shuffle: str,
+    tmp_path: Path,
+) -> None:
+    arguments = [str(make(tmp_path)), made, str(size), str(mebibytes), str(parallel), shuffle]
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", textwrap.dedent(MEASURED), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=150,
     )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
-def test_the_stated_bound_counts_small_rows_that_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "small.npy"
-    array = np.zeros((60_000, 784), np.uint8)
-    np.save(path, array)
-    code = textwrap.dedent(MEASURED)
-    arguments = [str(path), "lambda v: v", "256"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300
+def test_what_is_asked_for_is_counted() -> None:
+    """`to_tf(parallel, prefetch)`: batches in flight, up to the memory for them."""
+    loader = ooc.open(np.zeros((40_000, 6_000), "u1")).batches(16)  # 94 KiB, 64 to a read
+    few, many = (loader.explain(parallel=n, prefetch=64 * n) for n in (1, 8))
+    assert (few.steps_together, few.in_flight, many.in_flight) == (64, 4 * 64, 18 * 64)
+    assert many.resident_bytes - few.resident_bytes == (many.in_flight - few.in_flight) * (
+        few.batch_bytes
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    said = ooc.open(path).batches(256, shuffle=True).explain()
-    twice = ooc.zip(ooc.open(path), ooc.open(path)).batches(256, shuffle=True).explain()
-    assert said.resident_bytes > array.nbytes
+    large = ooc.open(np.zeros((4000, 60_000), "u1")).batches(64)  # 3.7 MiB
+    said = large.explain(parallel=8, prefetch=64)
+    assert said.in_flight * said.batch_bytes <= 128 << 20
+
+
+def test_small_rows_that_are_kept_are_counted(tmp_path: Path) -> None:
+    view = ooc.open(npy(tmp_path))
+    said = view.batches(256, shuffle=True).explain()
+    twice = ooc.zip(view, view).batches(256, shuffle=True).explain()
+    assert said.resident_bytes > view.nbytes
     # Both read the same memory; what is more is the batches.
-    assert twice.resident_bytes - said.resident_bytes < array.nbytes
+    assert twice.resident_bytes - said.resident_bytes < view.nbytes
 
 
-def test_worker_processes_are_counted(tmp_path: Path) -> None:
-    view = hdf5(tmp_path)
-    alone = view.batches(32, shuffle=True).explain().resident_bytes
-    together = [view.batches(32, shuffle=True, workers=n).explain().resident_bytes for n in (1, 2)]
-    # Each keeps chunks of its own.
-    decoded = ROWS * 1000
+def test_chunks_are_counted_up_to_the_cache() -> None:
+    view, _ = counted(np.zeros((100_000, 256), "f4"), 16, 256)  # 98 MiB
+    set_memory(64 << 20)
+    try:
+        before = view.batches(8).explain().resident_bytes
+        assert cache_share() < before < cache_share() + (48 << 20)
+        set_memory(16 << 20)
+        assert before - view.batches(8).explain().resident_bytes > 20 << 20
+    finally:
+        set_memory(DEFAULT_MEMORY)
+
+
+def test_a_chunk_larger_than_the_cache_is_counted() -> None:
+    view, _ = counted(np.zeros((16, 1 << 20), "f4"), 16, 1 << 20)  # 64 MiB
+    set_memory(1 << 20)
+    try:
+        assert view[:, :10].batches(8).explain().resident_bytes > 64 << 20
+    finally:
+        set_memory(DEFAULT_MEMORY)
+
+
+def test_worker_processes_are_counted() -> None:
+    view = ooc.open(np.zeros((4000, 2500), "f4"))
+    alone = view.batches(32).explain().resident_bytes
+    together = [view.batches(32, workers=n).explain().resident_bytes for n in (1, 2)]
     assert together[0] > alone + (30 << 20)
-    assert together[1] - together[0] > decoded + (30 << 20)
+    assert together[1] - together[0] > 30 << 20
+
+
+def test_words() -> None:
+    view, _ = counted(np.zeros((400_000, 100), "f4"), 16, 100)
+    text = str(view.batches(32, shuffle=True).explain())
+    assert "block shuffle, " in text
+    assert "in 32 lanes, so up to 32 ranks share the chunks" in text
+    assert "mixes as well as a full shuffle" in text
+    text = str(view.batches(32, shuffle=ooc.BlockShuffle(16, 1)).explain())
+    assert "mixes poorly" in text
+    assert "lanes" not in text

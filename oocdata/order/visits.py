@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds, Blocks
-from oocdata.order.permutation import Keys, derive_keys, epoch_key, forward
+from oocdata.order.permutation import derive_keys, epoch_key, forward
 
 __all__ = ["Groups", "RegularVisits", "TableVisits", "Visits"]
 

@@ -1,0 +1,138 @@
+"""The positions of each step: an order cut into batches, and batches into the shares of ranks."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.order.block import BlockShuffle
+from oocdata.order.order import Order, visited
+from oocdata.order.recent import Recent
+
+__all__ = ["Steps"]
+
+_STRETCH = 4096
+"""Positions computed at once: an order is some seventy array operations, on thirty integers or on
+a thousand. The stretch around a step is computed once, and the next steps are slices of it."""
+
+_MOST_STEPS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The steps of an epoch, as one rank sees them.
+
+    Of a block shuffle every batch takes the same number of positions from each lane, and a rank has
+    whole lanes; of other orders it has a part of every batch. Either way the global batches are the
+    same for any number of ranks. All ranks get as many elements of a short last batch: those that
+    can't be dealt out are dropped.
+
+    Attributes
+    ----------
+    order : Order
+    count : int
+        Positions of the dataset.
+    batch_size : int
+        Of a global batch.
+    seed : int
+    drop_remainder : bool
+        Whether a short last batch is dropped.
+    num_shards, index : int
+        Which rank this is. `num_shards` divides the batch size and the lanes.
+
+    Examples
+    --------
+    >>> from oocdata.order import Sequential
+    >>> steps = Steps(Sequential(), 10, 4, seed=0, drop_remainder=False, num_shards=2, index=1)
+    >>> steps.number, [steps.positions(step, epoch=0).tolist() for step in range(3)]
+    (3, [[2, 3], [6, 7], [9]])
+    """
+
+    order: Order
+    count: int
+    batch_size: int
+    seed: int
+    drop_remainder: bool
+    num_shards: int = 1
+    index: int = 0
+    recent: Recent = field(default_factory=lambda: Recent(8), init=False)
+
+    @cached_property
+    def used(self) -> int:
+        """Positions visited in an epoch, by all ranks together."""
+        rest = self.count % self.batch_size
+        return self.count - (rest if self.drop_remainder else rest % self.num_shards)
+
+    @cached_property
+    def number(self) -> int:
+        """Steps in an epoch."""
+        return -(-self.used // self.batch_size)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Parts of a batch that ranks of their own can read."""
+        return (self.order.lanes or 1) if isinstance(self.order, BlockShuffle) else self.batch_size
+
+    @cached_property
+    def lane(self) -> int:
+        """The first lane of this rank."""
+        return self.index * self.lanes // self.num_shards
+
+    @cached_property
+    def _together(self) -> int:
+        return max(1, min(_MOST_STEPS, _STRETCH // self.batch_size))
+
+    def positions(self, step: int, epoch: int) -> NDArray[np.int64]:
+        """Return the positions of a step of this rank, read-only.
+
+        Parameters
+        ----------
+        step, epoch : int
+            Of ``range(number)``, and from 0; not checked.
+        """
+        number = step // self._together
+        try:
+            stretch = self.recent[epoch, number]
+        except KeyError:
+            first = number * self._together
+            stretch = self._computed(first, min(first + self._together, self.number), epoch)
+            self.recent.add((epoch, number), stretch)
+        found: NDArray[np.int64] = stretch[step - number * self._together]
+        return found
+
+    def _computed(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
+        if isinstance(self.order, BlockShuffle):
+            return self._of_lanes(self.order, start, stop, epoch)
+        size, shards = self.batch_size, self.num_shards
+        span = start * size, min(stop * size, self.used)
+        positions = visited(self.order, self.count, *span, seed=self.seed, epoch=epoch).view()
+        positions.flags.writeable = False
+        batches = [positions[first : first + size] for first in range(0, len(positions), size)]
+        shares = [len(batch) // shards for batch in batches]
+        return [
+            batch[self.index * share : (self.index + 1) * share]
+            for batch, share in zip(batches, shares, strict=True)
+        ]
+
+    def _of_lanes(
+        self, order: BlockShuffle, start: int, stop: int, epoch: int
+    ) -> list[NDArray[np.int64]]:
+        each, mine = self.batch_size // self.lanes, self.lanes // self.num_shards
+        borders = order.borders(self.count)[self.lane : self.lane + mine + 1]
+        whole = min(stop, self.used // self.batch_size)
+        firsts = np.arange(start, whole)[:, None, None] * each
+        places = firsts + borders[:-1, None] + np.arange(each)
+        last = []
+        if stop > whole:  # the last step takes what each lane has left
+            ends = itertools.pairwise(borders.tolist())
+            rest = [np.arange(first + whole * each, end) for first, end in ends]
+            share = (self.used - whole * self.batch_size) // self.num_shards
+            last = [np.concatenate(rest)[:share]]
+        positions = order.at(np.concatenate([places.ravel(), *last]), self.count, self.seed, epoch)
+        positions.flags.writeable = False
+        steps = list(positions[: places.size].reshape(len(places), each * mine))
+        return [*steps, positions[places.size :]] if last else steps

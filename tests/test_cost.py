@@ -1,0 +1,179 @@
+"""What an order is said to cost, against what the engine decodes: counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import Decoder, counted
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata import cost
+from oocdata.box import Extent
+from oocdata.cost import amplification, chunk_numbers
+from oocdata.datasets.view import View
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.concat import concatenate
+from oocdata.engines.source import Storage
+from oocdata.memory import DEFAULT_MEMORY, set_memory
+
+ROWS, CHUNK, ELEMENT = 8000, 16, 64
+
+
+@pytest.fixture(autouse=True)
+def small_cache() -> Iterator[None]:
+    """A cache of 512 chunks of 4 KiB."""
+    set_memory(4 << 20)
+    yield
+    set_memory(DEFAULT_MEMORY)
+
+
+def rows(count: int) -> np.ndarray:
+    return np.arange(count, dtype="f4")[:, None] * np.ones(ELEMENT, "f4")
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], np.ndarray, Extent]:
+    shape = tuple(draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
+    chunks = tuple(draw(st.integers(1, 12)) for _ in shape)
+    strides = [draw(st.integers(1, 15)) for _ in shape]
+    lengths = [
+        draw(st.integers(0, (n - 1) // stride + 1))
+        for n, stride in zip(shape, strides, strict=True)
+    ]
+    extent = Extent(tuple(lengths), tuple(strides))
+    origin = st.tuples(
+        *(st.integers(0, n - max(span, 1)) for n, span in zip(shape, extent.spans, strict=True))
+    )
+    origins = draw(st.lists(origin, max_size=8))
+    return shape, chunks, np.array(origins, np.int64).reshape(-1, len(shape)), extent
+
+
+@given(case=boxes())
+def test_chunks_that_boxes_cover(case: Any) -> None:
+    shape, chunks, origins, extent = case
+    grid = tuple(-(-n // chunk) for n, chunk in zip(shape, chunks, strict=True))
+    numbers = np.arange(int(np.prod(grid))).reshape(grid)
+    of = numbers
+    for axis, (n, chunk) in enumerate(zip(shape, chunks, strict=True)):
+        of = np.take(of, np.arange(n) // chunk, axis)
+    wanted: set[int] = set()
+    for origin in origins.tolist():
+        box = tuple(
+            slice(start, start + span, stride)
+            for start, span, stride in zip(origin, extent.spans, extent.strides, strict=True)
+        )
+        wanted |= set(of[box].ravel().tolist())
+    found = chunk_numbers(shape, Storage("counted", chunks=chunks), origins, extent)
+    assert found.tolist() == sorted(wanted)
+
+
+def test_chunks_begin_anew_in_each_part() -> None:
+    storage = Storage("parts", chunks=(4, 5), parts=(0, 6), parts_axis=0)
+    each = [
+        chunk_numbers((13, 10), storage, np.array([[row, 0]]), Extent.of((1, 5))).tolist()
+        for row in range(13)
+    ]
+    # Two chunks in the first part, of which the second is short, and two in the other.
+    assert [number // 2 for (number,) in each] == [0] * 4 + [1] * 2 + [2] * 4 + [3] * 3
+
+
+def decoded_bytes(loader: ooc.Loader, decoded: Counter[Any], *, together: bool) -> float:
+    """Bytes decoded for an element in an epoch, read as `explain` supposes."""
+    decoded.clear()
+    each = loader.steps_together if together else 1
+    for start in range(0, len(loader), each):
+        stop = min(start + each, len(loader))
+        loader.dataset.read(
+            np.concatenate([loader.positions(step) for step in range(start, stop)]),
+            ooc.datasets.dataset.Draw(loader.seed, 0, start),
+        )
+    return decoded.total() * CHUNK * ELEMENT * 4 / len(loader.dataset)
+
+
+@pytest.mark.parametrize(
+    ("choose", "used"),
+    [
+        pytest.param(lambda v: v, 1, id="rows"),
+        pytest.param(lambda v: v[5:6001], 1, id="a part"),
+        pytest.param(lambda v: v[::-1], 1, id="reversed"),
+        pytest.param(lambda v: v.next_frame(), 1, id="next_frame"),
+        pytest.param(lambda v: v.windows(4, 2), 1, id="windows"),
+        pytest.param(lambda v: v.windows(4, 2, shift=6), 6, id="windows side by side"),
+        pytest.param(lambda v: v[::3], 1, id="a step of 3"),
+        pytest.param(lambda v: v.windows(3, 1, horizon=100), 1, id="a far horizon"),
+        pytest.param(lambda v: v[:, 10:20], 10 / ELEMENT, id="a cut"),
+        pytest.param(lambda v: v[np.repeat(np.arange(4000), 2)], 1 / 2, id="repeats"),
+        pytest.param(lambda v: ooc.zip(v, ooc.open(np.zeros(len(v), "u1"))), 1, id="labels"),
+    ],
+)
+@pytest.mark.parametrize("shuffle", [False, "global", "block"])
+def test_said_is_counted(choose: Any, used: float, shuffle: Any) -> None:
+    view, decoded = counted(rows(ROWS), CHUNK, ELEMENT)
+    loader = choose(view).batches(32, shuffle=shuffle, seed=3)
+    counted_bytes = decoded_bytes(loader, decoded, together=True)
+    again = max(1.0, counted_bytes / (used * ELEMENT * 4))
+    assert amplification(loader) == pytest.approx(again, rel=0.05)
+
+
+@pytest.mark.parametrize("shuffle", [False, "global", "block"])
+def test_said_is_counted_over_several_files(shuffle: Any) -> None:
+    decoded: Counter[Any] = Counter()
+    parts = [
+        Chunked(Decoder(rows(count), (CHUNK, ELEMENT), decoded)) for count in (1403, 397, 6200)
+    ]
+    loader = View.of(concatenate(parts, axis=0)).batches(32, shuffle=shuffle, seed=3)
+    again = decoded_bytes(loader, decoded, together=True) / (ELEMENT * 4)
+    assert amplification(loader) == pytest.approx(again, rel=0.05)
+
+
+@pytest.mark.parametrize("mebibytes", [1, 2, 4])
+@pytest.mark.parametrize(
+    "shuffle", [False, "global", ooc.BlockShuffle(CHUNK, 200, lanes=4)], ids=["no", "global", "own"]
+)
+def test_some_steps_tell_of_all(
+    shuffle: Any, mebibytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch too long to follow: some steps from its middle, with the cache as it is then."""
+    set_memory(mebibytes << 20)
+    view, _ = counted(rows(40_000), CHUNK, ELEMENT)
+    loader = view.batches(32, shuffle=shuffle, seed=3)
+    whole = amplification(loader)
+    monkeypatch.setattr(cost, "_MOST_TOUCHES", 12_000)
+    monkeypatch.setattr(cost, "_MOST_ELEMENTS", 12_000)
+    assert amplification(loader) == pytest.approx(whole, rel=0.15)
+
+
+def test_patches_touch_only_their_chunks() -> None:
+    view, decoded = counted(sample := np.zeros((50, 128, 128), "f4"), 1, 32, 32)
+    tiles = view.patches((32, 32)).batches(16)
+    assert amplification(tiles) == 1
+    loader = view.patches((32, 32), per_row=4).batches(16, shuffle="global", seed=1)
+    said = amplification(loader)
+    for step in range(len(loader)):
+        loader.batch(step)
+    assert said == pytest.approx(decoded.total() * 4096 / (200 * 4096), rel=0.25)
+    assert 2 < said < 4 < sample.nbytes / (200 * 4096) * 4
+
+
+def test_addressable_rows_cost_nothing_and_nothing_is_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cost, "chunks_of", None)
+    view = ooc.open(np.zeros((300_000, 2), "f4"))
+    for shuffle in (False, "global", "block"):
+        assert view.batches(32, shuffle=shuffle).explain().amplification == 1
+
+
+@pytest.mark.parametrize("shape", [(20, 0), (20, 3)])
+def test_elements_without_a_number(shape: tuple[int, ...]) -> None:
+    view, _ = counted(np.zeros(shape), 4, max(1, shape[1]))
+    loader = view[:, 0:0].batches(6, shuffle="block")
+    assert loader.explain().amplification == 1
+    assert_array_equal(loader.batch(0), np.zeros((6, 0)))
