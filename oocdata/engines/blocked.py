@@ -71,7 +71,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     ):
         return source
     run = _run_of_row(source, axes)
-    if run >= _SHORT:
+    if run > _SHORT:
         return source
     element = [axis for axis in range(len(source.shape)) if axis not in axes]
     if run == prod(source.shape[axis] for axis in element) * source.stored.itemsize:

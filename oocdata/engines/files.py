@@ -71,7 +71,8 @@ class FileVersion:
         return (
             status.st_mtime_ns == self.modified
             and status.st_size == self.nbytes
-            and status.st_ctime_ns == self.changed
+            # Deleted while it is open, it has another ctime but the same bytes.
+            and (status.st_ctime_ns == self.changed or not status.st_nlink)
             and status.st_ino == self.inode
             and status.st_dev == self.device
         )
@@ -188,7 +189,11 @@ class OpenFile:
     def _open(self) -> Descriptor:
         # No lock: of two threads that open the file at once, one closes its descriptor after use.
         opened = Descriptor(self.version.path)
-        self.version.compare(os.fstat(opened.number))
+        try:
+            self.version.compare(os.fstat(opened.number))
+        except SourceError:
+            del opened  # or the error's traceback would keep it open
+            raise
         _make_room()
         self._descriptor = opened
         _opened[id(self)] = weakref.ref(self)

@@ -99,18 +99,29 @@ class Sliced:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
+        # In order and each once: what a foreign object does for a slice may take long.
+        wanted, which = np.unique(origins, axis=0, return_inverse=True)
+        which = which.ravel()
+        order = which.argsort(kind="stable")
+        ordered = which[order]
         most = max(1, _MOST_BYTES // (prod(extent.spans) * self.dtype.itemsize))
-        axis, borders = _neighbours(origins, extent, most)
+        axis, borders = _neighbours(wanted, extent, most)
         for start, stop in pairwise(borders):
-            self._read_neighbours(origins[start:stop], extent, axis, out[start:stop])
+            boxes = self._read_neighbours(wanted[start:stop], extent, axis)
+            places = order[ordered.searchsorted(start) : ordered.searchsorted(stop)]
+            if len(places) == 1:
+                out[places[0]] = boxes[0]
+            else:
+                out[places] = boxes[which[places] - start]
 
     def _read_neighbours(
-        self, origins: NDArray[np.int64], extent: Extent, axis: int, out: NDArray[Any]
-    ) -> None:
-        """Read boxes that follow on one another along an axis, as one."""
+        self, origins: NDArray[np.int64], extent: Extent, axis: int
+    ) -> NDArray[Any]:
+        """Return boxes that follow on one another along an axis, read as one."""
         count, length = len(origins), extent.lengths[axis]
-        spans = list(extent.spans)
-        spans[axis] += (count - 1) * length
+        spans, strides = list(extent.spans), list(extent.strides)
+        if count > 1:
+            spans[axis], strides[axis] = count * length, 1
         box = tuple(
             slice(start, start + span)
             for start, span in zip(origins[0].tolist(), spans, strict=True)
@@ -120,13 +131,9 @@ class Sliced:
         except SourceError as error:
             error.rows = tuple(origins[:1000, self.axis].tolist())
             raise
-        if count == 1:
-            out[0] = found[tuple(slice(None, None, stride) for stride in extent.strides)]
-            return
-        strides = [1 if at == axis else stride for at, stride in enumerate(extent.strides)]
         found = found[tuple(slice(None, None, stride) for stride in strides)]
         split = found.reshape(*found.shape[:axis], count, length, *found.shape[axis + 1 :])
-        out[...] = np.moveaxis(split, axis, 0)
+        return np.moveaxis(split, axis, 0)
 
     def found(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the numbers of a box, checked: what a foreign object gives may be anything.

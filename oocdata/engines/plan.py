@@ -234,7 +234,7 @@ def plan_box(
     if excess > 1 and axes:
         axis = axes[-1]
         parts = axis, max(1, int(lengths[axis] / excess))
-    small_runs = [] if parts else outer
+        outer = from_file = from_memory = []  # no tables of what is cut into parts first
     return Plan(
         direct,
         max(1, min(most // nbytes, _MOST_RUNS // runs)),
@@ -242,8 +242,8 @@ def plan_box(
         run,
         runs == 1,
         low,
-        low + _offsets(small_runs, lengths, from_file),
-        _offsets(small_runs, lengths, from_memory),
+        low + _offsets(outer, lengths, from_file),
+        _offsets(outer, lengths, from_memory),
         strides,
         origin,
         parts,

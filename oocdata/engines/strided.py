@@ -9,6 +9,7 @@ another order of axes.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from math import prod
 from typing import Any, Protocol
 
@@ -97,7 +98,7 @@ class Strided:
         self.file, self.stored, self.shape, self.strides = file, stored, shape, strides
         self.offset, self.chunk_offsets, self.axis = offset, chunk_offsets, axis
         self.dtype = stored.newbyteorder("=")
-        self._storage = storage
+        self._storage = replace(storage, offset=offset)
         self._steps = np.array(strides, np.int64)
         self._plans: dict[Any, Plan] = {}
 
@@ -123,7 +124,11 @@ class Strided:
             plan = self._plans[key]
         except KeyError:
             plan = self._plan(key, extent, out)
-        descriptor, version = self.file.opened(), self.file.version
+        try:
+            descriptor, version = self.file.opened(), self.file.version
+        except SourceError as error:
+            error.key, error.rows = self._storage.key, tuple(origins[:1000, self.axis].tolist())
+            raise
         number, boxes = descriptor.number, origins.shape[0]
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)

@@ -16,9 +16,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
-from oocdata.sources import buffers
-from oocdata.sources.buffers import ALIGNMENT, Pool, empty, is_leased
-from oocdata.sources.memory import Memory
+from oocdata.engines import buffers
+from oocdata.engines.buffers import ALIGNMENT, Pool, empty, is_leased
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.memory import DEFAULT_MEMORY, set_memory
 
 SHAPES = [(1,), (3, 5), (64, 3, 50, 50), (1000,), (7, 0, 3), (0,), (1, 1)]
 DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -139,7 +140,7 @@ def test_many_threads_never_see_each_others_batches():
 
 def test_no_batch_changes_after_it_was_handed_out():
     array = np.arange(400 * 64, dtype="f4").reshape(400, 64)
-    view = View.of(Memory(array))
+    view = View.of(MemoryArray(array))
     rng = np.random.default_rng(1)
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     with ThreadPoolExecutor(4) as threads:
@@ -255,3 +256,97 @@ def test_an_array_travels_by_its_values():
 
 def test_the_pool_of_the_process_is_the_one():
     assert empty.__self__ is buffers._pool
+
+
+# --- several arrays in one block
+
+
+def resident(array: np.ndarray) -> int:
+    """Return the bytes of an array's memory that are not zero: pages given back read as zeros."""
+    return int(np.count_nonzero(array))
+
+
+def test_each_part_is_aligned() -> None:
+    for rows, element, dtype in [
+        (3, (7,), "u1"),
+        (5, (), "f4"),
+        (32, (784,), "u1"),
+        (3, (0,), "f8"),
+    ]:
+        whole, parts = buffers.empty_parts([(rows, *element)] * 4 + [(2, *element)], dtype)
+        assert [part.shape for part in parts] == [(rows, *element)] * 4 + [(2, *element)]
+        for number, part in enumerate(parts):
+            assert part.flags.c_contiguous
+            assert part.flags.writeable
+            if part.size:
+                assert part.ctypes.data % ALIGNMENT == 0
+                assert is_leased(part)
+            part[...] = number
+        assert [part.flat[0] for part in parts if part.size] == list(
+            range(5 if parts[0].size else 0)
+        )
+        assert (whole is None) == (parts[0].nbytes % ALIGNMENT != 0 or not parts[0].size)
+        if whole is not None:
+            assert_array_equal(whole, np.concatenate(parts))
+
+
+def test_a_block_is_recycled_when_its_last_part_goes() -> None:
+    pool = Pool(1 << 24)
+    whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 4, "u1")
+    assert whole is not None
+    address = whole.ctypes.data
+    del whole
+    held = parts.pop(1)
+    parts.clear()
+    assert address_of(pool, (4 * mmap.PAGESIZE,), "u1") != address
+    del held
+    assert address in {
+        address_of(pool, (4 * mmap.PAGESIZE,), "u1"),
+        pool.empty_parts([(mmap.PAGESIZE,)] * 4, "u1")[1][0].ctypes.data,
+    }
+
+
+def test_batches_used_in_turn_are_never_given_back() -> None:
+    pool = Pool(1 << 24)
+    pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")[1][0][...] = 1
+    for _ in range(5):
+        whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")
+        assert whole is not None
+        whole[...] = 7
+        while parts:
+            parts.pop(0)
+            assert (whole == 7).all()
+
+
+@pytest.mark.parametrize("nbytes", [mmap.PAGESIZE, 5000, 100])
+def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
+    pool = Pool(1 << 24)
+    kept, wholes = [], []
+    padded = -(-nbytes // ALIGNMENT) * ALIGNMENT
+    for _ in range(20):
+        _, parts = pool.empty_parts([(nbytes,)] * 64, "u1")
+        first = parts[0]
+        block = first.base._block[0]  # type: ignore[union-attr]
+        wholes.append(np.frombuffer(block.mapping, np.uint8))
+        wholes[-1][...] = 7
+        kept.append(parts[5])
+        del first, parts, block
+    # Every block but the last was overtaken by another, of which nothing was kept.
+    del pool.empty_parts([(nbytes,)] * 64, "u1")[1][:]
+    for part, whole in zip(kept, wholes, strict=True):
+        assert (part == 7).all()
+        assert resident(whole) <= padded + 2 * mmap.PAGESIZE
+    address = wholes[0].ctypes.data
+    del kept[0], part
+    assert address == pool.empty_parts([(nbytes,)] * 64, "u1")[1][0].ctypes.data
+
+
+def test_idle_memory_is_the_share_of_batches() -> None:
+    set_memory(4 << 20)
+    try:
+        pool = Pool()
+        held = [pool.empty((1 << 18,), "u1") for _ in range(10)]
+        del held
+        assert pool._idle_now == 1 << 20
+    finally:
+        set_memory(DEFAULT_MEMORY)

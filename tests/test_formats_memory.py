@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import os
 import pickle
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,46 +18,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from oocdata.box import Extent
 from oocdata.datasets.view import View
+from oocdata.engines import memory_array
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.objects import Sliced as SlicedSource
+from oocdata.engines.objects import row_source
+from oocdata.engines.source import Source
+from oocdata.engines.strided import Strided
 from oocdata.errors import ArgumentError, SourceError, UnknownFormatError, UnsupportedDtypeError
-from oocdata.sources import memory
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.extents import Extents
-from oocdata.sources.memory import Memory, open_array, open_object
-from oocdata.sources.source import Source
+from oocdata.formats.memory import open_array, open_object
 from oocdata.testing import SourceConformance, sample_array
 
 
 class TestArray(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
-        return open_array(array, axis=axis)
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        return open_array(array)
 
 
 class TestFortranArray(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
-        return open_array(np.asfortranarray(array), axis=axis)
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        return open_array(np.asfortranarray(array))
 
 
 class TestBigEndianArray(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
-        return open_array(array.astype(array.dtype.newbyteorder(">")), axis=axis)
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        return open_array(array.astype(array.dtype.newbyteorder(">")))
 
 
 class TestMisalignedArray(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         memory = np.frombuffer(b"x" + array.tobytes(), np.uint8)[1:]
-        return open_array(np.ndarray(array.shape, array.dtype, memory), axis=axis)
+        return open_array(np.ndarray(array.shape, array.dtype, memory))
 
 
 class TestMemmap(SourceConformance):
     mode: Any = "r"
     before = 24
 
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         (folder / "a.bin").write_bytes(b"x" * self.before + array.tobytes())
         mapped = np.memmap(folder / "a.bin", array.dtype, self.mode, self.before, array.shape)
-        source = open_array(mapped, axis=axis)
-        assert isinstance(source, Extents)
+        source = open_array(mapped)
+        assert isinstance(source, Strided)
         return source
 
 
@@ -66,9 +73,9 @@ class TestMemmapToWrite(TestMemmap):
 
 
 class TestLoadedFortranMemmap(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         np.save(folder / "a.npy", np.asfortranarray(array))
-        return open_array(np.load(folder / "a.npy", mmap_mode="r"), axis=axis)
+        return open_array(np.load(folder / "a.npy", mmap_mode="r"))
 
 
 @dataclass
@@ -93,19 +100,19 @@ class Sliced:
 
 
 class TestObject(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
-        return open_object(Sliced(array), axis=axis)
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        return open_object(Sliced(array))
 
 
 class TestObjectInChunks(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         chunks = tuple(min(length, 4) for length in array.shape)
-        return open_object(Sliced(array, chunks), axis=axis)
+        return open_object(Sliced(array, chunks))
 
 
 class TestObjectBigEndian(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
-        return open_object(Sliced(array.astype(array.dtype.newbyteorder(">"))), axis=axis)
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        return open_object(Sliced(array.astype(array.dtype.newbyteorder(">"))))
 
 
 # --- arrays
@@ -113,19 +120,23 @@ class TestObjectBigEndian(SourceConformance):
 
 def test_out_of_any_kind():
     array = sample_array((10, 4, 4), "<i4")
-    for out in (np.zeros((6, 4, 8), "i4")[::2, :, 1::2], np.zeros((3, 4, 4), "i4").swapaxes(1, 2)):
-        Memory(array).read_into(np.array([7, 0, 7]), out)
-        assert_array_equal(out, array[[7, 0, 7]])
-    frozen = np.zeros((2, 4, 4), "i4")
+    origins, extent = np.array([[7, 0, 0], [0, 0, 0], [7, 0, 0]]), Extent.of((1, 4, 4))
+    for out in (
+        np.zeros((6, 1, 4, 8), "i4")[::2, :, :, 1::2],
+        np.zeros((3, 4, 4, 1), "i4").transpose(0, 3, 2, 1),
+    ):
+        MemoryArray(array).read(origins, extent, out)
+        assert_array_equal(out[:, 0], array[[7, 0, 7]])
+    frozen = np.zeros((3, 1, 4, 4), "i4")
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
-        Memory(array).read_into(np.array([1, 2]), frozen)
+        MemoryArray(array).read(origins, extent, frozen)
     assert not frozen.any()
 
 
 @pytest.mark.parametrize("scratch", [1, 100, 1 << 20])
 def test_scratch_of_any_size(monkeypatch: pytest.MonkeyPatch, scratch: int):
-    monkeypatch.setattr(memory, "_SCRATCH_BYTES", scratch)
+    monkeypatch.setattr(memory_array, "_SCRATCH_BYTES", scratch)
     array = sample_array((40, 5, 6), ">i4")
     rows = np.random.default_rng(0).integers(0, 40, 77)
     for strided in (array, array[:, ::-1], np.asfortranarray(array)):
@@ -171,7 +182,7 @@ def test_dtypes_that_batches_cannot_hold(array: np.ndarray):
 def test_no_row_axis():
     for opened in (open_array, lambda array: open_object(Sliced(array))):
         with pytest.raises(ArgumentError, match="row axis"):
-            opened(np.array(3.0))
+            View.of(opened(np.array(3.0)))
 
 
 # --- memmaps
@@ -192,7 +203,7 @@ def test_views_of_memmaps(
     mapped = np.memmap(path, ">i2", mode, 100, array.shape)[key].transpose(axes)[again]
     oracle = array[key].transpose(axes)[again]
     assert_array_equal(np.asarray(View.of(open_array(mapped))), oracle)
-    flipped = View.of(open_array(mapped, axis=1))[::-1]
+    flipped = View.of(open_array(mapped), 1)[::-1]
     assert_array_equal(np.asarray(flipped), np.moveaxis(oracle, 1, 0)[::-1])
 
 
@@ -252,7 +263,89 @@ def test_a_memmap_of_a_deleted_file(tmp_path: Path):
     assert_array_equal(np.asarray(View.of(open_array(mapped))), mapped)
 
 
+def test_a_memmap_of_a_replaced_file(tmp_path: Path):
+    """The map is of the file that was there, and so are its rows."""
+    np.save(tmp_path / "a.npy", np.arange(5))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    np.save(tmp_path / "b.npy", np.arange(5) + 100)
+    os.replace(tmp_path / "b.npy", tmp_path / "a.npy")
+    assert_array_equal(np.asarray(View.of(open_array(mapped))), mapped)
+
+
+def test_a_system_without_a_list_of_maps(tmp_path: Path, monkeypatch: Any):
+    """Then the rows come through the map, whose file they are of for sure."""
+    np.save(tmp_path / "a.npy", np.arange(5))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    real = builtins.open
+
+    def without(path: Any, *arguments: Any, **named: Any) -> Any:
+        if path == "/proc/self/maps":
+            raise FileNotFoundError(path)
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "open", without)
+    source = open_array(mapped)
+    assert isinstance(source, MemoryArray)
+    assert_array_equal(np.asarray(View.of(source)), np.arange(5))
+
+
 # --- objects
+
+
+class Watched(Sliced):
+    """Something that is not made for several threads."""
+
+    inside = 0
+    most = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        sleeping.wait(0.0005)
+        found = self.array[key]
+        self.inside -= 1
+        return found
+
+
+sleeping = threading.Event()
+
+
+@pytest.mark.parametrize("chunks", [None, (4, 3)])
+def test_an_object_is_called_by_one_thread_at_a_time(chunks: Any):
+    array = sample_array((64, 3))
+    target = Watched(array, chunks)
+    # Also where it was opened twice.
+    views = [View.of(open_object(target)) for _ in range(2)]
+    batches = [np.arange(start, 64, 7) for start in range(7)] * 3
+    with ThreadPoolExecutor(4) as threads:
+        got = list(threads.map(lambda n: views[n % 2].take(batches[n]), range(len(batches))))
+    for rows, batch in zip(batches, got, strict=True):
+        assert_array_equal(batch, array[rows])
+    assert target.most == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_an_object_is_read_does_not_hang():
+    entered, go = threading.Event(), threading.Event()
+
+    class Slow(Sliced):
+        def __getitem__(self, key: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                entered.set()
+                go.wait()
+            return self.array[key]
+
+    view = View.of(open_object(Slow(sample_array((10, 3)))))
+    thread = threading.Thread(target=view.take, args=([3],))
+    thread.start()
+    entered.wait()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os._exit(0 if view[4].tolist() == [12, 13, 14] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    go.set()
+    thread.join()
 
 
 def test_only_what_is_asked_for_is_read():
@@ -270,8 +363,8 @@ def test_only_what_is_asked_for_is_read():
 )
 def test_chunks_of_a_foreign_kind_are_not_believed(chunks: Any):
     source = open_object(Sliced(sample_array((10, 3)), chunks))
-    assert isinstance(source, Chunks)
-    assert source.chunk_rows == 1
+    assert isinstance(source, SlicedSource)
+    assert source.storage().chunks is None
     assert_array_equal(np.asarray(View.of(source)), sample_array((10, 3)))
 
 
@@ -323,3 +416,43 @@ def test_conversion_rules_are_those_of_numpy():
             for source in (open_array(array), open_object(Sliced(array))):
                 got = View.of(source).astype(wanted).take(range(4))
                 assert_array_equal(got, array.astype(wanted))
+
+
+def test_windows_of_neighbours_are_one_slice():
+    target = Sliced(sample_array((30, 4)))
+    source = open_object(target)
+    out = np.empty((4, 3, 4), "f4")
+    source.read(np.array([[6, 0], [9, 0], [12, 0], [2, 0]]), Extent.of((3, 4)), out)
+    assert_array_equal(out, [target.array[at : at + 3] for at in (6, 9, 12, 2)])
+    assert [key[0] for key in target.asked] == [slice(2, 5), slice(6, 15)]
+
+
+class Rows:
+    """A source of the user's own."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+        self.asked: list[list[int]] = []
+
+    def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None:
+        assert out.flags.c_contiguous
+        assert out.dtype == self.dtype
+        assert out.shape == (len(rows), *self.shape[1:])
+        assert rows.dtype == np.int64
+        self.asked.append(rows.tolist())
+        out[...] = self.array[rows]
+
+
+class TestRows(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        return row_source(Rows(array))
+
+
+def test_whole_rows_are_read_straight_into_the_batch():
+    rows = Rows(sample_array((10, 3, 4)))
+    view = View.of(row_source(rows))
+    assert_array_equal(view.take([7, 2]), rows.array[[7, 2]])
+    x = view.windows(2, stride=3).take([1, 4])
+    assert_array_equal(x, rows.array[[[1, 4], [4, 7]]])
+    assert rows.asked[0] == [7, 2]
+    assert [row for rows in rows.asked[1:] for row in rows] == [1, 4, 4, 7]

@@ -1,1 +1,0 @@
-"""Floor 1: where the bytes are. The only place that touches storage."""

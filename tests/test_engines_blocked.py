@@ -1,0 +1,248 @@
+"""Rows that are read many at a time: which bytes are read, how often, and when."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.datasets.view import View
+from oocdata.engines import blocked as blocked_module
+from oocdata.engines import strided
+from oocdata.engines.blocked import SmallRows, blocked
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.source import Source
+from oocdata.engines.strided import Strided
+from oocdata.errors import SourceError
+from oocdata.formats.memory import open_array
+from oocdata.formats.npy import open_npy
+from oocdata.memory import DEFAULT_MEMORY, set_memory
+from oocdata.testing import SourceConformance, sample_array
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the bytes of every read of runs."""
+    seen: list[int] = []
+    real = strided.read_runs
+
+    def read_runs(file: int, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
+        seen.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
+        real(file, offsets, addresses, lengths, target)
+
+    monkeypatch.setattr(strided, "read_runs", read_runs)
+    monkeypatch.setattr(
+        Strided,
+        "_read_one",
+        lambda self, number, origins, extent, out: self._fill(
+            number, self._plan(None, extent, out), origins, extent, out
+        ),
+    )
+    return seen
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Any:
+    gc.collect()
+    yield
+    set_memory(DEFAULT_MEMORY)
+
+
+def saved(folder: Path, array: np.ndarray, axes: tuple[int, ...] = (0,)) -> Source:
+    np.save(folder / "a.npy", array)
+    return blocked(open_npy(str(folder / "a.npy")), axes)
+
+
+class TestFortranOrder(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        source = saved(folder, np.asfortranarray(array))
+        assert array.ndim == 1 or isinstance(source, Chunked)
+        return source
+
+
+class TestSmallRows(SourceConformance):
+    dtypes = (">f4", "<f8", "|u1", ">i2", "|b1", "<c8")
+
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        source = saved(folder, array)
+        assert isinstance(source, SmallRows)
+        return source
+
+
+class TestSampleAxisThatIsFast(SourceConformance):
+    """As time last: (N, 384, 384, 49) opened along axes 0 and 3."""
+
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        return saved(folder, array, (0, array.ndim - 1))
+
+
+def test_each_byte_is_read_once_in_long_runs(tmp_path: Path, asked: list[int]) -> None:
+    array = np.asfortranarray(sample_array((2000, 40, 30), "<i4"))
+    source = saved(tmp_path, array)
+    storage = source.storage()
+    assert storage.chunks is not None
+    assert storage.chunks[0] == 2000  # 9.6 MB of rows that share their bytes
+    assert f"{storage.chunks[0]} rows that lie between one another" in storage.reading
+    rng = np.random.default_rng(0)
+    view = View.of(source)
+    for _ in range(6):
+        rows = rng.integers(0, 2000, 32)
+        assert_array_equal(view.take(rows), array[rows])
+    assert sum(asked) == array.nbytes
+
+
+def test_blocks_of_a_large_array_are_a_few_rows(tmp_path: Path, asked: list[int]) -> None:
+    array = np.asfortranarray(sample_array((3000, 100, 80), "u1"))
+    source = saved(tmp_path, array, (0,))
+    assert source.storage().chunks == (3000, 100, 27)
+    blocked_module._WHOLE_BYTES, before = 1 << 20, blocked_module._WHOLE_BYTES
+    try:
+        source = saved(tmp_path, array, (0,))
+    finally:
+        blocked_module._WHOLE_BYTES = before
+    rows = (8 << 20) // 8000
+    assert source.storage().chunks == (rows, 100, 80)
+    assert_array_equal(View.of(source).take([7, 2]), array[[7, 2]])
+    assert sum(asked) == rows * 8000
+
+
+def test_time_last_is_read_with_its_neighbours(tmp_path: Path, asked: list[int]) -> None:
+    array = sample_array((6, 24, 24, 49), "<i4")
+    source = saved(tmp_path, array, (0, 3))
+    assert source.storage().chunks == (1, 24, 24, 49)
+    view = View.of(source, (0, 3))
+    assert_array_equal(view.take([49 * 2 + 3, 49 * 2 + 48]), array[2, :, :, [3, 48]])
+    assert sum(asked) == array[2].nbytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "axes", "kind"),
+    [
+        ((50, 4097), "C", (0,), Strided),
+        ((50, 4096), "C", (0,), SmallRows),
+        ((50, 10, 10), "C", (0, 1), SmallRows),
+        ((50, 10, 10), "C", (1, 0), SmallRows),
+        ((50, 10, 10), "C", (1,), Chunked),
+        ((50, 10, 4097), "C", (1,), Strided),
+        ((50, 10, 10), "F", (2,), SmallRows),
+        ((50, 10, 10), "F", (0,), Chunked),
+        ((0, 7), "C", (0,), Strided),
+        ((7, 0), "C", (0,), Strided),
+    ],
+    ids=str,
+)
+def test_what_is_read_how(
+    tmp_path: Path, shape: Any, order: Any, axes: tuple[int, ...], kind: type
+) -> None:
+    array = np.asarray(sample_array(shape, "u1"), order=order)
+    source = saved(tmp_path, array, axes)
+    assert type(source) is kind
+    expected = np.moveaxis(array, axes, range(len(axes)))
+    assert_array_equal(np.asarray(View.of(source, axes)).reshape(expected.shape), expected)
+
+
+def test_each_byte_of_small_rows_is_read_once(tmp_path: Path, asked: list[int]) -> None:
+    array = sample_array((3000, 7), ">i4")
+    source = saved(tmp_path, array)
+    assert source.storage().chunks is None  # whatever is read together, each row has an address
+    assert "read once and cached" in source.storage().reading
+    view, rng = View.of(source), np.random.default_rng(0)
+    for _ in range(60):
+        rows = rng.integers(0, 3000, 250)
+        assert_array_equal(view.take(rows), array[rows])
+    assert sum(asked) == array.nbytes
+
+
+def test_a_few_rows_are_not_worth_a_block(tmp_path: Path, asked: list[int]) -> None:
+    array = sample_array((3000, 7), "<i4")
+    view = View.of(saved(tmp_path, array))
+    assert_array_equal(view[5], array[5])
+    assert_array_equal(view.take([8, 3]), array[[8, 3]])
+    assert sum(asked) == 3 * 28
+
+
+def test_small_rows_above_a_part_of_the_cache_are_read_one_by_one(
+    tmp_path: Path, asked: list[int]
+) -> None:
+    array = sample_array((100_000, 7), "<i4")
+    set_memory(4 << 20)
+    source = saved(tmp_path, array)
+    assert "cached" not in source.storage().reading
+    rows = np.random.default_rng(0).permutation(100_000)[:50]
+    assert_array_equal(View.of(source).take(rows), array[rows])
+    assert sum(asked) == 50 * 28
+    set_memory(64 << 20)  # takes effect with the next read
+    assert_array_equal(View.of(source).take(rows), array[rows])
+    assert sum(asked) > 50 * 28
+
+
+def test_small_arrays_together_stay_within_their_part(tmp_path: Path, asked: list[int]) -> None:
+    array = sample_array((100_000, 7), "<i4")
+    set_memory(16 << 20)  # 4 MiB for small rows
+    np.save(tmp_path / "b.npy", array + 1)
+    first = View.of(saved(tmp_path, array))
+    second = View.of(blocked(open_npy(str(tmp_path / "b.npy")), (0,)))
+    rows = np.random.default_rng(0).permutation(100_000)[:50]
+    first.take(rows)
+    asked.clear()
+    assert_array_equal(second.take(rows), array[rows] + 1)
+    assert sum(asked) == 50 * 28
+    del first
+    gc.collect()
+    second.take(rows)  # there is room now
+    assert sum(asked) > 100 * 28
+
+
+def test_rows_with_other_bytes_between_them_are_not_cached(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", sample_array((1000, 10)))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    assert isinstance(blocked(open_array(mapped[::50]), (0,)), Strided)
+
+
+def test_a_file_open_for_writing_is_never_cached(tmp_path: Path) -> None:
+    mapped = np.memmap(tmp_path / "a.bin", "f4", "w+", shape=(50, 3))
+    view = ooc.open(mapped)
+    rows = np.arange(50)[::-1]
+    view.take(rows)
+    mapped[2] = 7
+    assert view.take(rows)[47].tolist() == [7, 7, 7]
+
+
+def test_parts_are_blocked_one_by_one(tmp_path: Path) -> None:
+    array = np.asfortranarray(sample_array((40, 5, 6)))
+    for number, part in enumerate(np.split(array, 4)):
+        np.save(tmp_path / f"{number}.npy", np.asfortranarray(part))
+    view = ooc.open([str(tmp_path / f"{n}.npy") for n in range(4)])
+    storage = view.source.storage()
+    assert (storage.chunks, storage.parts) == ((10, 5, 6), (0, 10, 20, 30))
+    assert_array_equal(view.take([31, 2, 12]), array[[31, 2, 12]])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_file_that_changes_is_not_read_from_the_cache(tmp_path: Path, order: Any) -> None:
+    array = np.asarray(sample_array((3000, 7), "<i4"), order=order)
+    view = View.of(saved(tmp_path, array))
+    rows = np.arange(3000)[::-1]
+    view.take(rows)
+    os.utime(tmp_path / "a.npy", ns=(0, 0))
+    with pytest.raises(SourceError, match=r"has changed\. Open it again\. .*rows 2999, 2998"):
+        view.take(rows)
+    np.save(tmp_path / "a.npy", array + 1)
+    assert_array_equal(ooc.open(tmp_path / "a.npy").take(rows), array[rows] + 1)
+
+
+def test_two_opens_of_a_file_read_it_once(tmp_path: Path, asked: list[int]) -> None:
+    array = sample_array((3000, 7), "<i4")
+    first = View.of(saved(tmp_path, array))
+    second = View.of(blocked(open_npy(str(tmp_path / "a.npy")), (0,)))
+    rows = np.arange(0, 3000, 10)
+    for view in (first, second, pickle.loads(pickle.dumps(first))):
+        assert_array_equal(view.take(rows), array[rows])
+    assert sum(asked) == array.nbytes
