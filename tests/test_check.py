@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.engines.source import Source, Storage
 from oocdata.errors import (
     ArgumentError,
     CompressedMemberError,
@@ -30,10 +31,9 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
-from oocdata.sources.source import Source
 from oocdata.threads import cores, in_order_by_few
 from oocdata.tools.check import Health, check
-from oocdata.tools.check.rows import read_rows
+from oocdata.tools.check.rows import Rows, read_rows
 
 ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
 
@@ -422,9 +422,10 @@ def test_a_file_never_filled(tmp_path: Path) -> None:
     rows.flush()
     del rows
     health = check(tmp_path / "a.npy")
-    assert found(health) == {"unwritten": runs(range(500, 70_000), range(70_010, 100_000))}
+    assert found(health) == {"sparse": runs(range(500, 70_000), range(70_010, 100_000))}
     (one,) = health.findings
     assert one.row_count == 99_490
+    assert health.healthy()  # told, but nothing is wrong with zeros
 
 
 def test_rows_around_a_hole_are_read(tmp_path: Path) -> None:
@@ -434,7 +435,7 @@ def test_rows_around_a_hole_are_read(tmp_path: Path) -> None:
     rows[19, 63, 63] = rows[40, 0, 0] = np.nan
     rows.flush()
     del rows
-    assert found(check(tmp_path / "a.npy")) == {"unwritten": runs(range(20, 40)), "nan": [19, 40]}
+    assert found(check(tmp_path / "a.npy")) == {"sparse": runs(range(20, 40)), "nan": [19, 40]}
     health = check(tmp_path / "a.npy", write_manifest=True)
     assert health.written
     np.asarray(ooc.open(tmp_path / "a.npy", verify=True))
@@ -447,7 +448,7 @@ def test_a_row_written_in_part_is_read(tmp_path: Path) -> None:
     rows.flush()
     del rows
     found_in = found(check(tmp_path / "a.npy", write_manifest=True))
-    assert found_in == {"unwritten": runs(range(20, 64)), "nan": [20]}
+    assert found_in == {"sparse": runs(range(20, 64)), "nan": [20]}
     view = ooc.open(tmp_path / "a.npy", verify=True)
     assert np.isnan(view[20]).sum() == 20 * 64
 
@@ -459,7 +460,7 @@ def test_rows_with_data_between_two_holes_are_read(tmp_path: Path) -> None:
     rows.flush()
     del rows
     health = check(path, write_manifest=True)
-    assert found(health) == {"unwritten": runs(range(60)), "nan": [30]}
+    assert found(health) == {"sparse": runs(range(60)), "nan": [30]}
     assert_array_equal(np.asarray(ooc.open(path, verify=True)), np.load(path))
 
 
@@ -473,7 +474,7 @@ def test_a_hole_is_a_finding_from_a_whole_row_on(
         file.write(b"x" * (13 * 60_000 - stop))
     health = check(tmp_path / "a.bin", dtype="u1", shape=(20, 60_000))
     # Pages begin at multiples of 4096 bytes, so that less than this is a hole.
-    assert found(health).get("unwritten", []) == rows
+    assert found(health).get("sparse", []) == rows
 
 
 def test_zeros_that_were_written_are_no_finding(tmp_path: Path) -> None:
@@ -484,18 +485,21 @@ def test_zeros_that_were_written_are_no_finding(tmp_path: Path) -> None:
 class Failing:
     """An array in memory of which some rows can't be read."""
 
-    chunk_rows = 4
-
     def __init__(self, array: Any, bad: set[int]) -> None:
         self.array, self.bad, self.calls = array, bad, 0
         self.shape, self.dtype = array.shape, array.dtype
 
-    def read_into(self, rows: Any, out: Any) -> None:
+    def storage(self) -> Storage:
+        return Storage("test", chunks=(4,))
+
+    def read(self, origins: Any, extent: Any, out: Any) -> None:
         self.calls += 1
-        if self.bad & set(rows.tolist()):
+        (first,) = origins[:, 0].tolist()
+        rows = range(first, first + extent.lengths[0])
+        if self.bad & set(rows):
             out[...] = np.nan  # what a reader leaves behind that fails half way
             raise OSError(5, "Input/output error")
-        out[...] = self.array[rows]
+        out[0] = self.array[rows.start : rows.stop]
 
 
 @given(bad=st.sets(st.integers(0, 996).map(lambda row: row // 4), max_size=6))
@@ -504,7 +508,7 @@ def test_rows_that_fail_are_found_in_few_reads(bad: set[int]) -> None:
     array[1] = np.nan
     source = Failing(array, {chunk * 4 + 1 for chunk in bad})
     assert isinstance(source, Source)
-    seen = read_rows(source, advance=lambda count: None)
+    seen = read_rows(Rows(source), advance=lambda count: None)
     expected = [row for chunk in sorted(bad) for row in range(chunk * 4, chunk * 4 + 4)]
     failed = [row for rows, _ in seen.failed.values() for part in rows.kept for row in part]
     assert failed == expected
@@ -629,6 +633,18 @@ def test_a_manifest_of_one_dataset_does_not_speak_for_the_others(tmp_path: Path)
     assert [one.key for one in health.datasets] == ["/u", "/v"]
     assert [(one.kind, one.key) for one in health.findings] == [("nan", "/v")]
     assert check(path, "/u", manifest=True).healthy()
+
+
+def test_rows_along_one_axis(tmp_path: Path) -> None:
+    values = ROWS.copy()
+    values[7, 1, 30] = np.nan
+    np.save(tmp_path / "a.npy", values)
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(6, 1, 7))
+    write_hdf5(tmp_path / "a.h5", values, chunks=(6, 1, 7), compression="gzip")
+    for name in ("a.npy", "a.zarr", "a.h5"):
+        assert [one.rows for one in check(tmp_path / name, axis=2).findings] == [(range(30, 31),)]
+        with pytest.raises(ArgumentError, match="`axis` must be one axis"):
+            check(tmp_path / name, axis=(0, 1))
 
 
 def test_only_paths_are_checked() -> None:

@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import oocdata as ooc
+from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError, SourceError
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import plan as convert_plan
+from oocdata.tools.convert import work as convert_work
 from oocdata.tools.convert.carry import carried
 from oocdata.tools.convert.plan import plan_of
 
@@ -187,8 +189,9 @@ def test_any_view(
 def test_a_bad_layout_is_decoded_once(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.sources.hdf5.decode import ChunkDecoder
-    from oocdata.sources.zarr.folder_chunks import FolderChunks
+    from oocdata.engines.blocked import StridedChunks
+    from oocdata.formats.hdf5.filtered import FilteredChunks
+    from oocdata.formats.zarr.readers import TensorStoreReader
 
     values = numbers((3000, 16, 16), "float64")
     path = tmp_path / f"a{source if source != 'fortran' else '.npy'}"
@@ -196,20 +199,19 @@ def test_a_bad_layout_is_decoded_once(
         np.save(path, np.asfortranarray(values))
     else:
         store(path, values, (3000, 2, 2))
-    decoded: list[int] = []
-    decode, read = ChunkDecoder.decode, FolderChunks.read
-    monkeypatch.setattr(
-        ChunkDecoder, "decode", lambda *given: (decoded.append(1), decode(*given))[1]
-    )
-    monkeypatch.setattr(
-        FolderChunks, "read", lambda self, *given: (decoded.extend(given[0]), read(self, *given))[1]
-    )
+    decoded: list[Any] = []
+    for reader in (FilteredChunks, TensorStoreReader, StridedChunks):
+
+        def counted(self: Any, places: Any, outs: Any, read: Any = reader.read_chunks) -> None:
+            decoded.extend(map(tuple, places.tolist()))
+            read(self, places, outs)
+
+        monkeypatch.setattr(reader, "read_chunks", counted)
     done = convert(path, tmp_path / "b.zarr", memory=2 << 20, codec="none")
     assert done.plan.steps.tiles is not None
     assert done.plan.steps.blocks.count() > 5
-    if source != "fortran":
-        # One chunk was decoded to see what the codec saves, if that was asked for.
-        assert len(decoded) == 64
+    # One more would be decoded to see what a codec saves.
+    assert len(decoded) == len(set(decoded)) == (1 if source == "fortran" else 64)
     assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()
 
 
@@ -546,11 +548,11 @@ def test_rows_larger_than_the_memory(tmp_path: Path, suffix: str, shape: tuple[i
 
 def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of rows larger than the memory, but with pieces of a few bytes."""
-    from oocdata.tools.convert import lying
+    from oocdata.tools.convert import reading
 
     values = numbers((5, 12, 10), "int16")
     store(tmp_path / "a.npy", values)
-    for module in (lying, convert_plan):
+    for module in (reading, convert_plan):
         monkeypatch.setattr(module, "PIECE_BYTES", 40)
     monkeypatch.setattr(convert_plan, "CHUNK_BYTES", 64)
     monkeypatch.setattr(convert_plan, "as_count", lambda name, value, at_least: 400)
@@ -602,3 +604,77 @@ def test_the_memory_is_no_more_than_the_plan_says(tmp_path: Path) -> None:
     pairs = [tuple(map(int, line.split())) for line in said.splitlines()]
     assert len(pairs) == 3
     assert all(grown < stated for grown, stated in pairs), pairs
+
+
+# Several sample axes, and what the new kernel reads
+
+
+@pytest.mark.parametrize("axis", [(0, 1), (1, 0), (0, 3), (2, 0), (3, 1, 0)], ids=str)
+@pytest.mark.parametrize("source", [*SUFFIXES, "fortran"])
+def test_several_sample_axes(tmp_path: Path, axis: tuple[int, ...], source: str) -> None:
+    values = numbers((5, 6, 7, 4), "int16")
+    path = tmp_path / ("a.npy" if source == "fortran" else f"a{source}")
+    if source == "fortran":
+        np.save(path, np.asfortranarray(values))
+    else:
+        store(path, values, None if source == ".npy" else (2, 3, 7, 2))
+    view = ooc.open(path, axis=axis)
+    rest = [at for at in range(4) if at not in axis]
+    wanted = values.transpose(*axis, *rest).reshape(-1, *(values.shape[at] for at in rest))
+    for rows in (slice(None), slice(3, 17), slice(None, None, -2), np.array([9, 0, 9, 4])):
+        done = convert(view[rows], tmp_path / "b.npy", verify=True, overwrite=True)
+        assert done.verified
+        assert (np.load(tmp_path / "b.npy") == wanted[rows]).all()
+
+
+def test_elements_in_another_order_of_axes(tmp_path: Path) -> None:
+    values = numbers((20, 3, 4, 5), "int16")
+    store(tmp_path / "a.h5", values, (7, 2, 3, 5))
+    view = ooc.open(tmp_path / "a.h5").transpose(2, 0, 1)[:, ::-2, 1:]
+    convert(view, tmp_path / "b.zarr", chunks=3, verify=True)
+    assert (load(tmp_path / "b.zarr") == values.transpose(0, 3, 1, 2)[:, ::-2, 1:]).all()
+
+
+def test_verifying_decodes_the_source_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was damaged between file and memory would be compared with itself otherwise."""
+    from oocdata.formats.hdf5.filtered import FilteredChunks
+
+    store(tmp_path / "a.h5", numbers((40, 64)), (10, 64))
+    view = ooc.open(tmp_path / "a.h5")
+    np.asarray(view)  # all of it is in the cache
+    decoded: list[int] = []
+    read = FilteredChunks.read_chunks
+
+    def once_wrong(self: Any, places: Any, outs: Any) -> None:
+        read(self, places, outs)
+        decoded.extend(places[:, 0].tolist())
+        if len(decoded) == len(set(decoded)) and 2 in places[:, 0]:
+            outs[places[:, 0].tolist().index(2)][3] = 0
+
+    convert(view, tmp_path / "b.npy")
+    assert decoded == []
+    monkeypatch.setattr(FilteredChunks, "read_chunks", once_wrong)
+    chunk_cache.forget()
+    with pytest.raises(DamagedChunkError) as caught:
+        convert(view, tmp_path / "c.npy", verify=True)
+    assert caught.value.rows == (23,)
+    assert sorted(decoded) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_conversion_keeps_to_its_memory_and_gives_it_back(tmp_path: Path) -> None:
+    store(tmp_path / "a.h5", numbers((4000, 1024)), (10, 1024))
+    before = ooc.memory_limit()
+    seen = []
+    save = convert_work.bar
+
+    def noting(*given: Any, **options: Any) -> Any:
+        seen.append(ooc.memory_limit())
+        return save(*given, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(convert_work, "bar", noting)
+        convert(tmp_path / "a.h5", tmp_path / "b.npy", memory=2 << 20)
+    assert (set(seen), ooc.memory_limit()) == ({2 << 20}, before)
+    assert chunk_cache.nbytes <= 1 << 20

@@ -14,6 +14,7 @@ import zarr
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.engines.source import Storage
 from oocdata.tools.check import check
 from oocdata.tools.convert import convert
 from oocdata.tools.convert.carry import carried
@@ -128,10 +129,9 @@ def test_a_missing_value_that_the_dtype_can_not_hold(tmp_path: Path, target: Pat
         for axis, name in zip(file["u"].dims, NAMES, strict=True):
             axis.label = name
     view = ooc.open(tmp_path / "a.h5")
-    for changed in (view.astype("u1"), view.astype("u1").astype("f4")):
-        done = convert(changed, target, to_key="u", overwrite=True)
-        assert done.plan.carried.lost == ("_FillValue", "missing_value")
-        assert_array_equal(read(target).values, [[[1, 2]]])
+    done = convert(view.astype("u1"), target, to_key="u", overwrite=True)
+    assert done.plan.carried.lost == ("_FillValue", "missing_value")
+    assert_array_equal(read(target).values, [[[1, 2]]])
     done = convert(view.astype("f4"), target, to_key="u", overwrite=True)
     assert_array_equal(dict(done.plan.carried.attributes)["missing_value"], [-9, 3])
 
@@ -162,8 +162,7 @@ def test_attributes_that_parts_do_not_share(tmp_path: Path, target: Path) -> Non
     assert read(target).attrs["units"] == "K"
     data = xarray.open_dataset(paths[1])["u"].rename(lat="y")
     other = carried(ooc.open([xarray.open_dataset(paths[0])["u"].load(), data.load()]), "zarr")
-    assert other.dimension_names is None
-    assert "the names of its dimensions" in other.lost
+    assert other.dimension_names == ("time", None, "lon")  # what is true of both
 
 
 # What holds the array
@@ -209,18 +208,14 @@ def test_attributes_of_whatever_holds_the_array(tmp_path: Path, target: Path, ma
 
 
 def test_packed_numbers_of_a_source_that_says_no_more(tmp_path: Path, target: Path) -> None:
-    from dataclasses import replace
-
-    from oocdata.sources.memory import IN_MEMORY
-
     class Own:
-        shape, dtype, chunk_rows = (4, 3), np.dtype("i2"), 1
+        shape, dtype = (4, 3), np.dtype("i2")
 
-        def read_into(self, rows: Any, out: Any) -> None:
-            out[:] = 1
+        def read(self, origins: Any, extent: Any, out: Any) -> None:
+            out[...] = 1
 
-        def layout(self) -> Any:
-            return replace(IN_MEMORY, packed="scale_factor 0.5, _FillValue -9")
+        def storage(self) -> Storage:
+            return Storage("mine", packed="scale_factor 0.5, _FillValue -9")
 
     assert carried(ooc.open(Own()), "zarr").lost == ("scale_factor", "_FillValue")
 

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import typer
+import zarr
 from typer.testing import CliRunner, Result
 
 from oocdata.cli.convert import convert
@@ -120,6 +121,27 @@ def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.Monke
     assert "DAMAGED" in result.stdout
     assert os.listdir(array.parent) == ["a.npy"]
     assert issubclass(DamagedChunkError, ValueError)
+
+
+def test_absent_chunks_are_told_and_can_be_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, shape=(30, 4), chunks=(10, 4), dtype="i4", fill_value=7)[:10] = 1
+    target = tmp_path / "b.npy"
+    result = run(path, target)
+    assert result.exit_code == 0
+    said = " ".join(result.stderr.split())
+    assert said.startswith("oocdata: 2 of 3 stored objects")
+    assert said.endswith("Here: --missing fill, or --missing error.")
+    assert np.load(target)[:, 0].tolist() == [1] * 10 + [7] * 20
+    assert run(path, target, "--force", "--missing", "fill").stderr == ""
+    assert run(path, target, "--force", "--missing", "error").exit_code == 1
+
+
+def test_several_sample_axes(tmp_path: Path) -> None:
+    values = np.arange(24.0).reshape(2, 3, 4)
+    np.save(tmp_path / "a.npy", values)
+    assert run(tmp_path / "a.npy", tmp_path / "b.npy", "--axis", "1,0").exit_code == 0
+    assert (np.load(tmp_path / "b.npy") == values.swapaxes(0, 1).reshape(6, 4)).all()
 
 
 SCRIPT = """

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorstore
+import zarr
 
 import oocdata as ooc
 from oocdata.tools.convert import convert
@@ -155,6 +156,19 @@ def test_bytes_in_other_files_begin_anew(tmp_path: Path, values: Any, kind: str)
     assert (np.load(tmp_path / "b.npy")[0] == 77).all()
     assert not done.resumed
     assert "can be told from another" in done.anew
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_source_of_many_files(tmp_path: Path, values: Any, changed: bool) -> None:
+    """A Zarr array is a folder of chunks: one that was written anew is seen."""
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(100, 16, 16))
+    killed_after(2, tmp_path / "a.zarr", tmp_path / "b.npy")
+    if changed:
+        zarr.open_array(tmp_path / "a.zarr", mode="r+")[3] = values[3] = 77
+    done = convert(tmp_path / "a.zarr", tmp_path / "b.npy", memory=4 << 20)
+    assert done.resumed is not changed
+    assert ("the source's files was" in done.anew) is changed
+    assert (np.load(tmp_path / "b.npy") == values).all()
 
 
 def test_other_options_begin_anew(tmp_path: Path, values: Any) -> None:

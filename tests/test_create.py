@@ -740,3 +740,64 @@ def test_the_memory_does_not_grow_with_the_chunks(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 16 << 20  # 100,000 chunks would take twice as much
     assert (read(tmp_path / "a.h5") == np.tile(np.arange(4096, dtype="u1"), 25)).all()
+
+
+# A folder of that name which somebody else made
+
+
+def foreign(path: Path, kind: str) -> Path:
+    """Something of the name that the folder of an unfinished array has; return what must stay."""
+    left = path.with_name(f"{path.name}{PARTIAL}")
+    if kind == "link":
+        project = path.parent / "project"
+        project.mkdir()
+        (project / "README.txt").write_text("Made by oocdata: by me, in fact")
+        left.symlink_to(project)
+        precious = project / "thesis.tex"
+    elif kind == "file":
+        precious = left
+    else:
+        left.mkdir()
+        precious = left / ("README.txt" if kind == "readme" else "thesis.tex")
+    precious.write_text("years of work")
+    return precious
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("kind", ["folder", "readme", "link", "file"])
+def test_nothing_of_somebody_else_s_is_deleted(tmp_path: Path, suffix: str, kind: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    precious = foreign(path, kind)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ArgumentError, match=r"must be one that oocdata made"):
+        create(path, element_shape=(2,), dtype="f4")
+    assert precious.read_text() == "years of work"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_empty_folder_of_somebody_else_s_stays(tmp_path: Path) -> None:
+    (tmp_path / f"a.npy{PARTIAL}").mkdir()
+    with pytest.raises(ArgumentError, match="it holds no note of oocdata's"):
+        create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
+    assert os.listdir(tmp_path) == [f"a.npy{PARTIAL}"]
+
+
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ArgumentError, match="another user's"):
+        create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
+    monkeypatch.undo()
+    writer.abandon()
+
+
+def test_what_was_put_into_the_folder_stays(tmp_path: Path) -> None:
+    left = tmp_path / f"a.npy{PARTIAL}"
+    for _ in range(2):  # and is in nobody's way
+        with create(tmp_path / "a.npy", element_shape=(), dtype="f4", overwrite=True) as writer:
+            (left / "thesis.tex").write_text("years of work")
+            writer.append(np.ones(3, "f4"))
+        assert sorted(os.listdir(left)) == ["README.txt", "thesis.tex"]
+        assert np.load(tmp_path / "a.npy").tolist() == [1, 1, 1]

@@ -322,6 +322,7 @@ def test_a_lock_on_what_was_deleted_is_none(
 ) -> None:
     """Who waited for the one before must not share the folder with who comes next."""
     one = placed(tmp_path / "a.npy")
+    Lock(one).release()  # a process that was killed left its folder
     flock = lock_module.fcntl.flock
     locks: list[Lock] = []
 
@@ -340,23 +341,37 @@ def test_a_lock_on_what_was_deleted_is_none(
 def test_a_folder_that_goes_while_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whoever had it is done with it between two steps of who comes next."""
     one = placed(tmp_path / "a.npy")
-    mkdir = os.mkdir
+    Lock(one).release()
+    lstat = os.lstat
 
-    def late(path: str, *given: Any) -> None:
-        monkeypatch.setattr(os, "mkdir", mkdir)
-        mkdir(path, *given)
-        try:
-            mkdir(path, *given)
-        finally:
-            os.rmdir(path)  # whoever had it is done with it
+    def late(path: str, *given: Any) -> os.stat_result:
+        monkeypatch.setattr(os, "lstat", lstat)
+        one.remove()
+        return lstat(path, *given)
 
-    monkeypatch.setattr(os, "mkdir", late)
+    monkeypatch.setattr(os, "lstat", late)
     with Lock(one):
-        assert one.folder in map(str, tmp_path.iterdir())
-    (tmp_path / f"b.npy{PARTIAL}").symlink_to("nowhere")
-    with pytest.raises(SourceError, match="writable"):
-        Lock(placed(tmp_path / "b.npy"))
+        assert [str(path) for path in tmp_path.iterdir()] == [one.folder]
+
+
+def test_two_processes_that_make_the_folder_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, rename = placed(tmp_path / "a.npy"), os.rename
+    locks: list[Lock] = []
+
+    def late(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        locks.append(Lock(one))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    with pytest.raises(SourceError, match="another one"):
+        Lock(one)
+    assert [str(path) for path in tmp_path.iterdir()] == [one.folder]
+    locks[0].release()
 
 
 def test_a_folder_that_can_not_be_replaced_stays(

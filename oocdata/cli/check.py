@@ -61,7 +61,8 @@ def check(
 
     Finds what is truncated, missing, damaged, unreadable, trailing, unwritten,
     nan or inf; with a manifest also what has changed or was added since it was
-    written, to the bit. Without KEY, all datasets of the file are read.
+    written, to the bit. What is sparse is only told. Without KEY, all datasets
+    of the file are read.
 
     \b
     Exit code: 0 nothing found but what --allow names; 3 something found;

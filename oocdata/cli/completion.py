@@ -46,7 +46,7 @@ def keys(context: typer.Context, incomplete: str) -> list[str]:
         return []
     found: list[str] = []
     with _quiet():
-        from oocdata.sources.opening import list_datasets
+        from oocdata.formats.opening import list_datasets
 
         found = [key for key in list_datasets(path) if key]
     if not incomplete.startswith("/"):

@@ -7,14 +7,17 @@ import signal
 import sys
 import textwrap
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 
 from oocdata.errors import (
     ExternalDataError,
     MissingChunkError,
+    MissingChunkWarning,
     OocdataError,
     SeveralDatasetsError,
     UnknownFormatError,
@@ -36,7 +39,7 @@ def errors(debug: bool) -> Iterator[None]:
         Let it through, with its traceback.
     """
     try:
-        with _interrupted_in_the_end():
+        with _interrupted_in_the_end(), _warnings_told():
             yield
     except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
         raise
@@ -61,6 +64,24 @@ def errors(debug: bool) -> Iterator[None]:
             "with --debug, and report what it shows."
         )
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Print a warning of oocdata's as a paragraph, without the line of code that gave it."""
+    usual = warnings.showwarning
+
+    def told(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, OocdataError):
+            _complain(f"{message} {_on_the_command_line(message)}")
+        else:
+            usual(message, category, *where, **more)
+
+    warnings.showwarning = told
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 @contextmanager
@@ -96,10 +117,12 @@ def _complain(message: str) -> None:
     typer.echo(text, err=True)
 
 
-def _on_the_command_line(error: BaseException) -> str:
+def _on_the_command_line(error: object) -> str:
     """Return the option that does what an error's hint says in Python."""
     if isinstance(error, MissingChunkError):
         return "Here: --missing fill."
+    if isinstance(error, MissingChunkWarning):
+        return "Here: --missing fill, or --missing error."
     if isinstance(error, ExternalDataError):
         return "Here: --external."
     if isinstance(error, SeveralDatasetsError):

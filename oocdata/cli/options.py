@@ -11,7 +11,8 @@ import typer
 
 from oocdata.cli.completion import keys, one_of
 from oocdata.errors import ArgumentError
-from oocdata.sources.opening import Missing
+from oocdata.formats.opening import Axis as Axes
+from oocdata.formats.opening import Missing
 
 if TYPE_CHECKING:
     from oocdata.tools.info import Opening
@@ -42,24 +43,30 @@ Key = Annotated[
 ]
 
 
-def axis_of(text: str) -> int | str:
-    """Return the number of an axis, or the name of a dimension.
+def axis_of(text: str) -> int | str | tuple[int | str, ...]:
+    """Return one or several axes: each a number, or the name of a dimension.
 
     Examples
     --------
-    >>> axis_of("-1"), axis_of("time")
-    (-1, 'time')
+    >>> axis_of("-1"), axis_of("time"), axis_of("0,time")
+    (-1, 'time', (0, 'time'))
     """
-    try:
-        return int(text)
-    except ValueError:
-        return text
+    parts = [part.strip() for part in str(text).split(",") if part.strip()]  # a default is an int
+    axes: list[int | str] = []
+    for part in parts or [text]:
+        try:
+            axes.append(int(part))
+        except ValueError:
+            axes.append(part)
+    return axes[0] if len(axes) == 1 else tuple(axes)
 
 
 Axis = Annotated[
     Any,
     typer.Option(
-        parser=axis_of, metavar="AXIS", help="The row axis: a number, or a dimension's name."
+        parser=axis_of,
+        metavar="AXIS",
+        help="The row axis: a number or a dimension's name; or several, outermost first: 0,1.",
     ),
 ]
 Dtype = Annotated[str | None, typer.Option(help="Raw binary: the stored dtype, e.g. '>f4'.")]
@@ -69,10 +76,11 @@ Shape = Annotated[
 ]
 Offset = Annotated[int, typer.Option(help="Raw binary: bytes to skip.", min=0)]
 MissingChunks = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--missing",
-        help="Chunks never written: 'error', or 'fill' to accept them.",
+        help="Chunks that are absent: 'error', or 'fill' to accept them; else HDF5 refuses them, "
+        "and Zarr tells of them.",
         autocompletion=one_of("error", "fill"),
     ),
 ]
@@ -82,7 +90,12 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def opening_of(
-    axis: int | str, dtype: str | None, shape: str | None, offset: int, missing: str, external: bool
+    axis: Axes,
+    dtype: str | None,
+    shape: str | None,
+    offset: int,
+    missing: str | None,
+    external: bool,
 ) -> Opening:
     """Check the options and return them as the arguments of `oocdata.open`.
 
@@ -93,12 +106,12 @@ def opening_of(
 
     Examples
     --------
-    >>> opening_of(0, ">f4", "-1,64", 512, "error", False).code("field.bin", None)
+    >>> opening_of(0, ">f4", "-1,64", 512, None, False).code("field.bin", None)
     "ooc.open('field.bin', dtype='>f4', shape=(-1, 64), offset=512)"
     """
     from oocdata.tools.info import Opening
 
-    if missing not in ("error", "fill"):
+    if missing not in (None, "error", "fill"):
         raise typer.BadParameter(
             f"{missing!r} is neither 'error' nor 'fill'.", param_hint="--missing"
         )
@@ -116,7 +129,7 @@ def opening_of(
         raise typer.BadParameter(
             "--dtype and --shape must be given together.", param_hint="--dtype"
         )
-    kept: Missing = "fill" if missing == "fill" else "error"
+    kept: Missing | None = None if missing is None else "fill" if missing == "fill" else "error"
     return Opening(axis, dtype, lengths, offset, kept, external)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
+from oocdata.blocks import Blocks
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -30,7 +32,8 @@ def block_rows(view: View, nbytes: int = BLOCK_BYTES) -> int:
     """
     row_bytes = max(1, view.spec.nbytes)
     rows = max(1, nbytes // row_bytes)
-    chunk = view.source.chunk_rows
+    blocks = view.blocks
+    chunk = blocks.length if isinstance(blocks, Blocks) else 1
     if rows > chunk:
         rows -= rows % chunk
     return min(rows, max(1, len(view)))

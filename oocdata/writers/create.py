@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from oocdata.datasets.spec import as_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.sources.adapt import as_dtype
 from oocdata.writers.chunking import (
     LARGEST,
     SHARD_BYTES,

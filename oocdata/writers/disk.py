@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oocdata.errors import SourceError
-from oocdata.sources.hdf5.file import said
+from oocdata.formats.hdf5.file import said
 
 __all__ = ["move", "replaced", "sync_file", "sync_folders", "writable"]
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from oocdata.sources.chunk_layout import Box
 from oocdata.writers.disk import writable
-from oocdata.writers.target import Target
+from oocdata.writers.target import Box, Target
 
 __all__ = ["FlatStorage", "open_npy_storage", "write_at"]
 

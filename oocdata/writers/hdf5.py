@@ -19,14 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.sources.chunk_layout import Box
-from oocdata.sources.hdf5.file import hdf5_library, said
+from oocdata.formats.hdf5.file import hdf5_library, said
 from oocdata.threads import cores, in_order
 from oocdata.writers.disk import writable
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
 from oocdata.writers.storage import Storage, cells, padded, relative
-from oocdata.writers.target import Target
+from oocdata.writers.target import Box, Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
 

@@ -32,6 +32,9 @@ PARTIAL = ".oocdata-partial"
 LOCKED = "README.txt"
 """The file in it that is locked, and tells what it is."""
 
+_OURS = ("result.", "journal", "scratch")
+"""How the names of all that is written in it begin, but for that file."""
+
 COMPLETE = ".oocdata-complete"
 """What follows the name of the result in the name of a complete one that can't have it."""
 
@@ -241,14 +244,14 @@ class Placement:
             self.check()
 
     def _empty(self) -> bool:
-        """Delete everything in the folder but the lock; return whether something was put back."""
+        """Delete what was written in the folder; return whether something was put back."""
         source, target = self._ends
         left = replaced(source)
         back = os.path.lexists(left) and not os.path.lexists(target)
         if back:
             os.rename(left, target)
         for entry in list(os.scandir(self.folder)):
-            if entry.name == LOCKED:
+            if not entry.name.startswith(_OURS):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -257,12 +260,16 @@ class Placement:
         return back
 
     def remove(self) -> None:
-        """Delete the folder where it was made; what is locked last, for it keeps others out."""
+        """Delete the folder where it was made; what is locked last, for it keeps others out.
+
+        What somebody else has put there stays, with the note that tells what the folder is.
+        """
         with suppress(OSError):
             self._empty()
         with suppress(OSError):
-            os.unlink(os.path.join(self.folder, LOCKED))
-            os.rmdir(self.folder)
+            if os.listdir(self.folder) == [LOCKED]:
+                os.unlink(os.path.join(self.folder, LOCKED))
+                os.rmdir(self.folder)
 
 
 def _named(keys: list[str]) -> str:

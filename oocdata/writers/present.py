@@ -8,8 +8,8 @@ import warnings
 from typing import Any
 
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.sources.hdf5.file import hdf5_library, open_file
-from oocdata.sources.opening import format_of, list_datasets
+from oocdata.formats.hdf5.file import hdf5_library, open_file
+from oocdata.formats.opening import format_of, list_datasets
 from oocdata.writers.codec import Format
 
 __all__ = ["Consolidated", "arrays_in", "check_file", "check_group", "holds_more", "stamp_of"]

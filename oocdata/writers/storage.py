@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.sources.chunk_layout import Box
 from oocdata.writers.disk import writable
-from oocdata.writers.target import Target
+from oocdata.writers.target import Box, Target
 
 __all__ = ["Storage", "cells", "open_storage", "padded", "relative"]
 

@@ -6,14 +6,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Target", "fitted", "format_by_suffix", "holds", "target_key"]
+__all__ = ["Box", "Target", "fitted", "format_by_suffix", "holds", "target_key"]
+
+Box: TypeAlias = tuple[slice, ...]
+"""A box of an array: the places that it has along each axis."""
 
 _SUFFIXES: dict[str, Format] = {
     ".npy": "npy",

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.codecs import codecs
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.sources.chunk_layout import Box
-from oocdata.sources.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import sync_file, sync_folders, writable
 from oocdata.writers.encoding import compress
 from oocdata.writers.storage import cells, padded, relative
-from oocdata.writers.target import Target
+from oocdata.writers.target import Box, Target
 
 __all__ = ["ZarrStorage", "fill_value_json", "write_json"]
 

@@ -14,11 +14,12 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
+from oocdata.datasets.spec import as_dtype
 from oocdata.errors import ArgumentError, MissingFileError
-from oocdata.sources.adapt import as_dtype
+from oocdata.formats.opening import Axis
 from oocdata.tools.info import Opening, Unopened
 
-__all__ = ["KINDS", "Checked", "Finding", "Health", "check"]
+__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health", "check"]
 
 KINDS = {
     "truncated": "bytes that must be there are beyond the end of a file",
@@ -28,11 +29,15 @@ KINDS = {
     "trailing": "a file is longer than it must be",
     "changed": "not what the manifest says",
     "added": "a file that the manifest does not know",
-    "unwritten": "never written, and read as zero or as the fill value",
+    "unwritten": "never written, and read as the fill value",
     "nan": "numbers that are NaN",
     "inf": "numbers that are infinite",
+    "sparse": "no bytes on the disk, and read as zero",
 }
 """What a finding can be; the worst first."""
+
+NOTES = ("sparse",)
+"""Findings that are told, and wrong only if something else was to be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +135,14 @@ class Health:
     written: tuple[str, ...] = ()
 
     def healthy(self, allow: Collection[str] = ()) -> bool:
-        """Return whether nothing was found but what is allowed.
+        """Return whether nothing was found but notes, and what is allowed.
 
         Parameters
         ----------
         allow : collection of str
             Of `KINDS`.
         """
-        return all(finding.kind in allow for finding in self.findings)
+        return all(finding.kind in (*NOTES, *allow) for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything that was found, for ``json.dumps``."""
@@ -157,7 +162,7 @@ def check(
     path: str | os.PathLike[str],
     key: str | None = None,
     *,
-    axis: int | str = 0,
+    axis: Axis = 0,
     dtype: DTypeLike | None = None,
     shape: Sequence[int] | None = None,
     offset: int = 0,
@@ -176,7 +181,7 @@ def check(
     key : str, optional
         The dataset in it; all of them otherwise.
     axis, dtype, shape, offset, external
-        As in `oocdata.open`.
+        As in `oocdata.open`; one axis, whose places are rows.
     manifest : bool or path, optional
         Compare the files with this manifest, or (True) the one beside them. Where every byte is
         what it was, nothing is decoded: what was found when it was written holds still.

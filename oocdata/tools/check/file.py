@@ -22,16 +22,14 @@ from oocdata.errors import (
     SourceError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.adapt import layout_of
-from oocdata.sources.manifest import Manifest
-from oocdata.sources.opening import format_of, list_datasets
-from oocdata.sources.source import Source
-from oocdata.sources.verified import manifest_of
+from oocdata.formats.manifest import Manifest
+from oocdata.formats.opening import format_of, list_datasets
+from oocdata.formats.verified import manifest_of
 from oocdata.tools.check import KINDS, Checked, Finding, Health
-from oocdata.tools.check.holes import unwritten_rows
+from oocdata.tools.check.holes import sparse_rows
 from oocdata.tools.check.opening import Opened, opened
 from oocdata.tools.check.ranges import Ranges
-from oocdata.tools.check.rows import RowsSeen, kind_of, read_rows
+from oocdata.tools.check.rows import Rows, RowsSeen, kind_of, read_rows
 from oocdata.tools.info import Opening, Unopened
 from oocdata.tools.manifest import ManifestWriter
 from oocdata.tools.manifest.stored import BLOCK_BYTES, block_checksums, changes, data_files
@@ -208,16 +206,16 @@ class _Check:
             return []
 
     def _read(self, found: Opened, known: Manifest | None, writer: ManifestWriter | None) -> None:
-        source = found.source
-        key = layout_of(source).key
-        nbytes = prod(source.shape) * source.dtype.itemsize
-        self.datasets.append(Checked(self.path, key, source.shape, str(source.dtype), nbytes))
-        holes = unwritten_rows(source)
+        rows = found.rows
+        key = rows.source.storage().key
+        nbytes = prod(rows.shape) * rows.dtype.itemsize
+        self.datasets.append(Checked(self.path, key, rows.shape, str(rows.dtype), nbytes))
+        holes = sparse_rows(rows)
         for fault in (*found.faults, *holes):
             self.note(fault.kind, key, fault.rows, fault.reason)
-        zeros = tuple(rows for fault in holes for rows in fault.zeros)
+        zeros = tuple(part for fault in holes for part in fault.zeros)
         try:
-            expected = None if known is None else _expected(known, key, found)
+            expected = None if known is None else _expected(known, key, rows)
         except ManifestError as error:
             # Its shape may be damaged as well: reading so many rows could take for ever.
             self.note("changed", key, Ranges(), error.message)
@@ -225,12 +223,12 @@ class _Check:
         writing = (
             nullcontext(None)
             if writer is None
-            else writer.rows(key, source.shape, source.dtype, found.axis)
+            else writer.rows(key, rows.shape, rows.dtype, rows.axis)
         )
         label = f"checking {key or os.path.basename(self.path)}"
         with bar(label, nbytes, shown=self.progress) as advance, writing as append:
             seen = read_rows(
-                source, lost=found.lost, zeros=zeros, expected=expected, note=append,
+                rows, lost=found.lost, zeros=zeros, expected=expected, note=append,
                 advance=advance,
             )  # fmt: skip
         self._note_rows(key, seen)
@@ -253,9 +251,11 @@ class _Check:
 _GONE = "every dataset of the manifest must be there; this one is not."
 
 
-def _expected(known: Manifest, key: str | None, found: Opened) -> Source:
+def _expected(known: Manifest, key: str | None, rows: Rows) -> Rows:
     """Return the table of a dataset's checksums."""
-    return known.table(known.rows_of(key, found.source.shape, found.source.dtype).member)
+    checksums = known.dataset(key)
+    known.check(checksums, rows.shape, rows.dtype)
+    return Rows(known.table(checksums.member))
 
 
 def _is_of(known: Manifest, key: str | None) -> bool:

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from oocdata.engines.source import Storage
 from oocdata.errors import MissingChunkError, MissingFileError, SourceError, TruncatedFileError
-from oocdata.sources.hdf5 import from_dataset, open_hdf5
-from oocdata.sources.hdf5.description import dimension_names, stored_dtype
-from oocdata.sources.hdf5.file import hdf5_library, open_file, readable
-from oocdata.sources.hdf5.links import choose_dataset, find_dataset, list_names
-from oocdata.sources.source import check_axis
-from oocdata.tools.check.opening import Fault, Opened
+from oocdata.formats.hdf5 import from_dataset, open_hdf5
+from oocdata.formats.hdf5.description import dimension_names, stored_dtype
+from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.tools.check.opening import Fault, Opened, row_axis, rows_of
 from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.info import Opening
 
@@ -63,19 +63,20 @@ def opened_hdf5(path: str, key: str | None, opening: Opening) -> Iterator[Opened
             dataset, name = find_dataset(file, name, external, stack)
             stored_dtype(dataset, path, name)
             names = dimension_names(dataset)
-        axis = check_axis(opening.axis, len(dataset.shape or ()), path, name, names)
+        named = Storage("HDF5", path, name, dimensions=names)
+        axis = row_axis(opening.axis, len(dataset.shape or ()), named)
         faults = _unwritten(dataset, path, name, axis, external)
         if end is None:
             stack.close()  # so that the source's own handle is the only one
             source = open_hdf5(path, name, axis=axis, missing="fill", external=external)
-            yield Opened(source, axis, (), faults)
+            yield Opened(rows_of(source, axis), (), faults)
             return
         source = from_dataset(dataset, axis=axis, missing="fill", external=external)
         lost = _beyond(dataset, axis, end)
         if lost.count:
             reason = f"the file must hold the bytes of every chunk; it was cut short at {end}."
             faults = (*faults, Fault("truncated", lost, reason))
-        yield Opened(source, axis, tuple(lost.kept), faults)
+        yield Opened(rows_of(source, axis), tuple(lost.kept), faults)
 
 
 def _open(path: str, stack: ExitStack) -> tuple[Any, int | None]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from oocdata.engines.files import OpenFile
 from oocdata.explain import size
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.extents import Extents
-from oocdata.sources.source import Source
-from oocdata.sources.strided import StridedReader
 from oocdata.tools.check.opening import Fault
 from oocdata.tools.check.ranges import Ranges
+from oocdata.tools.check.rows import Rows
 
-__all__ = ["holes", "unwritten_rows"]
+__all__ = ["holes", "sparse_rows"]
 
 _PAGE = 4096
 """Holes begin and end with pages: what was written last may share one with what was not."""
@@ -56,43 +54,41 @@ def holes(number: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
         yield hole, at
 
 
-def unwritten_rows(source: Source) -> tuple[Fault, ...]:
+def sparse_rows(rows: Rows) -> tuple[Fault, ...]:
     """Return the rows of an array in one run of bytes that lie in holes of its file.
 
-    Holes shorter than a row are no finding: a copy that leaves out zeros makes them, too.
+    Holes shorter than a row are not told: a copy that leaves out zeros makes them, too.
     """
-    rows = source.reader if isinstance(source, Chunks) else source
-    rows = rows.rows if isinstance(rows, StridedReader) else rows
-    if not isinstance(rows, Extents) or rows.chunks is not None or 0 in rows.shape:
+    storage, shape = rows.source.storage(), rows.source.shape
+    strides, offset = storage.strides, storage.offset
+    if strides is None or len(storage.files) != 1 or 0 in shape:
         return ()
-    step = rows.strides[0]
-    reach = sum((n - 1) * other for n, other in zip(rows.shape[1:], rows.strides[1:], strict=True))
-    span = reach + rows.stored.itemsize
-    if step <= 0 or min(rows.strides) < 0:
+    step, count = strides[rows.axis], shape[rows.axis]
+    reach = sum((n - 1) * other for n, other in zip(shape, strides, strict=True))
+    span = reach - (count - 1) * step + rows.dtype.itemsize
+    if step <= 0 or min(strides) < 0:
         return ()
     least = min(span, _PAGE)
     found, zeros, nbytes = Ranges(), Ranges(), 0
     # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
-    end = min(rows.file.nbytes, rows.offset + (rows.shape[0] - 1) * step + span)
-    opened = rows.file.descriptor()
-    for hole, data in holes(opened.number, rows.offset, end):
-        before, behind = hole - rows.offset, data - rows.offset
+    end = min(storage.files[0].nbytes, offset + (count - 1) * step + span)
+    with OpenFile(storage.files[0]).opened() as number:
+        there = list(holes(number, offset, end))
+    for hole, data in there:
+        before, behind = hole - offset, data - offset
         # All of a row but a page at each end is in the hole: it was not written.
         whole = range(-((_PAGE - before) // step), (behind + _PAGE - span) // step + 1)
         if not whole:
             continue
         nbytes += data - hole
         touched = range(-((span - least - before) // step), (behind - least) // step + 1)
-        found.add(range(max(0, touched.start), min(rows.shape[0], touched.stop)))
+        found.add(range(max(0, touched.start), min(count, touched.stop)))
         # Others may hold data before this hole, or behind it.
-        zeros.add(
-            range(max(0, -(-before // step)), min(rows.shape[0], (behind - span) // step + 1))
-        )
+        zeros.add(range(max(0, -(-before // step)), min(count, (behind - span) // step + 1)))
     if not found.count:
         return ()
     reason = (
-        f"every row must have been written; {size(nbytes)} of the file are holes, without bytes on "
-        "the disk. They read as zero: the file was given its length and never filled there, or "
-        "copied without its zeros."
+        f"{size(nbytes)} of the file are holes, without bytes on the disk. They read as zero: the "
+        "file was copied without its zeros, or was given its length and never filled there."
     )
-    return (Fault("unwritten", found, reason, tuple(zeros.kept)),)
+    return (Fault("sparse", found, reason, tuple(zeros.kept)),)

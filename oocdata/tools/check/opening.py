@@ -16,15 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from oocdata.errors import TrailingBytesError, TruncatedFileError
-from oocdata.sources.adapt import as_dtype, layout_of
-from oocdata.sources.extents import Extents, FileStamp, contiguous_strides
-from oocdata.sources.opening import Format, format_of, open_source
-from oocdata.sources.source import Layout, Source, check_axis, check_dtype
+from oocdata.datasets.spec import as_dtype
+from oocdata.engines.axes import sample_axes
+from oocdata.engines.blocked import blocked
+from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.errors import ArgumentError, TrailingBytesError, TruncatedFileError
+from oocdata.formats.opening import Axis, Format, format_of, open_source
 from oocdata.tools.check.ranges import Ranges
+from oocdata.tools.check.rows import Rows
 from oocdata.tools.info import Opening
 
-__all__ = ["Fault", "Opened", "opened"]
+__all__ = ["Fault", "Opened", "opened", "row_axis", "rows_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +58,14 @@ class Opened:
 
     Attributes
     ----------
-    source : Source
-        Of all rows.
-    axis : int
-        The row axis, counted from the front.
+    rows : Rows
+        All of them.
     lost : tuple of range
         Rows that must not be read, ascending.
     faults : tuple of Fault
     """
 
-    source: Source
-    axis: int
+    rows: Rows
     lost: tuple[range, ...] = ()
     faults: tuple[Fault, ...] = field(default=())
 
@@ -97,8 +98,7 @@ def opened(path: str, key: str | None, opening: Opening) -> Iterator[Opened]:
 def _opened_plain(path: str, key: str | None, opening: Opening) -> Opened:
     """Open ``.npy`` or raw binary, cut short or too long as it may be."""
     try:
-        source = open_source(path, key, **_arguments(opening))
-        return Opened(source, check_axis(opening.axis, len(source.shape), path))
+        return Opened(rows_of(open_source(path, key, **_arguments(opening)), opening.axis))
     except (TruncatedFileError, TrailingBytesError) as error:
         kind = "truncated" if isinstance(error, TruncatedFileError) else "trailing"
         reason = error.message
@@ -108,23 +108,22 @@ def _opened_plain(path: str, key: str | None, opening: Opening) -> Opened:
             offset = opening.offset
         else:
             with open(path, "rb") as file:
-                version = npy_format.read_magic(file)
+                magic = npy_format.read_magic(file)
                 read = (
                     npy_format.read_array_header_1_0
-                    if version == (1, 0)
+                    if magic == (1, 0)
                     else npy_format.read_array_header_2_0
                 )
                 shape, fortran, dtype = read(file)
                 offset = file.tell()
-    stamp = FileStamp.of(path)
-    stored = check_dtype(dtype, path)
-    layout = Layout("raw" if opening.shape else ".npy", path, None, "contiguous", "none", None, "")
+    version, stored = FileVersion.of(path), check_dtype(dtype, path)
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
-    whole = Extents(stamp, stored, shape, strides, offset, layout)
-    axis = check_axis(opening.axis, len(shape), path)
-    rows = whole.with_row_axis(axis)
-    lost = _beyond(rows, stamp.nbytes)
-    return Opened(rows, axis, (lost,) if lost else (), (Fault(kind, Ranges([lost]), reason),))
+    named = "raw" if opening.shape else ".npy"
+    storage = Storage(named, version.path, strides=strides, files=(version,))
+    whole = Strided(OpenFile(version), stored, shape, strides, offset, storage)
+    rows = Rows(whole, row_axis(opening.axis, len(shape), storage))  # a block may not be whole
+    lost = _beyond(rows, offset, version.nbytes)
+    return Opened(rows, (lost,) if lost else (), (Fault(kind, Ranges([lost]), reason),))
 
 
 def _filled(
@@ -136,15 +135,17 @@ def _filled(
     return tuple(held // max(1, known) if length == -1 else length for length in shape)
 
 
-def _beyond(rows: Extents, end: int) -> range:
+def _beyond(rows: Rows, offset: int, end: int) -> range:
     """Return the rows that reach beyond the end of the file: the last ones, in any order of axes.
 
     A row's last byte lies farther the farther the row is, because strides are positive.
     """
-    reach = sum((n - 1) * step for n, step in zip(rows.shape[1:], rows.strides[1:], strict=True))
-    room = end - rows.offset - reach - rows.stored.itemsize
-    whole = room // rows.strides[0] + 1 if room >= 0 and rows.strides[0] else 0
-    return range(min(whole, rows.shape[0]), rows.shape[0])
+    strides, count = rows.source.storage().strides or (), rows.shape[0]
+    step = strides[rows.axis]
+    reach = sum((n - 1) * by for n, by in zip(rows.source.shape, strides, strict=True))
+    room = end - offset - (reach - (count - 1) * step) - rows.dtype.itemsize
+    whole = room // step + 1 if room >= 0 and step else 0
+    return range(min(whole, count), count)
 
 
 def _opened_npz(path: str, key: str | None, opening: Opening) -> Opened:
@@ -152,18 +153,39 @@ def _opened_npz(path: str, key: str | None, opening: Opening) -> Opened:
     import zipfile
     import zlib
 
-    source = open_source(path, key, **_arguments(opening))
+    rows = rows_of(open_source(path, key, **_arguments(opening)), opening.axis)
     faults = []
     with zipfile.ZipFile(path) as archive:
         try:
-            with archive.open(f"{layout_of(source).key}.npy") as file:
+            with archive.open(f"{rows.source.storage().key}.npy") as file:
                 while file.read(1 << 20):
                     pass
         except (zipfile.BadZipFile, zlib.error, OSError) as error:
-            rows = Ranges([range(source.shape[0])])
-            faults.append(Fault("damaged", rows, f"a member must match its CRC-32; {error}."))
-    axis = check_axis(opening.axis, len(source.shape), path)
-    return Opened(source, axis, (), tuple(faults))
+            all_rows = Ranges([range(rows.shape[0])])
+            faults.append(Fault("damaged", all_rows, f"a member must match its CRC-32; {error}."))
+    return Opened(rows, (), tuple(faults))
+
+
+def row_axis(axis: Axis, ndim: int, storage: Storage) -> int:
+    """Return the number of the one axis whose places are checked as rows.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+    """
+    axes = sample_axes(axis, ndim, storage)
+    if len(axes) > 1:
+        raise ArgumentError(
+            f"`axis` must be one axis, whose places are checked as rows; got {axis!r}. Give the "
+            "first of them, which is the one by which `verify` reads too."
+        )
+    return axes[0]
+
+
+def rows_of(source: Source, axis: Axis) -> Rows:
+    """Return an array as rows along the axis that was asked for, as they are read best."""
+    number = row_axis(axis, len(source.shape), source.storage())
+    return Rows(blocked(source, (number,)), number)
 
 
 def _arguments(opening: Opening) -> dict[str, Any]:

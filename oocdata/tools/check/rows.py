@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Extent
+from oocdata.engines.source import Source
 from oocdata.errors import (
     DamagedChunkError,
     MissingChunkError,
@@ -18,18 +20,65 @@ from oocdata.errors import (
     SourceError,
     TruncatedFileError,
 )
-from oocdata.sources.checksums import checksums_of, unit_rows
-from oocdata.sources.source import Source
+from oocdata.formats.checksums import checksums_of, unit_rows
 from oocdata.threads import in_order_by_few
 from oocdata.tools.check.ranges import Ranges, outside, ranges_of
 
-__all__ = ["RowsSeen", "kind_of", "read_rows"]
+__all__ = ["Rows", "RowsSeen", "kind_of", "read_rows"]
 
 _BLOCK_BYTES = 8 << 20
 """Of rows that are read at a time, unless one chunk is larger."""
 
 _PIECE_BYTES = 1 << 20
 """Looked through at a time: stays in the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An array as rows along one axis.
+
+    Attributes
+    ----------
+    source : Source
+    axis : int
+        Counted from the front.
+
+    Examples
+    --------
+    >>> from oocdata.formats.memory import open_array
+    >>> rows = Rows(open_array(np.arange(6).reshape(2, 3)), 1)
+    >>> out = np.empty((2, 2), np.int64)
+    >>> rows.read(range(1, 3), out)
+    >>> rows.shape, out.tolist()
+    ((3, 2), [[1, 4], [2, 5]])
+    """
+
+    source: Source
+    axis: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, *element)``."""
+        shape = self.source.shape
+        return (shape[self.axis], *shape[: self.axis], *shape[self.axis + 1 :])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.source.dtype
+
+    @property
+    def together(self) -> int:
+        """Rows that are decoded together."""
+        chunks = self.source.storage().chunks
+        return 1 if chunks is None else chunks[self.axis]
+
+    def read(self, rows: range, out: NDArray[Any]) -> None:
+        """Read rows that follow one another, as one box; `out` has their shape."""
+        origin = np.zeros((1, len(self.source.shape)), np.int64)
+        origin[0, self.axis] = rows.start
+        extent = Extent.of(self.source.shape).with_axis(self.axis, len(rows))
+        self.source.read(origin, extent, np.moveaxis(out, 0, self.axis)[None])
 
 
 @dataclass(slots=True)
@@ -70,11 +119,11 @@ class _Block:
 
 
 def read_rows(
-    source: Source,
+    source: Rows,
     *,
     lost: tuple[range, ...] = (),
     zeros: tuple[range, ...] = (),
-    expected: Source | None = None,
+    expected: Rows | None = None,
     note: Callable[[NDArray[np.uint64]], None] | None = None,
     advance: Callable[[int], None],
 ) -> RowsSeen:
@@ -82,12 +131,12 @@ def read_rows(
 
     Parameters
     ----------
-    source : Source
+    source : Rows
     lost : tuple of range
         Rows known not to be there, ascending: they are not read.
     zeros : tuple of range
         Rows known to read as zero, ascending: they are not read either.
-    expected : Source, optional
+    expected : Rows, optional
         The checksum of each unit of rows, shape ``(units,)``, to compare them with.
     note : callable, optional
         Called with the checksums of all units, block by block in order.
@@ -149,12 +198,12 @@ def kind_of(error: SourceError) -> str:
     return "missing" if isinstance(error, MissingChunkError | MissingFileError) else "unreadable"
 
 
-def _blocks(source: Source, unit: int) -> Iterator[range]:
+def _blocks(source: Rows, unit: int) -> Iterator[range]:
     """Yield all rows in blocks of whole chunks and whole units, where one block can hold those."""
     total = source.shape[0]
     row_bytes = max(1, prod(source.shape[1:]) * source.dtype.itemsize)
-    most = max(1, _BLOCK_BYTES // row_bytes, source.chunk_rows)
-    together = int(np.lcm(source.chunk_rows, unit))
+    most = max(1, _BLOCK_BYTES // row_bytes, source.together)
+    together = int(np.lcm(source.together, unit))
     step = together if together > most else most - most % together
     if together > 4 * most:
         step = -(-most // unit) * unit
@@ -163,7 +212,7 @@ def _blocks(source: Source, unit: int) -> Iterator[range]:
 
 
 def _look(
-    source: Source, rows: range, skipped: tuple[range, ...], memory: NDArray[Any], unit: int
+    source: Rows, rows: range, skipped: tuple[range, ...], memory: NDArray[Any], unit: int
 ) -> _Block:
     memory[...] = 0  # what can't be read is no number of an earlier block
     failed: list[tuple[range, SourceError]] = []
@@ -175,17 +224,17 @@ def _look(
     return _Block(rows, failed, nan, inf, nans, infs, checksums)
 
 
-def _read(source: Source, rows: range, memory: NDArray[Any]) -> Iterator[tuple[range, SourceError]]:
+def _read(source: Rows, rows: range, memory: NDArray[Any]) -> Iterator[tuple[range, SourceError]]:
     """Read rows into memory; yield those that can't be, as few as lie in one chunk, and why."""
     try:
-        source.read_into(np.arange(rows.start, rows.stop), memory)
+        source.read(rows, memory)
         return
     except SourceError as error:
         failure = error.with_traceback(None)  # whose frames would keep the memory
     except OSError as error:
         failure = SourceError(f"the rows must be readable; {error}.")
     memory[...] = 0
-    step = source.chunk_rows
+    step = source.together
     first, last = rows.start // step, (rows.stop - 1) // step
     if first == last:
         yield rows, failure
@@ -216,10 +265,10 @@ def _not_finite(memory: NDArray[Any], first: int) -> tuple[list[range], int, lis
     return nan, nans, inf, infs
 
 
-def _changed(block: _Block, expected: Source, unit: int, total: int) -> Iterator[range]:
+def _changed(block: _Block, expected: Rows, unit: int, total: int) -> Iterator[range]:
     """Yield the rows of units that differ from their checksums."""
     first = block.rows.start // unit
     wanted = np.empty(len(block.checksums), np.uint64)
-    expected.read_into(np.arange(first, first + len(wanted)), wanted)
+    expected.read(range(first, first + len(wanted)), wanted)
     for rows in ranges_of(wanted != block.checksums, block.rows.start, 1 if unit == 1 else unit):
         yield range(rows.start, min(rows.stop, total))

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from oocdata.explain import size
-from oocdata.tools.check import Checked, Finding, Health
+from oocdata.tools.check import NOTES, Checked, Finding, Health
 from oocdata.tools.check.ranges import said
 from oocdata.tools.info.text import reason as why
 
@@ -44,7 +44,7 @@ def health_text(health: Health, width: int = 80, show: int = 10) -> str:
         place = checked.path + (f" {checked.key}" if checked.key else "")
         found = [one for one in health.findings if _is_of(one, checked)]
         lines += textwrap.wrap(
-            f"{place}: {_shape(checked)}{'' if found else ', healthy'}", width,
+            f"{place}: {_shape(checked)}{'' if _counted(found) else ', healthy'}", width,
             subsequent_indent="  ", break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
         lines += _findings(found, width, show)
@@ -61,12 +61,18 @@ def health_text(health: Health, width: int = 80, show: int = 10) -> str:
 
 
 def _summary(health: Health) -> str:
-    count = len(health.findings)
+    counted = _counted(health.findings)
+    count = len(counted)
     if not count:
         things = len(health.datasets)
         return f"Nothing wrong with {things:,} dataset{'s' if things != 1 else ''}."
-    kinds = ", ".join(dict.fromkeys(finding.kind for finding in health.findings))
+    kinds = ", ".join(dict.fromkeys(finding.kind for finding in counted))
     return f"{count:,} finding{'s' if count != 1 else ''}: {kinds}."
+
+
+def _counted(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that are more than notes."""
+    return [finding for finding in findings if finding.kind not in NOTES]
 
 
 def _is_of(finding: Finding, checked: Checked) -> bool:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.source import check_axis
-from oocdata.sources.zarr.attributes import attributes_of
-from oocdata.sources.zarr.hierarchy import find_array
-from oocdata.sources.zarr.metadata import ArrayMetadata
-from oocdata.sources.zarr.readers import TensorStoreReader, ZarrReader
-from oocdata.sources.zarr.store import Store, join, store_of
-from oocdata.sources.zarr.stored import StoredArray, metadata_written
-from oocdata.sources.zarr.survey import absent_rows
-from oocdata.tools.check.opening import Fault, Opened
+from oocdata.formats.zarr.hierarchy import find_array
+from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.store import store_of
+from oocdata.tools.check.opening import Fault, Opened, row_axis
 from oocdata.tools.check.ranges import Ranges, ranges_of
+from oocdata.tools.check.rows import Rows
 from oocdata.tools.info import Opening
 
 __all__ = ["opened_zarr"]
@@ -39,30 +36,22 @@ def opened_zarr(path: str, key: str | None, opening: Opening) -> Opened:
     """
     store = store_of(path)
     name, metadata = find_array(store, key, path)
-    names = attributes_of(store, name, metadata).dimensions
-    axis = check_axis(opening.axis, len(metadata.shape), store.path, name or None, names)
-    stored = StoredArray(
-        store=store,
-        key=name,
-        metadata=metadata,
-        axis=axis,
-        missing="fill" if store.listable else "error",
-        version=uuid.uuid4().hex,  # chunks that were kept before may have changed since
-        stored_bytes=None,
-        written=metadata_written(store, name, metadata.version),
-    )
+    named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
+    axis = row_axis(opening.axis, len(metadata.shape), named)
+    objects = Objects(store, name, metadata, axis)
+    missing: Missing = "fill" if store.listable else "error"
     reason = metadata.zarr_only
-    reader = ZarrReader(stored, reason) if reason else TensorStoreReader(stored)
-    faults = _Objects(store, name, metadata, axis).faults() if store.listable else ()
+    reader = ZarrReader(objects, missing, reason) if reason else TensorStoreReader(objects, missing)
+    faults = _Look(objects).faults() if store.listable else ()
     lost = [rows for fault in faults if fault.kind == "truncated" for rows in fault.rows.kept]
-    return Opened(Chunks.of(reader, axis), axis, tuple(lost), faults)
+    return Opened(Rows(Chunked(reader), axis), tuple(lost), faults)
 
 
-class _Objects:
-    """The stored objects of an array: chunks, or shards of several."""
+class _Look:
+    """What is found of the stored objects of an array: chunks, or shards of several."""
 
-    def __init__(self, store: Store, key: str, metadata: ArrayMetadata, axis: int) -> None:
-        self.store, self.key, self.metadata, self.axis = store, key, metadata, axis
+    def __init__(self, objects: Objects) -> None:
+        self.objects, self.metadata, self.axis = objects, objects.metadata, objects.axis
         self.absent, self.short = Ranges(), Ranges()
         self.example = self.reason = ""
         self.count = 0
@@ -98,10 +87,15 @@ class _Objects:
         grid[self.axis] = range(number, number + 1)
         return itertools.product(*grid)
 
-    def _look(self, place: tuple[int, ...], first: int, absent: Any, short: Any) -> None:
-        metadata = self.metadata
-        name = join(self.key, metadata.name(place))
-        status = self.store.status(name)
+    def _look(
+        self,
+        place: tuple[int, ...],
+        first: int,
+        absent: NDArray[np.bool_],
+        short: NDArray[np.bool_],
+    ) -> None:
+        metadata, name = self.metadata, self.objects.name(place)
+        status = self.objects.store.status(name)
         if status is None:
             absent[:] = True
         else:
@@ -117,19 +111,22 @@ class _Objects:
             rows = self._absent_in_shard(place)
             if not rows:
                 return
-            absent[np.array(rows) - first] = True
+            for part in rows:
+                absent[part.start - first : part.stop - first] = True
         self.count += 1
         self.example = self.example or name
 
-    def _absent_in_shard(self, place: tuple[int, ...]) -> list[int]:
+    def _absent_in_shard(self, place: tuple[int, ...]) -> list[range]:
+        """Return the rows of chunks that a shard does not hold."""
         metadata = self.metadata
         if metadata.shard_index is None:
             return []  # no shards, or an index that only its reader can decode
-        box = tuple(
-            slice(at * step, min((at + 1) * step, length))
-            for at, step, length in zip(place, metadata.object_shape, metadata.shape, strict=True)
-        )
+        per = metadata.chunks_per_object
+        chunks = np.indices(per).reshape(len(per), -1).T + np.multiply(place, per)
+        chunks = chunks[(chunks * metadata.chunk_shape < metadata.shape).all(axis=1)]
         try:
-            return absent_rows(self.store, self.key, metadata, box, self.axis)
+            missing = chunks[self.objects.absent(chunks), self.axis]
         except SourceError:
             return []  # reading it says why
+        step, total = metadata.chunk_shape[self.axis], metadata.shape[self.axis]
+        return [range(at * step, min((at + 1) * step, total)) for at in np.unique(missing).tolist()]

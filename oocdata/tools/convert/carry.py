@@ -11,18 +11,13 @@ import base64
 import json
 import math
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from oocdata.datasets.view import View
-from oocdata.sources.adapt import Converted, Wrapper, layout_of
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.concat import Concat
-from oocdata.sources.dimensions import PACKING, VALID
-from oocdata.sources.source import Annotated, Annotations, Source
+from oocdata.formats.dimensions import PACKING, VALID
 from oocdata.writers.codec import Format
 from oocdata.writers.target import holds
 
@@ -71,9 +66,9 @@ def carried(view: View, target: Format) -> Carried:
     >>> carried(ooc.open(np.zeros((10, 3))), "zarr").attributes
     ()
     """
-    parts = list(_parts(view.source, (view.dtype,)))
-    said = _common([_annotations(part.source) for part in parts])
-    dtypes = {dtype for part in parts for dtype in part.dtypes}
+    storage = view.storage
+    said = storage.annotations()
+    dtypes = {view.source.dtype, view.dtype}
     # Numbers of another dtype are those as stored, without the sign that the attribute gives them.
     untrue = {*PACKING, *VALID} if "_Unsigned" in said.attributes and len(dtypes) > 1 else set()
     kept: list[tuple[str, Any]] = []
@@ -87,77 +82,19 @@ def carried(view: View, target: Format) -> Carried:
             lost.append(name)
         else:
             kept.append((name, made))
-    names = {part.names for part in parts}
-    one = len(names) == 1 and len(parts[0].names) == view.ndim
-    if any(names) and (target == "npy" or not one):
+    # An attribute that tells how numbers are packed may be known to the storage alone.
+    told = {name for name in PACKING if f"{name} " in storage.packed}
+    lost += [name for name in PACKING if name in told - set(said.attributes)]
+    names = view.names
+    fit = any(names) and len(names) == view.ndim and target != "npy"
+    if any(names) and not fit:
         lost.append(_NAMES)
     return Carried(
         attributes=tuple(kept),
-        dimension_names=parts[0].names if one and any(names) and target != "npy" else None,
+        dimension_names=names if fit else None,
         fill_value=_as_dtypes(said.fill_value, dtypes, view.dtype) if target != "npy" else None,
         lost=tuple(lost),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """An array that a source is made of, and the dtypes its numbers go through."""
-
-    source: Source
-    dtypes: tuple[np.dtype[Any], ...]
-
-    @property
-    def names(self) -> tuple[str | None, ...]:
-        return layout_of(self.source).names
-
-
-def _parts(source: Source, dtypes: tuple[np.dtype[Any], ...]) -> Iterator[_Part]:
-    if isinstance(source, Concat):
-        for part in source.parts:
-            yield from _parts(part, dtypes)
-    elif isinstance(source, Converted):
-        yield from _parts(source.source, (*dtypes, source.dtype))
-    else:
-        yield _Part(source, (*dtypes, source.dtype))
-
-
-def _annotations(source: Source) -> Annotations:
-    """Return what storage says of an array."""
-    reader = source.reader if isinstance(source, Chunks) else source
-    if isinstance(reader, Annotated):
-        return reader.annotations()
-    if isinstance(reader, Wrapper):
-        return _annotations(reader.source)
-    layout = layout_of(source)
-    if layout.format == "HDF5" and layout.path and layout.key:
-        from oocdata.sources.hdf5 import read_annotations
-
-        return read_annotations(layout.path, layout.key)
-    packed = [name for name in PACKING if f"{name} " in layout.packed]
-    return Annotations(dict.fromkeys(packed))
-
-
-def _common(said: list[Annotations]) -> Annotations:
-    """Return what is said of all parts; None for what is not said of each, or not the same."""
-    names = dict.fromkeys(name for one in said for name in one.attributes)
-    first = said[0]
-    return Annotations(
-        {
-            name: first.attributes.get(name)
-            if all(_same(one.attributes.get(name), first.attributes.get(name)) for one in said)
-            else None
-            for name in names
-        },
-        first.fill_value if all(_same(one.fill_value, first.fill_value) for one in said) else None,
-    )
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
-        first, second = np.asarray(one), np.asarray(other)
-        numbers = first.dtype.kind in "fc" and second.dtype.kind in "fc"
-        return bool(np.array_equal(first, second, equal_nan=numbers))
-    return bool(one == other or (one != one and other != other))
 
 
 def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) -> Any:

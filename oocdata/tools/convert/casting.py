@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
-from oocdata.sources.adapt import layout_of
-from oocdata.sources.concat import Concat
-from oocdata.sources.source import Source
 
 __all__ = ["cast_into"]
 
@@ -19,8 +16,7 @@ __all__ = ["cast_into"]
 def cast_into(
     out: NDArray[Any],
     values: NDArray[Any],
-    rows: Sequence[int] | NDArray[np.int64],
-    source: Source,
+    named: Callable[[int], tuple[str | None, str | None, int]],
 ) -> None:
     """Copy numbers into an array of the same shape and any dtype, if that can hold them.
 
@@ -30,9 +26,8 @@ def cast_into(
     Parameters
     ----------
     out, values : ndarray, shape (rows, *element)
-    rows : sequence of int
-        Of the source, for the message.
-    source : Source
+    named : callable
+        Gives, for the message, the file, the dataset and the row of one of the rows.
 
     Raises
     ------
@@ -41,9 +36,8 @@ def cast_into(
 
     Examples
     --------
-    >>> from oocdata.sources.memory import Memory
     >>> values, out = np.array([1.0, 255.0]), np.zeros(2, "u1")
-    >>> cast_into(out, values, range(2), Memory(values))
+    >>> cast_into(out, values, lambda row: (None, None, row))
     >>> out
     array([  1, 255], dtype=uint8)
     """
@@ -59,14 +53,11 @@ def cast_into(
     hint = "Choose a dtype that holds them"
     if exact and out.dtype.kind != "b":
         hint += f", or scale and round them into {out.dtype} yourself: oocdata.create writes them"
-    row = int(rows[first[0]])
-    if isinstance(source, Concat):
-        source, row = source.owner(row)
-    layout = layout_of(source)
+    path, key, row = named(first[0])
     raise SourceError(
         f"numbers must fit the dtype that they are written in, {out.dtype}; got {values[first]}. "
         f"{hint}.",
-        path=layout.path,
-        key=layout.key,
+        path=path,
+        key=key,
         rows=(row,),
     )

@@ -9,22 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from oocdata.datasets.view import View
-from oocdata.sources.hdf5.reader import Hdf5Reader
-from oocdata.sources.stamp import FileStamp
-from oocdata.sources.zarr.stored import StoredArray
 
 __all__ = ["Journal", "identity"]
 
 _VERSION = 1
-_MEMORY_ONLY = ("described", "known", "kept")
-"""Fields of sources that say nothing about what is read."""
 
 
 class Journal:
@@ -130,49 +124,22 @@ def identity(view: View) -> dict[str, str]:
     >>> identity(ooc.open(np.zeros(3)))
     {}
     """
-    found: list[str] = []
-    stamps: list[str] = []
-    try:
-        _describe(view.source, found, stamps)
-        _describe(view.rows, found, stamps)
-    except TypeError:
+    storage, rows = view.storage, view.rows
+    opened = dict(storage.opened or {})
+    writable = any(version.modified is None for version in storage.files)
+    if not storage.files or not opened or opened.get("external") or writable:
         return {}
-    digest = blake2b("\n".join(found).encode(), digest_size=16).hexdigest()
-    files = blake2b("\n".join(stamps).encode(), digest_size=16).hexdigest()
-    named = "; ".join(stamps[:1]) + (f" and {len(stamps) - 1} more" if len(stamps) > 1 else "")
-    return {"the source": named, "the source's files": files, "what is read of it": digest}
+    versions = [f"{one.path} ({one.nbytes} bytes, changed {one.modified})" for one in storage.files]
+    chosen = _digest(rows.tobytes()) if isinstance(rows, np.ndarray) else rows
+    read = (sorted(opened.items()), view.source.shape, view.source.dtype, view.axes, view.grid,
+            chosen, view.cuts, view.order, view.dtype)  # fmt: skip
+    named = versions[0] + (f" and {len(versions) - 1} more" if len(versions) > 1 else "")
+    return {
+        "the source": named,
+        "the source's files": _digest("\n".join([*versions, storage.version]).encode()),
+        "what is read of it": _digest(repr(read).encode()),
+    }
 
 
-def _describe(value: Any, found: list[str], stamps: list[str]) -> None:
-    if isinstance(value, FileStamp):
-        if value.modified is None:
-            raise TypeError("somebody may be writing to it")
-        stamps.append(f"{value.path} ({value.nbytes} bytes, changed {value.modified})")
-    elif isinstance(value, StoredArray):
-        if value.written is None:
-            raise TypeError("it can't be told from another")
-        where = os.path.join(value.store.path, value.key)
-        # Where the objects were looked at, their number is a sum over all of them.
-        known = "" if isinstance(value.version, str) else f", version {value.version}"
-        stamps.append(f"{where} (changed {value.written}{known})")
-        _describe((value.axis, value.missing, value.metadata.shape), found, stamps)
-    elif isinstance(value, Hdf5Reader) and value.outside:
-        raise TypeError("it is as it was only if other files are")
-    elif isinstance(value, np.ndarray):
-        if value.nbytes and not isinstance(value, np.memmap) and value.dtype.kind in "iu":
-            found.append(blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest())
-        else:
-            raise TypeError("an array in memory has no name")
-    elif is_dataclass(value):
-        found.append(type(value).__name__)
-        for field in fields(value):
-            if field.name not in _MEMORY_ONLY:
-                _describe(getattr(value, field.name), found, stamps)
-    elif isinstance(value, tuple):
-        found.append(f"({len(value)}")
-        for one in value:
-            _describe(one, found, stamps)
-    elif value is None or isinstance(value, str | int | float | range | np.dtype | np.generic):
-        found.append(repr(value))
-    else:
-        raise TypeError(f"{type(value).__name__} can't be described")
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()

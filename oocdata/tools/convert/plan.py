@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,13 +13,11 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.explain import size
 from oocdata.index import as_count
-from oocdata.sources.adapt import Converted, layout_of
-from oocdata.sources.source import Layout
+from oocdata.memory import DEFAULT_MEMORY, at_most
 from oocdata.threads import cores
 from oocdata.tools.convert.carry import Carried, carried
 from oocdata.tools.convert.journal import identity
-from oocdata.tools.convert.lying import PIECE_BYTES
-from oocdata.tools.convert.reading import BoxSource
+from oocdata.tools.convert.reading import PIECE_BYTES, BoxSource
 from oocdata.tools.convert.sample import chosen_codec
 from oocdata.tools.convert.steps import Steps, steps_of
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
@@ -31,7 +28,7 @@ from oocdata.writers.target import Target, format_by_suffix, target_key
 
 __all__ = ["MEMORY", "Plan", "plan_of"]
 
-MEMORY = 512 << 20
+MEMORY = DEFAULT_MEMORY
 """Bytes of memory for what is under way, by default."""
 
 _LIBRARIES = 96 << 20
@@ -49,8 +46,6 @@ class Plan:
     ----------
     view : View
         What is read.
-    layout : Layout
-        How that is stored.
     target : Target
         What is written.
     placement : Placement
@@ -66,13 +61,14 @@ class Plan:
         Nor were the chunks.
     memory_bytes : int
         What is taken at most, beside what the process has taken before.
+    bound : int
+        What was given for what is under way.
     verify : bool
     about : mapping of str
         What must be the same for a rerun to go on; empty where that can't be told.
     """
 
     view: View
-    layout: Layout
     target: Target
     placement: Placement
     steps: Steps
@@ -81,6 +77,7 @@ class Plan:
     chosen_codec: bool
     chosen_chunks: bool
     memory_bytes: int
+    bound: int
     verify: bool
     about: Mapping[str, str]
 
@@ -175,13 +172,13 @@ def plan_of(
     """
     bound = as_count("memory", memory, at_least=1 << 20)
     kind = format_by_suffix(destination)
-    layout = layout_of(view.source)
-    _refuse_source(view, layout, destination)
-    key = target_key(kind, to_key, layout.key if layout.key != "/" else None)
+    _refuse_source(view, destination)
+    of_source = view.storage.key
+    key = target_key(kind, to_key, of_source if of_source != "/" else None)
     placement = Placement.of(destination, key, kind, overwrite)
     along = carried(view, kind)
-    with ThreadPoolExecutor(cores(), "oocdata-sample") as threads:
-        source = BoxSource(view, threads)
+    source = BoxSource(view)
+    with at_most(bound):
         way, sampled = chosen_codec(source, kind, codec, shuffle)
     # Two blocks are under way, one that is read and one that is written, and what is made of them.
     block_bytes = bound // 4
@@ -216,7 +213,6 @@ def plan_of(
         target.unit if target.chunks is not None else (1, *whole[1:]),
         block_bytes,
         lead=source.lead,
-        strides=source.strides,
     )
     about = identity(view)
     if about:
@@ -225,7 +221,6 @@ def plan_of(
         about["the file that it is added to"] = placement.before or "none"
     return Plan(
         view=view,
-        layout=layout,
         target=target,
         placement=placement,
         steps=steps,
@@ -233,38 +228,41 @@ def plan_of(
         sampled=sampled,
         chosen_codec=codec is None and shuffle is None,
         chosen_chunks=chunks is None,
-        memory_bytes=_memory(source, target, steps, verify),
+        memory_bytes=_memory(source, target, steps, bound, verify),
+        bound=bound,
         verify=verify,
         about=about,
     )
 
 
-def _refuse_source(view: View, layout: Layout, destination: str) -> None:
+def _refuse_source(view: View, destination: str) -> None:
     """Refuse to write into what is read."""
     end = os.path.realpath(destination)
-    source = view.source
-    while isinstance(source, Converted):
-        source = source.source
-    for part in getattr(source, "parts", (source,)):
-        path = layout_of(part).path
-        if path is None or "://" in path:
+    storage = view.storage
+    targets = (storage.opened or {}).get("target", storage.path)
+    paths = [targets] if isinstance(targets, str) else list(targets or ())
+    for path in (*paths, *(version.path for version in storage.files)):
+        if "://" in path:
             continue
         begin = os.path.realpath(path)
         inside = os.path.commonpath([begin, end]) in (begin, end)
-        if inside or (os.path.exists(end) and os.path.samefile(begin, end)):
+        if inside or (
+            os.path.exists(end) and os.path.exists(begin) and os.path.samefile(begin, end)
+        ):
             raise ArgumentError(
                 f"what is written must lie apart from what is read; got '{path}' and "
                 f"'{destination}'. Choose another name, and rename it afterwards."
             )
 
 
-def _memory(source: BoxSource, target: Target, steps: Steps, verify: bool) -> int:
+def _memory(source: BoxSource, target: Target, steps: Steps, bound: int, verify: bool) -> int:
     """Return the bytes that a conversion takes at most, libraries included."""
     itemsize = target.dtype.itemsize
     block = steps.blocks.most
     tile = block if steps.tiles is None else max(block, steps.tiles.most)
     # A box while the next one is read; verifying, the block that it is compared with.
-    boxes = (2 * tile + (block if verify else 0)) * itemsize + source.extra_bytes(tile)
+    with at_most(bound):
+        boxes = (2 * tile + (block if verify else 0)) * itemsize + source.extra_bytes(tile)
     pieces = tile * itemsize // 2 if steps.tiles is not None else 0
     encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * itemsize
-    return boxes + pieces + cores() * (source.thread_bytes + encoding) + _LIBRARIES
+    return boxes + pieces + cores() * encoding + _LIBRARIES

@@ -1,51 +1,40 @@
-"""Boxes of a view, read so that every chunk that lies in a box is decoded once, straight into it.
+"""Boxes of a view, read through its source in a bounded memory.
 
-A loader keeps decoded chunks for the batches that come; a conversion needs each once, in an order
-that it chooses. So it asks the readers for whole chunks, and nothing is kept.
+Boxes follow the grid of stored chunks, so that each chunk is decoded once and given up when the
+next ones are read. Rows that follow one another are one box of the source, however many they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.datasets.request import Placement
 from oocdata.datasets.view import View
-from oocdata.index import Selection, as_slice, select
-from oocdata.sources.adapt import Converted, cut_source, through_scratch
-from oocdata.sources.chunk_layout import Box
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.concat import Concat
-from oocdata.sources.extents import Extents
-from oocdata.sources.memory import Memory
-from oocdata.sources.readers import BoxReader, ChunkReader
-from oocdata.sources.source import Source
-from oocdata.sources.strided import StridedReader, neighbours
-from oocdata.sources.xarray.decoded import Decoded
-from oocdata.sources.zarr.chunk_files import ChunkFiles
-from oocdata.threads import cores, in_threads
+from oocdata.index import compose_ranges
+from oocdata.memory import cache_share
+from oocdata.threads import cores
 from oocdata.tools.convert.casting import cast_into
-from oocdata.tools.convert.lying import (
-    chunk_of,
-    decoded_bytes,
-    kept_bytes,
-    strided_of,
-    strides_of,
-)
-from oocdata.tools.convert.pieces import is_run, pieces_of, shifted, split
+from oocdata.writers.chunking import default_chunks
+from oocdata.writers.target import Box
 
-__all__ = ["BoxSource"]
+__all__ = ["PIECE_BYTES", "BoxSource"]
 
-_PART_BYTES = 4 << 20
-"""Of the rows that one thread copies at a time, or of the chunks that it decodes."""
+PIECE_BYTES = 1 << 20
+"""Bytes of a row from which on it is as well read or written in pieces of as many."""
 
-_PART_ROWS = 1 << 18
-"""The most of them at a time: each has a number of eight bytes."""
+_PART_BYTES = 8 << 20
+"""Read in one call, unless a chunk has more."""
+
+_ROW_BYTES = 256
+"""What a row of its own takes while it is read: its origin, its chunk, and where it goes."""
 
 
 class BoxSource:
@@ -54,7 +43,6 @@ class BoxSource:
     Parameters
     ----------
     view : View
-    threads : ThreadPoolExecutor
 
     Attributes
     ----------
@@ -64,51 +52,48 @@ class BoxSource:
         What is decoded together, rows first; one row, or a piece of it, where nothing is.
     lead : int
         Rows before the first border of chunks.
-    strides : tuple of int or None
-        Bytes from one place to the next on each axis, where the bytes of a row lie far apart.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> source = BoxSource(ooc.open(np.arange(12).reshape(4, 3))[::-1, 1:])
+    >>> source.shape, source.chunk
+    ((4, 2), (1, 2))
+    >>> out = np.empty((2, 1), "i8")
+    >>> source.read((slice(1, 3), slice(0, 1)), out)
+    >>> out.tolist()
+    [[7], [4]]
     """
 
-    def __init__(self, view: View, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
-        self._source = view.source.source if isinstance(view.source, Converted) else view.source
-        self._threads = threads
+        self._stored = replace(view, dtype=view.source.dtype)
+        regular = isinstance(view.rows, range) and (len(view.axes) == 1 or view.rows.step == 1)
+        self._points = not regular
         self.shape: tuple[int, ...] = view.shape
         self.dtype: np.dtype[Any] = view.dtype
-        rows, chunk = view.rows, chunk_of(self._source)
-        apart = abs(rows.step) if isinstance(rows, range) else 1
-        self.chunk = tuple(
-            max(1, min(long, length))
-            for long, length in zip((-(-chunk[0] // apart), *chunk[1:]), view.shape, strict=True)
-        )
-        self.lead = -rows.start % self.chunk[0] if isinstance(rows, range) and is_run(rows) else 0
-        self.strides = strides_of(self._source) if is_run(rows) else None
+        self.chunk, self.lead = _chunk_of(view)
 
-    @property
-    def thread_bytes(self) -> int:
-        """Bytes that a thread takes: of chunks, and of what they are decoded from."""
-        chunk = max(decoded_bytes(self._source), prod(self.chunk) * self._source.dtype.itemsize)
-        return 3 * chunk + max(chunk, _PART_BYTES)
+    def _part_rows(self, box_shape: tuple[int, ...]) -> int:
+        """Return how many rows of a box are read in one call: whole chunks."""
+        row_bytes = max(1, prod(box_shape[1:]) * self._stored.dtype.itemsize)
+        rows = max(1, _PART_BYTES // row_bytes)
+        return max(self.chunk[0], rows - rows % self.chunk[0])
 
     def extra_bytes(self, elements: int) -> int:
-        """Return the bytes that reading a box of so many elements takes, beside it and the threads.
-
-        Decoded chunks that a source of another kind keeps are counted too.
-        """
-        source, rows, itemsize = self._source, self._view.rows, 0
-        if isinstance(source, Decoded):
-            source = source.source
-            itemsize = source.dtype.itemsize
-        if self.strides is not None:
-            itemsize += source.dtype.itemsize
-        elif isinstance(source, Chunks) and max(source.reader.chunk_shape) == 1:
-            itemsize += 2 * source.dtype.itemsize
-        # Rows in no order are sorted by the chunks that they lie in.
-        sorting = 0 if isinstance(rows, range) else 4 * rows.itemsize
-        count = elements // max(1, prod(self.shape[1:]))
-        return elements * itemsize + count * sorting + kept_bytes(source)
+        """Return the bytes that reading boxes of so many elements takes at most, beside them."""
+        storage, itemsize = self._view.storage, self._stored.dtype.itemsize
+        total = prod(self._view.source.shape) * itemsize
+        part = min(elements * itemsize, 2 * max(_PART_BYTES, prod(self.chunk) * itemsize))
+        rows = elements // max(1, prod(self.shape[1:])) * _ROW_BYTES if self._points else 0
+        if storage.chunks is None:
+            return 2 * part + rows
+        chunk = prod(storage.chunks) * itemsize
+        # One chunk at least is kept, and each thread decodes one: stored, and half decoded.
+        return 2 * part + rows + max(chunk, min(cache_share(), total)) + 2 * cores() * chunk
 
     def read(self, box: Box, out: NDArray[Any]) -> None:
-        """Fill `out`, which has the box's shape.
+        """Fill `out`, which is C-contiguous and has the box's shape.
 
         Raises
         ------
@@ -116,143 +101,114 @@ class BoxSource:
             With file, dataset and rows, when storage can't deliver them, or their numbers don't fit
             the view's dtype.
         """
-        cuts = tuple(range(part.start, part.stop) for part in box[1:])
-        rows = select(self._view.rows, range(box[0].start, box[0].stop))
-        self._read(cut_source(self._source, cuts), rows, range(len(rows)), out)
-
-    def _read(self, source: Source, rows: Selection, places: Selection, out: NDArray[Any]) -> None:
-        """Bring rows of a source to these places of `out`."""
-        run = is_run(rows)
-        if isinstance(source, ChunkFiles) and run:
-            self._read(source.whole, rows, places, out)
-        elif isinstance(source, Concat):
-            for number, where in split(rows, source.part_starts):
-                inside = shifted(select(rows, where), -source.part_starts[number])
-                self._read(source.parts[number], inside, select(places, where), out)
-        elif isinstance(source, Decoded):
-            stored = np.empty((len(rows), *source.shape[1:]), source.source.dtype)
-            self._read(source.source, rows, range(len(rows)), stored)
-            held = replace(source, source=Memory(stored))
-            self._read_rows(source, rows, places, out, held)
-        elif run and (strided := strided_of(source)) is not None:
-            self._read_strided(strided, rows, places, out)
-        elif isinstance(source, Chunks) and (run or max(source.reader.chunk_shape) > 1):
-            self._read_chunks(source, rows, places, out)
-        else:
-            self._read_rows(source, rows, places, out)
-
-    def _read_rows(
-        self,
-        source: Source,
-        rows: Selection,
-        places: Selection,
-        out: NDArray[Any],
-        held: Source | None = None,
-    ) -> None:
-        """Read rows as a loader does, some in each thread; `held` has just these, in memory."""
-        given = source if held is None else held
-        if isinstance(given, Extents):
-            given = replace(given, kept=None)
-
-        def some(part: range) -> None:
-            wanted = _numbers(select(rows, part) if held is None else part)
-            if given.dtype == out.dtype and is_run(places):
-                given.read_into(wanted, out[_index(select(places, part))])
-                return
-            for place, values in through_scratch(given, wanted):
-                _put(
-                    out, select(places, part[place]), (), values, select(rows, part[place]), source
-                )
-
-        in_threads(self._threads, some, _parts(out, len(rows)))
-
-    def _read_strided(
-        self, source: Extents, rows: Selection, places: Selection, out: NDArray[Any]
-    ) -> None:
-        """Read many rows whose bytes lie far apart: one long run at each place of an element."""
-        if not neighbours(source):
-            self._read_rows(source, rows, places, out)
+        if out.size == 0:
             return
-        whole = tuple(slice(0, length) for length in source.shape[1:])
-        run = slice(int(rows[0]), int(rows[0]) + len(rows))
-        read = StridedReader(source, len(rows)).read_box((run, *whole))
-
-        def copy(part: range) -> None:
-            some, where = select(rows, part), select(places, part)
-            _put(out, where, (), read[as_slice(part)], some, source)
-
-        in_threads(self._threads, copy, _parts(out, len(rows)))
-
-    def _read_chunks(
-        self, source: Chunks, rows: Selection, places: Selection, out: NDArray[Any]
-    ) -> None:
-        """Decode each chunk into its place; one of which only a part is wanted, beside it."""
-        reader, axis = source.reader, source.axis
-        pieces = list(pieces_of(source, rows))
-
-        def decode(some: slice) -> None:
-            targets, aside = [], []
-            for piece in pieces[some]:
-                at = select(places, piece.where)
-                if piece.whole and is_run(at) and reader.dtype == out.dtype:
-                    targets.append(np.moveaxis(out[(_index(at), *piece.target)], 0, axis))
-                    continue
-                chunk = np.empty([part.stop - part.start for part in piece.box], reader.dtype)
-                targets.append(chunk)
-                aside.append((piece, at, np.moveaxis(chunk, axis, 0)))
-            _fill(reader, [piece.box for piece in pieces[some]], targets)
-            for piece, at, chunk in aside:
-                taken = select(rows, piece.where)
-                _put(out, at, piece.target, chunk[piece.within], taken, source)
-
-        few = max(1, _PART_BYTES // max(1, decoded_bytes(source)))
-        if isinstance(reader, ChunkReader) and reader.own_threads:
-            few *= cores()
-        else:
-            few = min(few, -(-len(pieces) // (4 * cores())))
-        groups = [slice(first, first + few) for first in range(0, len(pieces), few)]
-        in_threads(self._threads, decode, groups)
+        view = self._stored[box]
+        step = len(out) if self._points else self._part_rows(out.shape)
+        converted = out.dtype != view.dtype
+        scratch = np.empty((min(step, len(out)), *out.shape[1:]), view.dtype) if converted else out
+        for first in range(0, len(out), step):
+            part = out[first : first + step]
+            some = view if step >= len(out) else view[first : first + len(part)]
+            if not converted:
+                _read(some, part)
+                continue
+            held = scratch[: len(part)]
+            _read(some, held)
+            cast_into(part, held, partial(_named, some))
 
 
-def _fill(reader: BoxReader, boxes: Sequence[Box], outs: Sequence[NDArray[Any]]) -> None:
-    if isinstance(reader, ChunkReader) and max(reader.chunk_shape) > 1:
-        reader.read_boxes(boxes, outs)
+def _read(view: View, out: NDArray[Any]) -> None:
+    """Read all rows of a view, which is delivered in its source's dtype."""
+    placement, extent, element = view.placement, view.extent, out.shape[1:]
+    runs = list(_runs(view))
+    if not runs:
+        origins = view.origins(np.asarray(view.rows, np.int64))
+        view.source.read(origins, extent, placement.stored(out, extent.lengths))
+        return
+    # A run is a box that is longer along the last sample axis, so its rows are one more axis.
+    last, step = view.axes[-1], runs[0][2]
+    axes = [None if axis is None else axis + 1 for axis in placement.axes]
+    axes[last] = 0
+    flipped = [axis + 1 for axis in placement.flipped] + ([0] if step < 0 else [])
+    long = Placement(tuple(axes), tuple(flipped))
+    done = 0
+    for numbers, length, step in runs:
+        boxes = extent.with_axis(last, length, abs(step))
+        count = len(numbers) * length
+        target = out[done : done + count].reshape(len(numbers), length, *element)
+        origins = view.origins(numbers)
+        view.source.read(origins, boxes, long.stored(target, boxes.lengths))
+        done += count
+
+
+def _runs(view: View) -> Iterator[tuple[NDArray[np.int64], int, int]]:
+    """Yield runs of rows along the last sample axis; none where the rows follow no such rule.
+
+    Yields
+    ------
+    numbers : ndarray of int64, shape (n,)
+        For each run, the number in the grid of its row that lies first in storage.
+    length, step : int
+        Rows of each run, and from one to the next in storage.
+    """
+    rows, inner = view.rows, view.grid[-1]
+    if not isinstance(rows, range):
+        return
+    if len(view.grid) == 1:
+        step = rows.step * inner.step
+        first = rows[0] if step > 0 else rows[-1]
+        yield np.array([first], np.int64), len(rows), step
+    elif rows.step == 1:
+        at, stop, length = rows.start, rows.stop, len(inner)
+        while at < stop:
+            # To the end of an outer place; then all whole ones together; then what is left.
+            whole = (stop - at) // length if at % length == 0 else 0
+            count, long = (whole, length) if whole else (1, min(length - at % length, stop - at))
+            numbers = at + length * np.arange(count, dtype=np.int64)
+            yield (numbers if inner.step > 0 else numbers + long - 1), long, inner.step
+            at += count * long
+
+
+def _chunk_of(view: View) -> tuple[tuple[int, ...], int]:
+    """Return what of a view is decoded together, and how many rows lie before the first border."""
+    chunks = view.storage.chunks
+    if chunks is None:
+        pieces = default_chunks(view.shape, view.dtype.itemsize, largest=PIECE_BYTES)
+        whole, lead = (1, *pieces[1:]), 0
     else:
-        for box, out in zip(boxes, outs, strict=True):
-            out[...] = reader.read_box(box)
+        element = [1] * len(view.element)
+        for at, axis in enumerate(view.placement.axes):
+            if axis is not None:
+                element[axis] = -(-chunks[at] // view.extent.strides[at])
+        rows, lead = _chunk_rows(view, chunks)
+        whole = (rows, *element)
+    fitted = tuple(max(1, min(n, length)) for n, length in zip(whole, view.shape, strict=True))
+    return fitted, lead % fitted[0]
 
 
-def _put(
-    out: NDArray[Any],
-    places: Selection,
-    target: tuple[slice, ...],
-    values: NDArray[Any],
-    rows: Selection,
-    source: Source,
-) -> None:
-    """Copy rows to their places, converted if they must be."""
-    key = (_index(places), *target)
-    if values.dtype == out.dtype:
-        out[key] = values
-    elif isinstance(places, range):
-        cast_into(out[key], values, rows, source)
-    else:
-        made = np.empty(values.shape, out.dtype)
-        cast_into(made, values, rows, source)
-        out[key] = made
+def _chunk_rows(view: View, chunks: tuple[int, ...]) -> tuple[int, int]:
+    """Return how many rows lie in a chunk, and how many before the first border of chunks."""
+    last = chunks[view.axes[-1]]
+    if len(view.grid) > 1:
+        lengths = [len(places) for places in view.grid]
+        for place, axis in enumerate(view.axes[:-1]):
+            if chunks[axis] > 1:  # it holds several outer places, with all rows of each
+                return chunks[axis] * prod(lengths[place + 1 :]), 0
+        return min(last, lengths[-1]), 0
+    if not isinstance(view.rows, range):
+        return last, 0
+    places = compose_ranges(view.grid[0], view.rows)
+    return -(-last // abs(places.step)), -places.start % last if places.step == 1 else 0
 
 
-def _index(places: Selection) -> slice | NDArray[np.int64]:
-    return as_slice(places) if isinstance(places, range) else places
-
-
-def _numbers(rows: Selection) -> NDArray[np.int64]:
-    if isinstance(rows, range):
-        return np.arange(rows.start, rows.stop, rows.step, dtype=np.int64)
-    return rows
-
-
-def _parts(out: NDArray[Any], count: int) -> list[range]:
-    row_bytes = max(1, prod(out.shape[1:]) * out.itemsize)
-    step = max(1, min(_PART_ROWS, _PART_BYTES // row_bytes))
-    return [range(first, min(first + step, count)) for first in range(0, count, step)]
+def _named(view: View, row: int) -> tuple[str | None, str | None, int]:
+    """Return the file, the dataset and the place in it of a row of a view."""
+    storage = view.storage
+    at = int(view.origins(np.asarray(view.rows[row : row + 1], np.int64))[0, view.axes[0]])
+    if len(storage.parts) == 1 or storage.parts_axis != view.axes[0]:
+        return storage.path, storage.key, at
+    part = bisect_right(storage.parts, at) - 1
+    files = storage.files
+    path = files[part].path if len(files) == len(storage.parts) else storage.path
+    return path, storage.key, at - storage.parts[part]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.sources.chunk_layout import Box
+from oocdata.writers.target import Box
 
 __all__ = ["SAVE_BYTES", "BoxReads", "each_box"]
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
-from oocdata.sources.chunk_layout import Box
 from oocdata.threads import in_threads
 from oocdata.tools.convert.steps import Steps
 from oocdata.writers.disk import writable
 from oocdata.writers.flat import write_at
 from oocdata.writers.storage import relative
+from oocdata.writers.target import Box
 
 __all__ = ["Scratch"]
 

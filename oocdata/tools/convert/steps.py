@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from math import lcm, prod
 
-from oocdata.sources.chunk_layout import Box
+from oocdata.writers.target import Box
 
 __all__ = ["Grid", "Steps", "steps_of"]
 
 _MOST_DECODES = 1.5
 """Decodes of a chunk, on average, up to which going through a file costs more than it saves."""
-
-_SHORT = 32 << 10
-"""Bytes: runs shorter than this are read from a disk for less in long ones, and through a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,6 @@ def steps_of(
     nbytes: int,
     *,
     lead: int = 0,
-    strides: Sequence[int] | None = None,
 ) -> Steps:
     """Return the boxes in which to read and write.
 
@@ -122,8 +118,6 @@ def steps_of(
         Of a block or tile, unless a unit or a chunk is larger.
     lead : int
         Rows before the first border of stored chunks.
-    strides : sequence of int, optional
-        Where the bytes of a row lie far apart: bytes from one place to the next on each axis.
 
     Examples
     --------
@@ -147,14 +141,6 @@ def steps_of(
     if block[0] > together:  # borders of the blocks are borders of chunks
         block = (block[0] // together * together, *block[1:])
     blocks = Grid(full, block)
-    if strides is not None:
-        run = min(block[0], full[0]) * strides[0]
-        whole = all(step >= length for step, length in zip(block[1:], full[1:], strict=True))
-        if (whole and run >= _SHORT) or block[0] >= full[0]:
-            return Steps(blocks, None, 1.0)
-        fastest = sorted(range(len(full)), key=lambda axis: strides[axis])
-        tile = _grown((1,) * len(full), full, nbytes // itemsize, fastest)
-        return Steps(blocks, Grid(full, tile), 1.0)
     decodes = _decodes(full, chunk, lead, block)
     if decodes <= _MOST_DECODES:
         return Steps(blocks, None, decodes)

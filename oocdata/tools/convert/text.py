@@ -20,12 +20,13 @@ def plan_text(plan: Plan) -> str:
     target = plan.target
     rows, element = target.shape[0], target.element
     what = f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"
-    key = f", dataset {plan.layout.key}" if plan.layout.key else ""
+    stored = plan.view.storage
+    key = f", dataset {stored.key}" if stored.key else ""
     fields = [
         (
             "from",
-            f"{plan.layout.path or 'memory'}{key}: {plan.layout.format}, {plan.layout.storage}"
-            + (f", {plan.layout.codec}" if plan.layout.codec != "none" else ""),
+            f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}"
+            + (f", {stored.codec}" if stored.codec != "none" else ""),
         ),
         ("to", plan.placement.path + (f", dataset {target.key}" if target.key else "")),
         ("array", f"{what}, {target.dtype}, {size(plan.nbytes)}"),
@@ -67,8 +68,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     """Return a plan, for ``json.dumps``."""
     target = plan.target
     return {
-        "source": plan.layout.path,
-        "key": plan.layout.key,
+        "source": plan.view.storage.path,
+        "key": plan.view.storage.key,
         "destination": plan.placement.path,
         "to_key": target.key,
         "format": target.format,

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.open import open as open_view
+from oocdata.engines.cache import cache
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.sources.chunk_layout import Box
+from oocdata.memory import at_most
 from oocdata.threads import cores
 from oocdata.tools.convert.journal import Journal
 from oocdata.tools.convert.plan import Plan
@@ -26,6 +27,7 @@ from oocdata.tools.convert.steps import Grid
 from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage, open_storage
+from oocdata.writers.target import Box
 from oocdata.writers.writer import prepare
 
 __all__ = ["Conversion", "carry_out"]
@@ -79,7 +81,7 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
     """Do what a plan says; rows that differ are told, not raised."""
     began = perf_counter()
     hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
-    with Lock(plan.placement, hint) as lock:
+    with Lock(plan.placement, hint) as lock, at_most(plan.bound):
         run = _Run(plan, progress, lock)
         try:
             return run.whole(resume, began)
@@ -137,7 +139,7 @@ class _Run:
             resumed = journal.resumed
             self._journal = journal
             journal.begin()
-            source = BoxSource(plan.view, threads)
+            source = BoxSource(plan.view)
             self._write(source, threads)
             self._lock.check()
             self._storage.close(plan.target.shape[0])
@@ -212,8 +214,9 @@ class _Run:
         """Compare the result with what the source gives when it is read again, bit by bit."""
         plan = self._plan
         key = plan.target.key
+        cache.forget()  # the source is read from its file again, not from what was decoded of it
         with self._reading_back():
-            result = BoxSource(open_view(self._placement.result, key), threads)
+            result = BoxSource(open_view(self._placement.result, key))
         held = np.empty(plan.steps.blocks.most, plan.target.dtype)
         differing: list[int] = []
 

@@ -1,6 +1,6 @@
 """Writing a manifest: streamed into a new file, which takes its name when it is complete.
 
-See `oocdata.sources.manifest` for the format.
+See `oocdata.formats.manifest` for the format.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.sources.checksums import CHECKSUM, running_checksum, unit_rows
-from oocdata.sources.manifest import FORMAT, RowChecksums
+from oocdata.formats.checksums import CHECKSUM, running_checksum, unit_rows
+from oocdata.formats.manifest import FORMAT, RowChecksums
 from oocdata.writers.disk import sync_file
 
 __all__ = ["ManifestWriter", "list_as_json"]

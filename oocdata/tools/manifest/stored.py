@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ManifestError, SourceError
 from oocdata.explain import size
-from oocdata.sources.checksums import checksums_of, running_checksum
-from oocdata.sources.manifest import Manifest
-from oocdata.sources.source import Source
+from oocdata.formats.checksums import checksums_of, running_checksum
+from oocdata.formats.manifest import Manifest
 from oocdata.threads import in_order_by_few
 from oocdata.tools.check.ranges import Ranges, ranges_of, said
+from oocdata.tools.check.rows import Rows
 from oocdata.tools.manifest import list_as_json
 
 __all__ = ["BLOCK_BYTES", "Change", "block_checksums", "changes", "data_files"]
@@ -168,7 +168,7 @@ def changes(manifest: Manifest, target: str, advance: Callable[[int], None]) -> 
         If a file can't be read.
     """
     listed = manifest.listed()
-    table = manifest.table("stored")
+    table = Rows(manifest.table("stored"))
     counts = [-(-nbytes // manifest.block_bytes) for _, nbytes in listed]
     if manifest.block_bytes != BLOCK_BYTES or table.shape != (sum(counts),):
         raise _damaged(manifest)
@@ -204,7 +204,7 @@ def changes(manifest: Manifest, target: str, advance: Callable[[int], None]) -> 
             continue
         expected = np.empty(count, np.uint64)
         start = first_of[name] + first
-        table.read_into(np.arange(start, start + count), expected)
+        table.read(range(start, start + count), expected)
         wrong = expected != checksums[:count]
         if not wrong.any():
             continue
@@ -230,15 +230,16 @@ def changes(manifest: Manifest, target: str, advance: Callable[[int], None]) -> 
     return found
 
 
-def check_tables(manifest: Manifest, stored: Source, listed: Sequence[tuple[str, int]]) -> None:
+def check_tables(manifest: Manifest, stored: Rows, listed: Sequence[tuple[str, int]]) -> None:
     """Raise if a table of checksums is not what it was when it was written."""
     tables = [(stored, list_as_json(listed), manifest.blocks)]
-    tables += [(manifest.table(rows.member), b"", rows.table) for rows in manifest.datasets]
+    each = ((Rows(manifest.table(one.member)), b"", one.table) for one in manifest.datasets)
+    tables += each
     for table, before, wanted in tables:
         digest = running_checksum(before)
         for start in range(0, table.shape[0], _CHECKSUMS_AT_ONCE):
             some = np.empty(min(_CHECKSUMS_AT_ONCE, table.shape[0] - start), np.uint64)
-            table.read_into(np.arange(start, start + len(some)), some)
+            table.read(range(start, start + len(some)), some)
             digest.update(some.astype("<u8", copy=False).tobytes())
         if digest.hexdigest() != wanted:
             raise _damaged(manifest)
