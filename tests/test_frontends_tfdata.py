@@ -18,12 +18,13 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, PositionError
-from oocdata.sources import buffers
+from oocdata.engines import buffers
 
 tf = pytest.importorskip("tensorflow")
 tfdata = pytest.importorskip("oocdata.frontends.tfdata")
 feeds = pytest.importorskip("oocdata.frontends.feeds")
-gate = feeds.gate
+originals = pytest.importorskip("oocdata.frontends.originals")
+calls = feeds.calls
 
 
 def drawn(dataset: Any) -> np.ndarray:
@@ -62,14 +63,15 @@ class TestEpochs:
         got = drawn(loader.to_tf().repeat(3))
         assert_array_equal(got, np.concatenate([epoch(loader, number) for number in range(3)]))
 
-    def test_several_epochs_from_the_middle(self, loader: ooc.Loader) -> None:
+    def test_only_the_first_pass_begins_in_the_middle(self, loader: ooc.Loader) -> None:
         dataset = loader.to_tf(start=(2, 4), epochs=3)
-        every = np.concatenate([epoch(loader, number) for number in range(2, 8)])
-        assert dataset.cardinality() == 3 * 11 - 4
         first, second = drawn(dataset), drawn(dataset)
-        assert_array_equal(
-            np.concatenate([first, second]), every[40 : 40 + len(first) + len(second)]
-        )
+        assert_array_equal(first, np.concatenate([epoch(loader, n) for n in (2, 3, 4)])[40:])
+        assert_array_equal(second, np.concatenate([epoch(loader, n) for n in (5, 6, 7)]))
+        assert dataset.cardinality() == 3 * 11  # of every pass but the first
+
+    def test_what_the_user_appends_is_tuned(self, loader: ooc.Loader) -> None:
+        assert loader.to_tf().options().autotune.enabled in (None, True)
 
     @pytest.mark.parametrize(("parallel", "prefetch"), [(1, 0), (1, 1), (4, 8)])
     def test_parallel_reading_keeps_the_order(
@@ -142,19 +144,23 @@ class TestShapes:
 
 
 class TestMemory:
-    def test_a_batch_is_handed_over_without_a_copy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("rows", "together"), [(64, 1), (640, 10)])
+    def test_a_batch_is_handed_over_without_a_copy(
+        self, monkeypatch: pytest.MonkeyPatch, rows: int, together: int
+    ) -> None:
         addresses = []
-        real = feeds.handed_over
+        real = feeds.tensors_of
 
-        def spy(array: np.ndarray) -> np.ndarray:
-            handed = real(array)
-            assert handed is array  # nothing between the source and TensorFlow
-            addresses.append(handed.ctypes.data)
-            return handed
+        def spy(batches: list[np.ndarray], loader: ooc.Loader) -> list[np.ndarray]:
+            addresses.extend(batch.ctypes.data for batch in batches)
+            return real(batches, loader)
 
-        monkeypatch.setattr(feeds, "handed_over", spy)
-        for batch in ooc.open(np.zeros((64, 100))).batches(8).to_tf():
-            assert np.asarray(memoryview(batch)).ctypes.data in addresses
+        monkeypatch.setattr(feeds, "tensors_of", spy)
+        loader = ooc.open(np.zeros((rows, 100))).batches(8)
+        assert loader.steps_together == together
+        taken = [np.asarray(memoryview(batch)).ctypes.data for batch in loader.to_tf(parallel=1)]
+        assert len(taken) == rows // 8
+        assert taken == addresses  # from where the source wrote it
 
     def test_what_a_function_made_is_copied_once_and_aligned(self) -> None:
         mine = np.arange(101.0)  # the user goes on changing it
@@ -363,8 +369,8 @@ class TestErrors:
         gc.collect()
         # What was being read ahead fails too, and TensorFlow's thread lets go of it after that.
         for _ in range(100):
-            with gate._changed:
-                assert gate._changed.wait_for(lambda: gate._inside == 0, timeout=60)
+            with calls.changed:
+                assert calls.changed.wait_for(lambda: calls.running == 0, timeout=60)
             if all(ref() is None for ref in gone):
                 break
             threading.Event().wait(0.05)
@@ -378,6 +384,42 @@ class TestErrors:
         made = tf.errors.UnknownError(None, None, "something else")
         assert type(made) is tf.errors.UnknownError
         assert made.message == "something else"
+
+    @pytest.mark.parametrize("error", [ValueError(""), KeyError("k"), OSError("on fire")], ids=str)
+    def test_a_strangers_error_of_the_same_text_stays_his(self, error: Exception) -> None:
+        """While one of ours, of the same type and text, is on its way to somebody else."""
+
+        def broken(_: Any) -> Any:
+            raise type(error)(*error.args)
+
+        spec = ooc.ArraySpec((), np.dtype("i8"))
+        ours = ooc.open(np.arange(100)).map(fails_with(error), spec=spec).batches(10).to_tf()
+        iterator = iter(ours)
+        for _ in range(4):
+            next(iterator)
+        with calls.changed:  # until it was read ahead, and has failed
+            assert calls.changed.wait_for(lambda: originals._kept, timeout=60)
+        theirs = tf.data.Dataset.range(1).map(
+            lambda n: tf.numpy_function(broken, [n], tf.int64, stateful=False)
+        )
+        for _ in range(2):
+            with pytest.raises(tf.errors.OpError, match=type(error).__name__):
+                list(theirs)
+        next(iterator)
+        with pytest.raises(type(error)) as caught:
+            next(iterator)
+        assert caught.value is error
+
+    def test_tensorflow_is_as_it_was_where_nothing_fails(self, loader: ooc.Loader) -> None:
+        spec = ooc.ArraySpec((), np.dtype("i8"))
+        broken = ooc.open(np.arange(60)).map(fails_with(KeyError("no")), spec=spec).batches(10)
+        dataset = broken.to_tf(parallel=1, prefetch=0)
+        with pytest.raises(KeyError):
+            list(dataset)
+        del dataset
+        gc.collect()
+        list(loader.to_tf())
+        assert "__new__" not in vars(tf.errors.UnknownError)
 
 
 EXITS = {

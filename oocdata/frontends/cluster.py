@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
-from oocdata.frontends.handover import batch_lengths
+from oocdata.frontends.batching import batch_lengths
 from oocdata.frontends.pyfunctions import call
 from oocdata.frontends.serving import READ, TICK
+from oocdata.frontends.tfdata import as_it_is
+from oocdata.order import BlockShuffle
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Cluster", "as_it_is"]
+__all__ = ["Cluster", "steps_dealt"]
 
 _REFRESH_MILLISECONDS = 100
 """How often a trainer asks the dispatcher who reads for it; TensorFlow's second delays an epoch."""
@@ -32,13 +34,24 @@ _DYNAMIC = b"\x08\x01"
 
 _ENDLESS = 2**40
 
-_Result = TypeVar("_Result")
+_WINDOWS_DEALT = 4
+"""A window is decoded once more where a border between two readers cuts it."""
+
+_FEWEST_DEALT = 16
+"""Parts of an epoch, at least: so that no reader has much more to do than another."""
 
 
-def as_it_is(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Keep AutoGraph, which never forgets what it has looked at, from a function."""
-    kept: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
-    return kept
+def steps_dealt(loader: Loader) -> int:
+    """Return how many neighbouring steps one reader is dealt at a time.
+
+    Steps of a block shuffle's window are made of the same chunks: one reader decodes them.
+    """
+    together = loader.steps_together
+    if not isinstance(loader.order, BlockShuffle):
+        return together
+    window = loader.order.elements_mixed(len(loader.dataset)) // loader.batch_size
+    most = -(-len(loader) // _FEWEST_DEALT)
+    return max(together, min(_WINDOWS_DEALT * window, most) // together * together)
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Cluster:
     ----------
     loader : Loader
     description : str
-        Of the loader; see `oocdata.description.as_text`.
+        Of the loader; see `oocdata.describe.as_json`.
     address : str
         Of the dispatcher, ``"grpc://HOST:PORT"``.
     opening : str
@@ -97,10 +110,16 @@ class Cluster:
             last = (tf.range(short, run[1]), map_tree(lambda _: next(rest), spec))
             return full.concatenate(slices(last))
 
-        # Dealt out are numbers of runs: the graph stays small, however long the epoch is.
+        # Dealt out are numbers: the graph stays small, however long the epoch is.
         runs = tf.reduce_sum((steps[:, 1] - steps[:, 0] + together - 1) // together)
-        dataset = tf.data.Dataset.range(runs).map(read, num_parallel_calls=self.parallel)
-        dataset = dataset.flat_map(cut)
+        each = steps_dealt(self.loader) // self.loader.steps_together
+
+        @as_it_is
+        def dealt(part: tf.Tensor) -> tf.data.Dataset:
+            return tf.data.Dataset.range(part * each, tf.minimum(part * each + each, runs))
+
+        dataset = tf.data.Dataset.range((runs + each - 1) // each).flat_map(dealt)
+        dataset = dataset.map(read, num_parallel_calls=self.parallel).flat_map(cut)
         if not ticks:
             return self._read(dataset, job)
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.spec import leaves
+from oocdata.describe import refuse_other
 from oocdata.errors import DatasetGoneError
-from oocdata.frontends.gate import gate
-from oocdata.frontends.handover import cut, handed_over
-from oocdata.frontends.identity import refuse_other
-from oocdata.frontends.originals import forget_originals, keep_original
+from oocdata.frontends.batching import tensors_of
+from oocdata.frontends.originals import forget_originals, passed_on
+from oocdata.frontends.shutdown import calls
+from oocdata.reading.reader import Reader
 from oocdata.runs import Pass
-from oocdata.workers.reader import Reader
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["BEGINNING", "Feed", "add", "begin", "feed_of", "forget", "read"]
+__all__ = ["BEGINNING", "Feed", "add", "enter", "feed_of", "forget", "read"]
 
 _Result = TypeVar("_Result")
 
@@ -33,31 +32,44 @@ the first must not be the one that begins the pass: restored, it would begin ano
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What one dataset reads: a loader, pass after pass."""
+    """What one dataset reads: a loader, pass after pass.
+
+    Attributes
+    ----------
+    loader : Loader
+    begin : callable
+        Begins the next pass.
+    fingerprint : str
+        What a position in it belongs to; see `oocdata.describe.fingerprint`.
+    reader : Reader
+    """
 
     loader: Loader
     begin: Callable[[], Pass]
-    """Begins the next pass."""
-    identity: str
-    """What a position in it belongs to; see `oocdata.frontends.identity`."""
+    fingerprint: str
     reader: Reader
+    _own: bytes = field(init=False)
 
-    def enter(self, over: NDArray[np.int64], saved: str) -> NDArray[np.int64]:
-        """Begin the next pass, or go on with one that was restored.
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_own", self.fingerprint.encode())
+
+    def enter(self, over: NDArray[np.int64], saved: bytes) -> NDArray[np.int64]:
+        """Return the pass that a run is of: begun now, or restored, or known.
 
         Parameters
         ----------
         over : ndarray of int64, shape (4,)
             A pass: where it begins, its length, the steps of a run, and its runs; or negative.
-        saved : str
-            The identity of the feed that `over` is of.
+        saved : bytes
+            The fingerprint of the feed that `over` is of.
 
         Raises
         ------
         oocdata.errors.RestoreError
             If that is another one.
         """
-        refuse_other(saved, self.identity)
+        if saved != self._own:
+            refuse_other(saved.decode(), self.fingerprint)
         if over[0] >= 0:
             return over
         self.reader.renew()
@@ -65,15 +77,12 @@ class Feed:
         return np.array([made.first, made.length, made.together, len(made)], np.int64)
 
     def read(self, over: NDArray[np.int64], number: int) -> list[NDArray[Any]]:
-        """Read a run of a pass; what it returns is said in `oocdata.frontends.handover.cut`."""
+        """Read a run of a pass, as `oocdata.frontends.batching.tensors_of` returns it."""
         if number == BEGINNING:
-            specs = leaves(self.loader.spec)
-            arrays = [np.empty((0, *spec.shape[1:]), spec.dtype) for spec in specs]
-        else:
-            first, length, together, _ = map(int, over)
-            run = Pass(first, length, len(self.loader), together).run(number)
-            arrays = [handed_over(array) for array in leaves(self.reader.read(run))]
-        return cut(arrays, self.loader)
+            return tensors_of([], self.loader)
+        first, length, together, _ = map(int, over)
+        run = Pass(first, length, len(self.loader), together).run(number)
+        return tensors_of(self.reader.read(run), self.loader)
 
 
 _feeds: dict[int, Feed] = {}
@@ -105,38 +114,30 @@ def feed_of(number: Any) -> Feed:
     try:
         return _feeds[int(number)]
     except KeyError:
-        gone = DatasetGoneError(
+        raise DatasetGoneError(
             "an iterator must not outlive the dataset that `to_tf` returned. "
             "Keep a reference to it."
-        )
-        keep_original(gone, int(number))
-        raise gone from None
+        ) from None
 
 
-def begin(feed: Any, over: Any, saved: Any, number: Any) -> Any:
-    """Begin the next pass, or go on with one that was restored: called by TensorFlow for either."""
-    with gate:
-        return _called(feed_of(feed).enter, int(feed), over, saved.decode())
+def enter(feed: Any, over: Any, saved: Any, number: Any) -> list[NDArray[np.int64]]:
+    """Return the pass that a run is of; see `Feed.enter`."""
+    return [_called(feed, Feed.enter, over, saved)]
 
 
 def read(feed: Any, over: Any, number: Any) -> list[NDArray[Any]]:
-    """Read a run of steps: called by TensorFlow, in its own threads."""
-    # A list, always: TensorFlow leaks a bare array without axes.
-    with gate:
-        return _called(feed_of(feed).read, int(feed), over, int(number))
+    """Read a run of steps; see `Feed.read`."""
+    return _called(feed, Feed.read, over, int(number))
 
 
-def _called(function: Callable[..., _Result], feed: int, *arguments: Any) -> _Result:
-    """Call a function; keep what it raises, and raise what TensorFlow passes on."""
-    try:
-        return function(*arguments)
-    except StopIteration as error:
-        # As it is, it would end the dataset in silence; a generator does the same (PEP 479).
-        wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
-        wrapped.__cause__ = error
-        keep_original(wrapped, feed)
-        raise wrapped from error
-    except BaseException as error:
-        if feed in _feeds:  # or its dataset went while this was read: nobody will ask
-            keep_original(error, feed)
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+def _called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Call a method of a feed for TensorFlow; raise what it turns into the original exception."""
+    with calls:
+        feed = None
+        try:
+            feed = feed_of(number)
+            return method(feed, *arguments)
+        except BaseException as error:
+            if feed is not None and int(number) not in _feeds:
+                raise  # the dataset went while this was read: nobody will ask
+            raise passed_on(error, int(number)) from error

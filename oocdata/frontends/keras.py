@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch
-from oocdata.errors import MissingDependencyError
-from oocdata.frontends.originals import install, keep_original
+from oocdata.errors import ArgumentError, DatasetGoneError, MissingDependencyError
+from oocdata.frontends.originals import passed_on
 
 try:
     import keras
@@ -22,33 +25,107 @@ __all__ = ["Batches", "to_keras"]
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """A loader's batches by step; Keras says when an epoch ends."""
+    """A loader's batches by step, epoch after epoch.
+
+    Keras looks at the first batches before it trains, and says that an epoch ends also where none
+    was trained on. So an epoch counts once Keras, within an epoch of its own, has asked for each
+    of its steps; until then the same steps are of the same epoch.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> batches = ooc.open(np.arange(10)).batches(4).to_keras()
+    >>> len(batches), batches[2]
+    (3, array([8, 9]))
+    """
 
     def __init__(self, loader: Loader) -> None:
         super().__init__()
         self.loader = loader
         self.epoch = 0
+        self._lock = threading.Lock()
+        self._asked = bytearray(len(loader))
+        self._count = 0
+        self._begun = self._within = False
+        self._ahead: Iterator[Batch] | None = None
+        self._next = (0, 0)
+        """What `_ahead` gives next: epoch and step."""
+        self._process = os.getpid()
 
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __getitem__(self, step: int) -> Batch:
-        """Read the batch of a step of the current epoch."""
-        try:
-            return self.loader.batch(step, self.epoch)
-        except BaseException as error:
-            keep_original(
-                error, id(self)
-            )  # on TensorFlow, Keras reads this through a generator in a graph
-            raise
+    def on_epoch_begin(self) -> None:
+        """Note that Keras trains or evaluates from here on; called by Keras."""
+        self._begun = self._within = True
 
     def on_epoch_end(self) -> None:
-        """Go on to the next epoch's order; called by Keras."""
-        self.epoch += 1
+        """Note that Keras does no more; called by Keras."""
+        self._within, self._ahead = False, None
+
+    def __getitem__(self, step: int) -> Batch:
+        """Read the batch of a step of the current epoch.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If ``fit`` shuffles the steps.
+        oocdata.errors.DatasetGoneError
+            In another process, which can't know the epoch.
+        """
+        try:
+            with self._lock:
+                epoch = self._entered(step)
+                if self._begun and self.workers <= 1:
+                    return self._read_ahead(step, epoch)
+            return self.loader.batch(step, epoch)
+        except BaseException as error:
+            reader = threading.current_thread() is not threading.main_thread()
+            if self._begun and reader and keras.backend.backend() == "tensorflow":
+                # Keras reads this through a generator in a graph.
+                raise passed_on(error, id(self)) from error
+            raise
+
+    def _entered(self, step: int) -> int:
+        """Return the epoch that a step is of, and note that it was asked for."""
+        if os.getpid() != self._process:
+            raise DatasetGoneError(
+                "`use_multiprocessing` must be False for a loader's batches, which are read in the "
+                "process that trains. To read in worker processes: `batches(…, workers=4)`."
+            )
+        if not 0 <= step < len(self.loader):
+            self.loader.positions(step, self.epoch)  # says what steps there are
+        if self._asked[step]:
+            self._forget()  # it begins once more, before it came to its end
+        if self._within and step >= self._count + max(1, self.workers):
+            raise ArgumentError(
+                "`shuffle` must be False in `fit` on a loader's batches: Keras asked for step "
+                f"{step} after {self._count} others, and the loader's own order, which is cheap to "
+                "read, would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
+                "`batches(…, shuffle=True)`."
+            )
+        epoch = self.epoch
+        self._asked[step] = 1
+        self._count += 1
+        if self._begun and self._count == len(self.loader):
+            self._forget()
+            self.epoch += 1
+        return epoch
+
+    def _forget(self) -> None:
+        self._asked, self._count = bytearray(len(self.loader)), 0
+
+    def _read_ahead(self, step: int, epoch: int) -> Batch:
+        """Return a batch, and have those after it read ahead as `Loader.epoch` does."""
+        ahead, self._ahead = self._ahead, None  # an iterator that has failed is over
+        if ahead is None or self._next != (epoch, step):
+            ahead = self.loader.epoch(epoch, start=step)
+        batch = next(ahead)
+        if step + 1 < len(self.loader):
+            self._ahead, self._next = ahead, (epoch, step + 1)
+        return batch
 
 
 def to_keras(loader: Loader) -> Any:
     """Return a ``keras.utils.PyDataset`` of a loader's batches; see `oocdata.Loader.to_keras`."""
-    if keras.backend.backend() == "tensorflow":
-        install()
     return Batches(loader)

@@ -1,64 +1,89 @@
 """The original exception out of ``fit``, not TensorFlow's rendering of it.
 
-An exception in a Python function that TensorFlow calls becomes a status, a code and a text, and
-whoever consumes the batch gets a `tf.errors.UnknownError` made of those. Here the exceptions that a
-reader raised are kept; when TensorFlow makes an error whose text holds a kept one, the original
-comes out instead, from eager code, graph functions and ``fit`` alike.
+TensorFlow makes a status of an exception that a Python function raises, a code and a text, and
+gives whoever consumes the batch a `tf.errors.UnknownError` made of them; its type is lost. Here the
+exception is kept under a token, which is random for the process, and the token stands in the text.
+An error whose text holds the token of a kept exception is that exception; every other error, also
+of the same text, is TensorFlow's own.
 
-The place is ``__new__`` of two public classes, which Python lets return something else. A
-TensorFlow that no longer makes its errors so keeps its own, whose text has the original's type,
-message, file, dataset and rows; a test of the whole way tells us.
+Between the status and the user's ``except``, in ``fit`` and in graphs of the user's, runs no code
+but TensorFlow's. What it calls there is the constructor of its public error: so that is where the
+exception is handed over, for as long as one is on its way. In a process in which no read fails,
+TensorFlow stays as it is. (A TensorFlow that made its errors in another way would keep its own,
+whose text has type, message, file, dataset and rows; a test of the whole way would tell.)
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 import threading
-from collections import deque
 from collections.abc import Hashable
 from typing import Any
 
-__all__ = ["forget_originals", "install", "keep_original", "original_in"]
+__all__ = ["forget_originals", "passed_on"]
+
+_MOST = 16
+"""Exceptions kept: that of a batch that was read ahead and never asked for holds what was read."""
+
+_process = secrets.token_hex(8)
+_token = re.compile(rf"\[oocdata error {_process}-(\d+)\]")
 
 # Re-entrant: the garbage collector may forget a reader while this thread keeps an exception.
 _lock = threading.RLock()
-# Bounded: an error in a batch that was read ahead and never asked for stays here, and its traceback
-# with all that was being read.
-_kept: deque[tuple[Hashable, str, BaseException]] = deque(maxlen=16)
+_kept: dict[int, tuple[Hashable, BaseException]] = {}
+_count = 0
 
 
-def keep_original(error: BaseException, reader: Hashable) -> None:
-    """Remember an exception of a reader that is about to be raised into TensorFlow."""
+def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
+    """Return the exception to raise into TensorFlow, so that the user gets another one.
+
+    Parameters
+    ----------
+    error : BaseException
+        What the user gets.
+    reader : hashable
+        Who failed; see `forget_originals`.
+
+    Returns
+    -------
+    RuntimeError
+        Of which TensorFlow makes a `tf.errors.UnknownError`, whatever `error` is.
+    """
+    global _count
+    if isinstance(error, StopIteration):
+        # As it is, it would end a loop in silence; a generator does the same (PEP 479).
+        wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
+        wrapped.__cause__, error = error, wrapped
     with _lock:
-        _kept.append((reader, f"{type(error).__name__}: {error}", error))
+        _count += 1
+        _kept[_count] = reader, error
+        if len(_kept) > _MOST:
+            del _kept[min(_kept)]
+        _watch()
+        raised = RuntimeError(
+            f"{type(error).__name__}: {error} [oocdata error {_process}-{_count}]"
+        )
+    raised.__cause__ = error
+    return raised
 
 
 def forget_originals(reader: Hashable) -> None:
     """Forget what a reader raised: it is gone, or its first exception is on its way out."""
     with _lock:
-        left = [kept for kept in _kept if kept[0] != reader]
-        _kept.clear()
-        _kept.extend(left)
+        for number in [number for number, (whose, _) in _kept.items() if whose == reader]:
+            del _kept[number]
+        _watch()
 
 
-def original_in(message: str) -> BaseException | None:
-    """Return the kept exception whose type and text stand in a message, newest first."""
-    with _lock:
-        kept = list(_kept)
-    for reader, text, error in reversed(kept):
-        if text in message:
-            forget_originals(reader)
-            return error
-    return None
-
-
-def install() -> None:
-    """Make TensorFlow's errors give way to the originals they were made of."""
+def _watch() -> None:
+    """Let TensorFlow's error give way while an exception is kept, and leave it alone otherwise."""
     from tensorflow import errors
 
-    # What TensorFlow makes of most exceptions, and of ValueError and TypeError.
-    for kind in (errors.UnknownError, errors.InvalidArgumentError):
-        if "__new__" not in vars(kind):
-            kind.__new__ = _new
+    if _kept:
+        errors.UnknownError.__new__ = _new
+    elif "__new__" in vars(errors.UnknownError):
+        del errors.UnknownError.__new__
 
 
 def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
@@ -66,8 +91,11 @@ def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
         # Python 3.11 makes the exception again when its type is not the one that was raised.
         return args[0]
     message = keywords.get("message", args[2] if len(args) > 2 else "")
-    original = original_in(str(message)) if _kept else None
-    if original is not None:
-        return original
+    with _lock:
+        for number in map(int, _token.findall(str(message))):
+            if number in _kept:
+                reader, original = _kept[number]
+                forget_originals(reader)
+                return original
     made: BaseException = Exception.__new__(kind, *args, **keywords)
     return made

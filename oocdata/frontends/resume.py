@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oocdata.describe import fingerprint, refuse_other
 from oocdata.errors import ArgumentError, MissingDependencyError, RestoreError
-from oocdata.frontends.identity import as_text, identity, refuse_other
 from oocdata.frontends.saves import Save, read_save, saves_in, write_save
 from oocdata.frontends.variables import assign, build, values_of
 from oocdata.index import as_count
@@ -101,7 +101,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self.folder = Path(folder)
         self.loader = loader
         self.every = None if every is None else as_count("every", every)
-        self._identity = as_text({**identity(loader), "steps": str(len(loader))})
+        self._fingerprint = fingerprint(loader, steps=str(len(loader)))
         self._restored: Save | None = None
         self._next = (0, 0)
         """Where the next pass over the dataset begins."""
@@ -130,15 +130,10 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         tf.data.Dataset
             With static shapes, and the cardinality of a whole epoch.
         """
-        import tensorflow as tf
-
-        from oocdata.frontends.tfdata import of_passes
+        from oocdata.frontends.tfdata import of_passes, with_cardinality
 
         dataset = of_passes(self.loader, self._begin, {}, parallel=parallel, prefetch=prefetch)
-        # Of whole epochs, for `fit`: `assert_cardinality` would not allow one that goes on.
-        steps = len(self.loader)
-        dataset.cardinality = lambda: tf.constant(steps, tf.int64)
-        return dataset
+        return with_cardinality(dataset, len(self.loader), always=False)
 
     def stop(self, *_: object) -> None:
         """Save after the step that is running, and end ``fit``.
@@ -225,13 +220,13 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     def _last_save(self, with_arrays: bool = True) -> Save | None:
         for path in saves_in(self.folder):
             save = read_save(path, with_arrays=with_arrays)
-            refuse_other(save.identity, self._identity, f" (in '{path}')")
+            refuse_other(save.fingerprint, self._fingerprint, f" (in '{path}')")
             return save
         return None
 
     def _save(self, epoch: int, step: int) -> None:
         names, arrays = values_of(self.model)
-        write_save(self.folder, Save(epoch, step, self._identity, names, arrays))
+        write_save(self.folder, Save(epoch, step, self._fingerprint, names, arrays))
         self._saved = step
 
     def _restore(self, save: Save) -> None:

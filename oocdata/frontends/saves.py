@@ -23,7 +23,7 @@ from oocdata.writers.disk import sync_file
 
 __all__ = ["Save", "read_save", "saves_in", "write_save"]
 
-_FORMAT = "oocdata save 1"
+_FORMAT = "oocdata save 2"
 _KEPT = 2
 _NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")
 
@@ -36,8 +36,8 @@ class Save:
     ----------
     epoch, step : int
         The step to go on with.
-    identity : str
-        What the position belongs to; see `oocdata.frontends.identity`.
+    fingerprint : str
+        What the position belongs to; see `oocdata.describe.fingerprint`.
     names : dict of list of str
         What the arrays are called, by group.
     arrays : dict of list of ndarray
@@ -46,7 +46,7 @@ class Save:
 
     epoch: int
     step: int
-    identity: str
+    fingerprint: str
     names: Mapping[str, Sequence[str]]
     arrays: Mapping[str, Sequence[NDArray[Any]]]
 
@@ -107,7 +107,7 @@ def _members(save: Save) -> Iterator[tuple[str, NDArray[Any]]]:
         "format": _FORMAT,
         "epoch": save.epoch,
         "step": save.step,
-        "identity": save.identity,
+        "fingerprint": save.fingerprint,
         "arrays": {
             group: [
                 [name, array.dtype.name, array.shape]
@@ -156,7 +156,7 @@ def read_save(path: Path, *, with_arrays: bool = True) -> Save:
                 group: [name for name, _, _ in described]
                 for group, described in about["arrays"].items()
             }
-            return Save(about["epoch"], about["step"], about["identity"], names, arrays)
+            return Save(about["epoch"], about["step"], about["fingerprint"], names, arrays)
     except Exception as error:  # a damaged archive raises anything
         raise RestoreError(
             f"a save must be whole, and written by oocdata; '{path}' is not: "

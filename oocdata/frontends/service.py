@@ -5,7 +5,7 @@ process (`oocdata.frontends.cluster`). So a batch is what `Loader.batch` gives, 
 read; only the order in which batches come depends on who was quicker.
 
 Each epoch is a job of its own, so that its number can be told to the workers and no batch of the
-next one comes before it is complete; `oocdata.frontends.arrivals` says when it is.
+next one comes before it is complete; `oocdata.frontends.delivery` says when it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import uuid
 import warnings
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,17 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from oocdata.description import as_text, describe
+from oocdata.describe import as_json
 from oocdata.errors import ArgumentError, DatasetGoneError
 from oocdata.frontends.address import reached
-from oocdata.frontends.arrivals import ATTEMPTS, Arrivals
-from oocdata.frontends.cluster import Cluster, as_it_is
-from oocdata.frontends.gate import gate
-from oocdata.frontends.handover import first_pass
-from oocdata.frontends.originals import forget_originals, install, keep_original
+from oocdata.frontends.cluster import Cluster
+from oocdata.frontends.delivery import ATTEMPTS, Delivery
+from oocdata.frontends.originals import forget_originals, passed_on
 from oocdata.frontends.pyfunctions import call, register
-from oocdata.frontends.tfdata import owner
-from oocdata.index import as_count
+from oocdata.frontends.shutdown import calls
+from oocdata.frontends.tfdata import as_it_is, lives_with, passes, with_cardinality
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -41,7 +38,7 @@ __all__ = ["to_service"]
 _BEGIN, _MISSING = "oocdata.service.begin", "oocdata.service.missing"
 _ARRIVED = "oocdata.service.arrived"
 
-_arrivals: dict[int, Arrivals] = {}
+_deliveries: dict[int, Delivery] = {}
 _numbers = itertools.count()
 
 
@@ -62,27 +59,25 @@ def to_service(
     address = reached(service)
     if job_name is not None and not (isinstance(job_name, str) and job_name):
         raise ArgumentError(f"`job_name` must be a name, or None; got {job_name!r}.")
-    first = first_pass(loader, start, as_count("epochs", epochs))
-    parallel = as_count("parallel", parallel)
-    prefetch = as_count("prefetch", prefetch, at_least=0)
-    install()
     for name, function in _FUNCTIONS.items():
         register(name, function)
     number = next(_numbers)
-    _arrivals[number] = Arrivals(first, job_name is not None)
+    steps = len(loader)
+    begin = passes(loader, start, epochs)
+    _deliveries[number] = Delivery(steps, begin, shared=job_name is not None)
     feed = tf.constant(number, tf.int64)
     # The cluster's workers are the processes that read. Each dataset's loader is opened anew there;
     # but trainers that share a job must ask for the same.
-    description = as_text(describe(replace(loader, workers=0)))
+    description = as_json(replace(loader, workers=0))
     cluster = Cluster(loader, description, address, job_name or uuid.uuid4().hex, parallel)
-    steps = first.steps
 
     @as_it_is
     def whole_pass(one: tf.Tensor) -> tf.data.Dataset:
         (begun,) = call(_BEGIN, [feed, one], [tf.int64], in_turn=True)
         begun = tf.ensure_shape(begun, ())
-        epochs = tf.data.Dataset.range(begun // steps, (begun + first.length - 1) // steps + 1)
-        return epochs.flat_map(as_it_is(lambda epoch: whole_epoch(begun, epoch)))
+        # A first pass that begins within an epoch ends where it would if it began with it.
+        every = tf.data.Dataset.range(begun // steps, begun // steps + epochs)
+        return every.flat_map(as_it_is(lambda epoch: whole_epoch(begun, epoch)))
 
     def whole_epoch(begun: tf.Tensor, epoch: tf.Tensor) -> tf.data.Dataset:
         @as_it_is
@@ -119,49 +114,47 @@ def to_service(
         # It says that options are not known while a graph is made; they are not looked at.
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options")
         dataset = tf.data.Dataset.range(1).flat_map(whole_pass)
-    if job_name is None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(first.length))
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    options.autotune.enabled = False
     dataset = dataset.with_options(options)
-    weakref.finalize(owner(dataset), _forget, number).atexit = False
+    if job_name is None:
+        dataset = with_cardinality(dataset, epochs * steps, always=tuple(start)[1] == 0)
+    lives_with(dataset, _forget, number)
     return dataset
 
 
 def _forget(number: int) -> None:
-    _arrivals.pop(number, None)
+    _deliveries.pop(number, None)
     forget_originals(number)
 
 
 def _called(method: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Return what TensorFlow calls for a method of `Arrivals`: with a number, and more numbers."""
+    """Return what TensorFlow calls for a method of `Delivery`: with a number, and more numbers."""
 
     def function(feed: Any, *numbers: Any) -> list[Any]:
-        with gate:
+        with calls:
             try:
-                arrivals = _arrivals[int(feed)]
+                delivery = _deliveries[int(feed)]
             except KeyError:
                 raise DatasetGoneError(
                     "an iterator must not outlive the dataset that `to_tf` returned. "
                     "Keep a reference to it."
                 ) from None
             try:
-                return [np.asarray(method(arrivals, *map(int, numbers)))]
+                return [np.asarray(method(delivery, *map(int, numbers)))]
             except Exception as error:
-                keep_original(error, int(feed))
-                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+                raise passed_on(error, int(feed)) from error
 
     return function
 
 
-def _begin(arrivals: Arrivals, _: int) -> np.int64:
-    return np.int64(arrivals.begin())
+def _begin(delivery: Delivery, _: int) -> np.int64:
+    return np.int64(delivery.begin())
 
 
 _FUNCTIONS = {
     _BEGIN: _called(_begin),
-    _MISSING: _called(Arrivals.missing),
-    _ARRIVED: _called(Arrivals.arrived),
+    _MISSING: _called(Delivery.missing),
+    _ARRIVED: _called(Delivery.arrived),
 }

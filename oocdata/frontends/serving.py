@@ -8,7 +8,6 @@ with functions from the modules that it was started with.
 from __future__ import annotations
 
 import atexit
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -17,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.spec import leaves
-from oocdata.description import loader_from
-from oocdata.errors import DescriptionError
-from oocdata.frontends.gate import gate
-from oocdata.frontends.handover import cut, handed_over
+from oocdata.describe import from_json
+from oocdata.frontends.batching import tensors_of
 from oocdata.frontends.pyfunctions import register
+from oocdata.frontends.shutdown import calls
 from oocdata.runs import Run
 
 if TYPE_CHECKING:
@@ -61,23 +58,21 @@ class Readers:
         Parameters
         ----------
         description : bytes
-            As `oocdata.description.as_text` writes it.
+            As `oocdata.describe.as_json` writes it.
         opening : bytes
             Whatever tells one dataset of a trainer from the next: each opens its files anew.
 
         Raises
         ------
         oocdata.errors.DescriptionError, oocdata.errors.SourceError
-            See `oocdata.description.loader_from`.
+            See `oocdata.describe.from_json`.
         """
         with self._lock:
             found = self._loaders.get((description, opening))
             if found is None:
-                try:
-                    parsed = json.loads(description)
-                except (ValueError, RecursionError) as error:
-                    raise DescriptionError(f"a description must be JSON; {error}.") from error
-                found = self._loaders[description, opening] = loader_from(parsed, allow=self.allow)
+                found = self._loaders[description, opening] = from_json(
+                    description, allow=self.allow
+                )
                 while len(self._loaders) > _MOST_LOADERS:
                     self._loaders.popitem(last=False)
             self._loaders.move_to_end((description, opening))
@@ -111,14 +106,13 @@ class Readers:
             element, shape (steps, batch, …); and where the loader has a short one, that one of
             each, shape (0 or 1, its length, …).
         """
-        with gate:
+        with calls:
             try:
                 loader = self.loader(description, opening)
                 start, stop = nth_run(steps, int(together), int(number))
                 loader.positions(stop - 1, int(epoch))  # checks both
-                read = leaves(loader.run(Run(int(epoch), start, stop)))
-                parts = cut([handed_over(array) for array in read], loader)
-                return [np.array([start, stop]), *parts]
+                batches = loader.run(Run(int(epoch), start, stop))
+                return [np.array([start, stop]), *tensors_of(batches, loader)]
             except Exception as error:  # StopIteration would end the epoch in silence
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
@@ -161,7 +155,7 @@ def nth_run(steps: NDArray[np.int64], together: int, number: int) -> tuple[int, 
 
 
 def _tick(number: Any) -> list[NDArray[np.int64]]:
-    with gate:
+    with calls:
         threading.Event().wait(_TICK_SECONDS)
         return [np.array(-1)]
 
@@ -181,4 +175,4 @@ def answer(allow: Iterable[str] = ()) -> None:
     """
     register(READ, Readers(allow).read)
     register(TICK, _tick)
-    atexit.register(gate.close)
+    atexit.register(calls.close)

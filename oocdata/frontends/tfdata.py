@@ -2,12 +2,16 @@
 
 The reading function is a `tf.numpy_function`, the lean member of its family: it hands TensorFlow
 the batch's own memory when that is 64-byte aligned, which a loader's batches are. TensorFlow keeps
-every function it was ever given, with all it closes over, so there is one function for the process
-and a loader travels as a number; the number is forgotten when its dataset goes.
+every function it was ever given, with all it closes over, so there are two functions for the
+process and a loader travels as a number; the number is forgotten when its dataset goes.
 
 A call into Python costs more than reading a small batch, so one call reads a run of steps (see
 `oocdata.runs`) and TensorFlow cuts it into batches, again without a copy: a slice of a tensor that
 begins at an aligned address aliases it.
+
+TensorFlow optimises the graph of a dataset anew for each pass over it, which takes as long as
+dozens of batches: the fewer functions, the better. So what could be decided in the graph (has the
+pass begun, is it of this loader) is decided in Python.
 """
 
 from __future__ import annotations
@@ -16,21 +20,18 @@ import atexit
 import itertools
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oocdata.datasets.spec import leaves, map_tree
+from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, MissingDependencyError
 from oocdata.frontends import feeds
-from oocdata.frontends.gate import gate
-from oocdata.frontends.handover import batch_lengths, first_pass
-from oocdata.frontends.identity import as_text, identity
-from oocdata.frontends.originals import install
+from oocdata.frontends.batching import batch_lengths, checked_start
+from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
+from oocdata.reading.reader import Reader
 from oocdata.runs import Pass
-from oocdata.workers.pool import TASKS
-from oocdata.workers.reader import Reader
 
 try:
     import tensorflow as tf
@@ -43,13 +44,14 @@ except ImportError as error:
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["of_passes", "owner", "to_tf"]
+__all__ = ["as_it_is", "lives_with", "of_passes", "passes", "to_tf", "with_cardinality"]
 
-atexit.register(gate.close)  # after TensorFlow was imported, so before whatever it does at exit
-
+atexit.register(calls.close)  # after TensorFlow was imported, so before whatever it does at exit
 
 _HANDED_OUT = 2
 """Runs that TensorFlow holds besides: the one it cuts into batches, and the one in use."""
+
+_Result = TypeVar("_Result")
 
 
 def to_tf(
@@ -63,6 +65,9 @@ def to_tf(
     job_name: str | None = None,
 ) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a loader's batches; see `oocdata.Loader.to_tf`."""
+    begin = passes(loader, start, epochs)
+    parallel = as_count("parallel", parallel)
+    prefetch = as_count("prefetch", prefetch, at_least=0)
     if service is not None:
         from oocdata.frontends.service import to_service
 
@@ -74,21 +79,44 @@ def to_tf(
         raise ArgumentError(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
-    first = first_pass(loader, start, as_count("epochs", epochs))
+    length = epochs * len(loader)
+    more = {"steps of a pass": str(length)}
+    dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch)
+    return with_cardinality(dataset, length, always=tuple(start)[1] == 0)
+
+
+def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], Pass]:
+    """Return what begins the next pass: each of so many epochs, the first cut off at `start`.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError, oocdata.errors.PositionError
+        If an argument breaks its rule.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> begin = passes(ooc.open(np.arange(50)).batches(10), (3, 4), epochs=2)
+    >>> [(over.first, over.length) for over in (begin(), begin(), begin())]
+    [(19, 6), (25, 10), (35, 10)]
+    """
+    epoch, step = checked_start(loader, start)
+    steps, together = len(loader), loader.steps_together
+    length = as_count("epochs", epochs) * steps
     begun = itertools.count()
 
     def begin() -> Pass:
-        return replace(first, first=first.first + next(begun) * first.length)
+        number = next(begun)
+        skipped = step if number == 0 else 0
+        return Pass(epoch * steps + number * length + skipped, length - skipped, steps, together)
 
-    extent = {"steps of a pass": str(first.length)}
-    dataset = of_passes(loader, begin, extent, parallel=parallel, prefetch=prefetch)
-    return dataset.apply(tf.data.experimental.assert_cardinality(first.length))
+    return begin
 
 
 def of_passes(
     loader: Loader,
     begin: Callable[[], Pass],
-    extent: dict[str, str],
+    more: dict[str, str],
     *,
     parallel: int,
     prefetch: int,
@@ -100,8 +128,8 @@ def of_passes(
     loader : Loader
     begin : callable
         Returns the next `Pass`; called when its first element is asked for, in any thread.
-    extent : dict of str
-        What else a restored iterator must share, besides the `identity` of the loader.
+    more : dict of str
+        What else a restored iterator must share, besides the loader's fingerprint.
     parallel, prefetch : int
         As in `oocdata.Loader.to_tf`.
 
@@ -110,14 +138,15 @@ def of_passes(
     tf.data.Dataset
         Of unknown cardinality.
     """
-    parallel = as_count("parallel", parallel)
-    prefetch = as_count("prefetch", prefetch, at_least=0)
-    install()
     spec = loader.spec
-    text = as_text({**identity(loader), "steps": str(len(loader)), **extent})
-    parallel = max(parallel, TASKS * loader.workers)
-    ready = prefetch // loader.steps_together  # in whole runs; others lie ready among those read
-    reader = Reader(loader, parallel + ready + _HANDED_OUT)
+    text = fingerprint(loader, **{"steps": str(len(loader)), **more})
+    ahead = loader.ahead(as_count("parallel", parallel), as_count("prefetch", prefetch, at_least=0))
+    reading = ahead.reading
+    if loader.workers:
+        from oocdata.reading.workers.pool import TASKS  # only where there are workers
+
+        reading = max(reading, TASKS * loader.workers)
+    reader = Reader(loader, reading + ahead.ready + _HANDED_OUT)
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     size, has_short = batch_lengths(loader)
@@ -128,14 +157,26 @@ def of_passes(
     ]
     names = tuple(leaf.dtype.name for leaf in leaves(spec))
     read = _reader(names * (2 if has_short else 1))
-    feed = tf.constant(number, tf.int64)
+    feed, own = tf.constant(number, tf.int64), tf.constant(text)
 
-    # Nothing here is for AutoGraph, which keeps what it has looked at.
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    # A pass is begun by whoever asks for its first element, not by whoever makes an iterator: `fit`
+    # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of
+    # `scan`, with the number of steps of a run and what it belongs to: an iterator that is restored
+    # goes on with its own runs, however this process would cut them, or not at all.
+    @as_it_is
+    def place(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
+        over = _enter()(feed, *state, number)
+        return (over, own), (over, number)
+
+    @as_it_is
+    def is_run(over: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        return number < over[-1]
+
+    @as_it_is
     def run(over: tf.Tensor, number: tf.Tensor) -> Any:
         return tuple(map(tf.ensure_shape, read(feed, over, number), shapes))
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    @as_it_is
     def batches(*arrays: tf.Tensor) -> tf.data.Dataset:
         rest = iter(arrays)
         # Not `unbatch`, which copies every batch.
@@ -145,80 +186,77 @@ def of_passes(
             dataset = dataset.concatenate(slices(map_tree(lambda _: next(rest), spec)))
         return dataset
 
-    # A pass is begun by whoever asks for its first element, not by whoever makes an iterator: `fit`
-    # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of
-    # `scan`, with the number of steps of a run and what it belongs to: an iterator that is restored
-    # goes on with its own runs, however this process would cut them, or not at all.
-    begun = _beginner()
-    own = tf.constant(text)
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def place(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
-        over = begun(feed, own, *state, number)
-        return (over, own), (over, number)
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def is_run(over: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        return number < over[-1]
-
     unbegun = tf.constant(-1, tf.int64, [4])
     dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), place)
     dataset = dataset.take_while(is_run)
-    dataset = dataset.map(run, num_parallel_calls=parallel, deterministic=True)
+    dataset = dataset.map(run, num_parallel_calls=reading, deterministic=True)
     # Of none, too: where a checkpoint goes depends on the nodes that there are.
-    dataset = dataset.prefetch(ready)
+    dataset = dataset.prefetch(ahead.ready)
     dataset = dataset.flat_map(batches)
     options = tf.data.Options()
     # Sharding by data would read every batch in every worker and throw most away: Loader.shard does
     # it.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_symbolic_checkpoint = True
-    # Both numbers above are given; now and then it would turn the parallel reading down to one.
-    options.autotune.enabled = False
     if loader.workers:
         # Calls that wait for a process would keep the model from the threads that both share.
-        options.threading.private_threadpool_size = parallel + 1
+        options.threading.private_threadpool_size = reading + 1
     dataset = dataset.with_options(options)
-    weakref.finalize(owner(dataset), feeds.forget, number).atexit = False
+    lives_with(dataset, feeds.forget, number)
     return dataset
 
 
-def owner(dataset: tf.data.Dataset) -> Any:
-    """Return what must live for a dataset to be read: itself, or the function it is made in.
+def with_cardinality(dataset: tf.data.Dataset, length: int, *, always: bool) -> tf.data.Dataset:
+    """Return a dataset whose passes are of so many steps.
+
+    Parameters
+    ----------
+    dataset : tf.data.Dataset
+    length : int
+    always : bool
+        Whether every pass is. One that begins in the middle is shorter, which TensorFlow does not
+        allow a dataset of known cardinality; then it is told to `fit`, which asks the object, and
+        not to what is derived from it.
+    """
+    if always:
+        return dataset.apply(tf.data.experimental.assert_cardinality(length))
+    dataset.cardinality = lambda: tf.constant(length, tf.int64)
+    return dataset
+
+
+def as_it_is(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Keep AutoGraph, which never forgets what it has looked at, from a function."""
+    kept: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
+    return kept
+
+
+def lives_with(dataset: tf.data.Dataset, forget: Callable[[int], object], number: int) -> None:
+    """Forget a number once the dataset is gone, or the function that it is made in.
 
     Inside a ``tf.function`` the dataset is a name for a node of the graph, gone once it is traced.
     """
-    if tf.executing_eagerly():
-        return dataset
-    graph = tf.compat.v1.get_default_graph()
-    while getattr(graph.outer_graph, "building_function", False):
-        graph = graph.outer_graph
-    return graph
+    owner: Any = dataset
+    if not tf.executing_eagerly():
+        owner = tf.compat.v1.get_default_graph()
+        while getattr(owner.outer_graph, "building_function", False):
+            owner = owner.outer_graph
+    weakref.finalize(owner, forget, number).atexit = False
 
 
 @lru_cache(maxsize=1)
-def _beginner() -> Any:
-    """Return the function that says which pass a run is of, and begins it at need.
-
-    A pass is four numbers there: see `oocdata.frontends.feeds.Feed.enter`.
-    """
+def _enter() -> Any:
+    """Return the graph function that says which pass a run is of; see `feeds.Feed.enter`."""
     scalar, text = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.string)
-    signature = [scalar, text, tf.TensorSpec((4,), tf.int64), text, scalar]
+    signature = [scalar, tf.TensorSpec((4,), tf.int64), text, scalar]
 
+    # The run's number is passed so that no graph optimiser can take the call for a constant.
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def begun(
-        feed: tf.Tensor, own: tf.Tensor, over: tf.Tensor, saved: tf.Tensor, number: tf.Tensor
-    ) -> Any:
-        def begin() -> tf.Tensor:
-            # `number` is passed so that no graph optimiser can take the call for a constant.
-            first = tf.numpy_function(
-                feeds.begin, [feed, over, saved, number], tf.int64, stateful=False
-            )
-            return tf.ensure_shape(first, (4,))
+    def enter(feed: tf.Tensor, over: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
+        inputs = [feed, over, saved, number]
+        (entered,) = tf.numpy_function(feeds.enter, inputs, [tf.int64], stateful=False)
+        return tf.ensure_shape(entered, (4,))
 
-        return tf.cond((over[0] < 0) | (saved != own), begin, lambda: over)
-
-    return begun
+    return enter
 
 
 @lru_cache(maxsize=64)
@@ -228,7 +266,6 @@ def _reader(dtypes: tuple[str, ...]) -> Any:
     One for each combination of dtypes: TensorFlow never forgets a function.
     """
     outputs = [tf.as_dtype(dtype) for dtype in dtypes]
-
     signature = [tf.TensorSpec(shape, tf.int64) for shape in ((), (4,), ())]
 
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]

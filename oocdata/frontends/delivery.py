@@ -1,4 +1,4 @@
-"""What a trainer has got of each epoch, and what must be asked for again.
+"""Which steps of each epoch were delivered to a trainer, and which to ask for again.
 
 tf.data service promises each element at most once: what a worker held that ended is lost, and
 whoever reads waits until somebody starts a worker at the same address. Here every batch brings its
@@ -10,9 +10,9 @@ brought is never looked at, so nothing comes twice.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from oocdata.errors import WorkerError
 from oocdata.frontends.serving import stretches
 from oocdata.runs import Pass
 
-__all__ = ["ATTEMPTS", "Arrivals"]
+__all__ = ["ATTEMPTS", "Delivery"]
 
 ATTEMPTS = 8
 """Times that what is missing is asked for."""
@@ -55,36 +55,39 @@ class _Epoch:
 
 
 @dataclass(slots=True)
-class Arrivals:
+class Delivery:
     """What one dataset has got so far; safe to use from several threads.
 
     Parameters
     ----------
-    first : Pass
+    steps : int
+        Of an epoch.
+    begin_pass : callable
+        Returns the next `Pass`, which ends with an epoch.
     shared : bool
         Others get batches of the same epochs, so nobody knows what is missing.
 
     Examples
     --------
-    >>> arrivals = Arrivals(Pass(first=0, length=4, steps=4, together=1), shared=False)
-    >>> begun = arrivals.begin()
-    >>> arrivals.missing(begun, epoch=0, attempt=0).tolist()
+    >>> delivery = Delivery(4, lambda: Pass(first=0, length=4, steps=4, together=1), shared=False)
+    >>> begun = delivery.begin()
+    >>> delivery.missing(begun, epoch=0, attempt=0).tolist()
     [[0, 4]]
     >>> for step in (3, 0, 1):
-    ...     goes_on = arrivals.arrived(begun, epoch=0, step=step)
-    >>> arrivals.missing(begun, epoch=0, attempt=1).tolist()
+    ...     goes_on = delivery.arrived(begun, epoch=0, step=step)
+    >>> delivery.missing(begun, epoch=0, attempt=1).tolist()
     [[2, 3]]
     """
 
-    first: Pass
+    steps: int
+    begin_pass: Callable[[], Pass]
     shared: bool
     _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
-    _passes: itertools.count[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> int:
         """Begin the next pass; return where, in steps counted through all epochs."""
-        return self.first.first + next(self._passes) * self.first.length
+        return self.begin_pass().first
 
     def missing(self, begun: int, epoch: int, attempt: int) -> NDArray[np.int64]:
         """Return the stretches of an epoch's steps that have not come, shape (n, 2).
@@ -102,12 +105,11 @@ class Arrivals:
         oocdata.errors.WorkerError
             If something still is.
         """
-        steps = self.first.steps
+        steps = self.steps
         with self._lock:
             if attempt == 0:
                 start = max(0, begun - epoch * steps)
-                stop = min(steps, begun + self.first.length - epoch * steps)
-                self._epochs[begun, epoch] = _Epoch(start, np.zeros(stop - start, np.bool_))
+                self._epochs[begun, epoch] = _Epoch(start, np.zeros(steps - start, np.bool_))
             state = self._epochs[begun, epoch]
             state.attempt, state.quiet = attempt, None
             left = state.start + np.flatnonzero(~state.came)

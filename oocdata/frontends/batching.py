@@ -1,0 +1,130 @@
+"""How the batches of a run of steps become tensors that TensorFlow takes without a copy."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.datasets.spec import ArraySpec, Batch, leaves
+from oocdata.engines.buffers import empty, is_leased
+from oocdata.errors import ArgumentError, PositionError
+
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+
+__all__ = ["batch_lengths", "checked_start", "stacked", "tensors_of"]
+
+
+def checked_start(loader: Loader, start: tuple[int, int]) -> tuple[int, int]:
+    """Return where a first pass begins as two Python numbers, (epoch, step).
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError, oocdata.errors.PositionError
+        If `start` is no such place.
+    """
+    try:
+        epoch, step = (operator.index(part) for part in start)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`start` must be a pair (epoch, step); got {start!r}.") from None
+    if epoch < 0 or not 0 <= step < len(loader):
+        raise PositionError(
+            f"`start` must be an epoch from 0 and a step within [0, {len(loader)}); got {start!r}."
+        )
+    return epoch, step
+
+
+def batch_lengths(loader: Loader) -> tuple[int, bool]:
+    """Return the elements of a full batch, and whether there is a short one too."""
+    size = loader.batch_size // loader.num_shards
+    return size, next(leaves(loader.spec)).shape[0] is None
+
+
+def tensors_of(batches: Sequence[Batch], loader: Loader) -> list[NDArray[Any]]:
+    """Return the batches of a run as arrays with the steps in front.
+
+    Parameters
+    ----------
+    batches : sequence
+        Of consecutive steps; the last may be short.
+    loader : Loader
+
+    Returns
+    -------
+    list of ndarray
+        The full batches of each leaf, shape (steps, batch, …); and where the loader has a short
+        batch, that one of each leaf, shape (0 or 1, its length, …).
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> loader = ooc.open(np.arange(10)).batches(4)
+    >>> [part.tolist() for part in tensors_of([np.arange(4), np.arange(4, 6)], loader)]
+    [[[0, 1, 2, 3]], [[4, 5]]]
+    """
+    size, has_short = batch_lengths(loader)
+    steps = [list(leaves(batch)) for batch in batches]
+    full = len(steps) - bool(has_short and steps and len(steps[-1][0]) < size)
+    parts = (steps[:full], steps[full:]) if has_short else (steps,)
+    return [
+        stacked([step[place] for step in part], size, spec)
+        for part in parts
+        for place, spec in enumerate(leaves(loader.dataset.spec))
+    ]
+
+
+def stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:
+    """Return arrays of one shape as one that TensorFlow may alias, where they lie so: no copy.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray
+    size : int
+        Elements of each, where there are none.
+    spec : ArraySpec
+        Of an element.
+
+    Returns
+    -------
+    ndarray, shape (len(arrays), elements, …)
+        Aligned, native, and nobody else's to change.
+    """
+    if not arrays:
+        return np.empty((0, size, *spec.shape), spec.dtype)  # type: ignore[arg-type]
+    first = arrays[0]
+    shape = (len(arrays), *first.shape)
+    address, nbytes = _address(first), first.nbytes
+    if all(
+        array.flags.c_contiguous
+        and array.dtype == spec.dtype
+        and array.dtype.isnative
+        and _address(array) == address + place * nbytes
+        and is_leased(array)
+        for place, array in enumerate(arrays)
+    ):
+        return first[None] if len(arrays) == 1 else np.asarray(_Neighbours(arrays, shape))
+    # What a mapped function made, or small batches with padding between them: copied here without
+    # the GIL, where TensorFlow would copy with it.
+    copy = empty(shape, spec.dtype)
+    for place, array in enumerate(arrays):
+        np.copyto(copy[place], array)
+    return copy
+
+
+class _Neighbours:
+    """The base object of an array over batches that lie side by side: keeps all of them."""
+
+    __slots__ = ("__array_interface__", "_arrays")
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> None:
+        self._arrays = arrays
+        self.__array_interface__ = {**arrays[0].__array_interface__, "shape": shape}
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
