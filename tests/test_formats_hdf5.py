@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.files import FileVersion
+from oocdata.engines.source import Source
+from oocdata.engines.strided import Strided
 from oocdata.errors import (
     ArgumentError,
     MissingDependencyError,
@@ -26,15 +30,13 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.extents import Extents
-from oocdata.sources.hdf5 import list_hdf5, open_hdf5
-from oocdata.sources.source import Source
+from oocdata.formats.hdf5 import list_hdf5, open_hdf5
 from oocdata.testing import SourceConformance, sample_array
 
 
 def read(source: Source, rows: Any = None) -> np.ndarray:
-    return SourceConformance().read(source, np.arange(source.shape[0]) if rows is None else rows)
+    view = View.of(source)
+    return view.take(range(len(view)) if rows is None else rows)
 
 
 def tile(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -43,16 +45,16 @@ def tile(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class TestContiguous(SourceConformance):
-    engine: type | tuple[type, ...] = Extents
+    engine: type | tuple[type, ...] = Strided
     file_options: ClassVar[dict[str, Any]] = {}
 
     def options(self, array: np.ndarray) -> dict[str, Any]:
         return {}
 
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         with h5py.File(folder / "a.h5", "w", **self.file_options) as file:
             file.create_dataset("u", data=array, **self.options(array))
-        source = open_hdf5(str(folder / "a.h5"), axis=axis)
+        source = open_hdf5(str(folder / "a.h5"))
         assert isinstance(source, self.engine)
         return source
 
@@ -70,9 +72,9 @@ class TestBigEndian(TestContiguous):
 
 
 class TestCompact(TestContiguous):
-    engine = Chunks
+    engine = Chunked
 
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         with h5py.File(folder / "a.h5", "w") as file:
             plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             plist.set_layout(h5py.h5d.COMPACT)
@@ -80,43 +82,35 @@ class TestCompact(TestContiguous):
             space = h5py.h5s.create_simple(array.shape)
             dataset = h5py.Dataset(h5py.h5d.create(file.id, b"u", kind, space, plist))
             dataset[...] = array
-        return open_hdf5(str(folder / "a.h5"), axis=axis)
+        return open_hdf5(str(folder / "a.h5"))
 
 
 class TestUnfilteredRowChunks(TestContiguous):
     """Chunks of whole rows, not filtered: each row has an address, if not one after the other."""
 
-    row_axis = 0
-
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
-        self.row_axis = axis
-        return super().make(folder, array, axis)
-
     def options(self, array: np.ndarray) -> dict[str, Any]:
-        chunks = list(array.shape)
-        chunks[self.row_axis] = 3
-        return {"chunks": tuple(chunks)}
+        return {"chunks": (3, *array.shape[1:])}
 
 
 class TestUnfilteredRowChunksInADifferentOrder(TestUnfilteredRowChunks):
     file_options: ClassVar[dict[str, Any]] = {"libver": "latest"}
 
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
-        self.row_axis = axis
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         with h5py.File(folder / "a.h5", "w", **self.file_options) as file:
             options = self.options(array)
             u = file.create_dataset("u", array.shape, array.dtype, **options)
-            for start in reversed(range(0, array.shape[axis], 3)):
-                part = (slice(None),) * axis + (slice(start, start + 3),)
-                u[part] = array[part]
+            for start in reversed(range(0, len(array), 3)):
+                u[start : start + 3] = array[start : start + 3]
                 file.flush()
-        source = open_hdf5(str(folder / "a.h5"), axis=axis)
-        assert isinstance(source, Extents)
+        source = open_hdf5(str(folder / "a.h5"))
+        assert isinstance(source, Strided)
         return source
 
 
 class TestChunked(TestContiguous):
-    engine = (Chunks, Extents)  # one-dimensional chunks hold whole rows
+    """Chunks that cut every axis: unfiltered ones have addresses, others are decoded."""
+
+    engine = (Chunked, Strided)
 
     def options(self, array: np.ndarray) -> dict[str, Any]:
         return {"chunks": tile(array.shape), **self.codec(array)}
@@ -135,7 +129,7 @@ class TestResizable(TestChunked):
 
 
 class TestSingleRowChunks(TestContiguous):
-    engine = Chunks
+    engine = Chunked
 
     def options(self, array: np.ndarray) -> dict[str, Any]:
         return {"chunks": (1, *array.shape[1:]), "compression": "lzf"}
@@ -190,7 +184,7 @@ def test_plugins(tmp_path: Path, codec: Any, name: str, stored: str) -> None:
     source = open_hdf5(str(tmp_path / "a.h5"))
     assert_array_equal(read(source), array)
     assert_array_equal(read(source, [49, 0, 17]), array[[49, 0, 17]])
-    assert source.layout().codec == name
+    assert source.storage().codec == name
 
 
 def test_plugin_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +225,7 @@ def test_any_rows_and_cuts(case: tuple[Any, ...]) -> None:
         with h5py.File(f"{folder}/a.h5", "w") as file:
             options = {"compression": "gzip", "shuffle": True} if gzip else {}
             file.create_dataset("u", data=array, chunks=chunks, **options)
-        view = View.of(open_hdf5(f"{folder}/a.h5", axis=axis))[(slice(None), *cuts)]
+        view = View.of(open_hdf5(f"{folder}/a.h5", axis=axis), axis)[(slice(None), *cuts)]
         expected = np.moveaxis(array, axis, 0)[(slice(None), *cuts)]
         assert_array_equal(view.take(rows), expected[np.asarray(rows, int)])
 
@@ -474,20 +468,26 @@ def test_overwritten_metadata_never_crashes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "storage", "codec", "rows"),
+    ("options", "layout", "codec", "chunks"),
     [
-        ({}, "contiguous", "none", 1),
-        ({"chunks": (8, 3)}, "chunks of (8, 3)", "none", 1),
-        ({"chunks": (8, 2)}, "chunks of (8, 2)", "none", 8),
-        ({"chunks": (1, 3)}, "chunks of (1, 3)", "none", 1),
+        ({}, "contiguous", "none", None),
+        ({"chunks": (8, 3)}, "chunks of (8, 3)", "none", None),
+        ({"chunks": (8, 2)}, "chunks of (8, 2)", "none", None),
+        ({"chunks": (1, 3)}, "chunks of (1, 3)", "none", None),
         (
             {"chunks": (8, 3), "compression": "gzip", "shuffle": True, "fletcher32": True},
             "chunks of (8, 3)",
             "shuffle, gzip 4, fletcher32",
-            8,
+            (8, 3),
         ),
-        ({"chunks": (8, 3), "compression": "lzf"}, "chunks of (8, 3)", "lzf", 8),
-        ({"chunks": (64, 3), "maxshape": (None, 3)}, "chunks of (64, 3)", "none", 1),
+        ({"chunks": (8, 3), "compression": "lzf"}, "chunks of (8, 3)", "lzf", (8, 3)),
+        ({"chunks": (64, 3), "maxshape": (None, 3)}, "chunks of (64, 3)", "none", None),
+        (
+            {"chunks": (64, 3), "maxshape": (None, 3), "compression": "lzf"},
+            "chunks of (64, 3)",
+            "lzf",
+            (20, 3),
+        ),
     ],
     ids=[
         "contiguous",
@@ -497,20 +497,23 @@ def test_overwritten_metadata_never_crashes(tmp_path: Path) -> None:
         "gzip",
         "lzf",
         "larger than the array",
+        "filtered, larger than the array",
     ],
 )
-def test_layout(tmp_path: Path, options: Any, storage: str, codec: str, rows: int) -> None:
+def test_layout(tmp_path: Path, options: Any, layout: str, codec: str, chunks: Any) -> None:
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("u", data=np.zeros((20, 3)), **options)
         file.flush()
         nbytes = dataset.id.get_storage_size()
     source = open_hdf5(path)
-    layout = source.layout()
-    assert (layout.format, layout.path, layout.key) == ("HDF5", path, "/u")
-    assert (layout.storage, layout.codec, layout.stored_bytes) == (storage, codec, nbytes)
-    assert layout.reading
-    assert source.chunk_rows == rows
+    storage = source.storage()
+    assert (storage.format, storage.path, storage.key) == ("HDF5", path, "/u")
+    assert (storage.layout, storage.codec, storage.stored_bytes) == (layout, codec, nbytes)
+    assert storage.opened == {"target": path, "key": "/u"}
+    assert storage.files == (FileVersion.of(path),)
+    assert storage.chunks == chunks
+    assert storage.strides == ((24, 8) if layout == "contiguous" else None)
 
 
 def test_opening_reads_no_data(tmp_path: Path) -> None:
@@ -537,4 +540,3 @@ def test_no_elements(tmp_path: Path, shape: tuple[int, int], chunks: Any) -> Non
     source = open_hdf5(path)
     assert source.shape == shape
     assert read(source).shape == shape
-    assert source.chunk_rows >= 1

@@ -27,9 +27,8 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.adapt import layout_of
-from oocdata.sources.dimensions import Named, data_variables
-from oocdata.sources.opening import list_datasets
+from oocdata.formats.dimensions import Named, data_variables
+from oocdata.formats.opening import list_datasets
 from oocdata.testing import sample_array
 
 NAMES = ("time", "lat", "lon")
@@ -66,7 +65,7 @@ def test_one_variable_of_data_needs_no_key(weather: str) -> None:
     with netCDF4.Dataset(weather) as file:
         file.set_auto_maskandscale(False)
         assert_array_equal(np.asarray(view), file["t2m"][:])
-    assert layout_of(view.source).key == "/t2m"
+    assert view.source.storage().key == "/t2m"
     for key in ("time", "lat2d", "/time_bounds"):
         assert ooc.open(weather, key).ndim in (1, 2)
     # A dimension that has no values is no dataset.
@@ -99,7 +98,7 @@ def test_packed_numbers_come_as_stored_and_info_says_so(weather: str) -> None:
     said = " ".join(CliRunner().invoke(app, ["info", weather, "t2m"]).output.split())
     assert "delivered as stored, packed (scale_factor 0.25, add_offset 250.0" in said
     assert "unpack in .map, or open it with xarray" in said
-    assert layout_of(ooc.open(weather).source).packed == (
+    assert ooc.open(weather).source.storage().packed == (
         "scale_factor 0.25, add_offset 250.0, _FillValue -9999"
     )
     with xarray.open_dataset(weather) as data:
@@ -127,9 +126,7 @@ def test_missing_values_come_as_stored_too(
         data.to_zarr(path, zarr_format=int(kind[-1]), consolidated=False, encoding=encoding)
     view = ooc.open(path, missing="fill")
     assert_array_equal(np.asarray(view), np.array([[1, fill], [3, 4]], dtype))
-    layout = layout_of(view.source)
-    assert layout.packed == said
-    assert ("missing ones too" in layout.reading) == bool(layout.packed)
+    assert view.source.storage().packed == said
 
 
 @pytest.mark.parametrize(
@@ -174,7 +171,7 @@ def test_a_variable_in_a_group_with_a_dimension_of_its_parent(odd: str) -> None:
     view = ooc.open(odd, "model/run1/u", axis="y")
     assert view.dtype == np.dtype("f8")
     assert_array_equal(np.asarray(view), np.arange(30.0).reshape(10, 3).T)
-    assert layout_of(view.source).dimensions == ("time", "y")
+    assert view.source.storage().dimensions == ("time", "y")
     with pytest.raises(MissingKeyError, match=r"is a group, which holds: '/model/run1/u'\."):
         ooc.open(odd, "model/run1")
 
@@ -194,7 +191,7 @@ def test_what_was_never_written(odd: str) -> None:
 def test_a_variable_that_is_shorter_than_its_dimension(odd: str) -> None:
     view = ooc.open(odd, "short")
     assert view.shape == (4, 6)  # what was written; netCDF shows ten
-    assert "4 of the 10 along 'time' written" in layout_of(view.source).storage
+    assert "4 of the 10 along 'time' written" in view.source.storage().layout
     with xarray.open_dataset(odd, drop_variables=["pair", "ragged"]) as data:
         expected = data["short"].values
     with xarray.open_dataset(odd, drop_variables=["pair", "ragged"]) as data:
@@ -279,7 +276,7 @@ def test_names(tmp_path: Path, make: Callable[[Path], None]) -> None:
     for axis, name in enumerate(NAMES):
         view = ooc.open(tmp_path / "a", axis=name)
         assert_array_equal(np.asarray(view), np.moveaxis(sample_array((6, 4, 5)), axis, 0))
-    assert layout_of(view.source).dimensions == NAMES
+    assert view.source.storage().dimensions == NAMES
     with pytest.raises(ArgumentError, match=r"\('time', 'lat', 'lon'\).*got 'level'.*\[file '.*a'"):
         ooc.open(tmp_path / "a", axis="level")
 
@@ -334,7 +331,7 @@ def test_a_scale_that_was_deleted(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "a") as file:
         del file["lat"]
     view = ooc.open(tmp_path / "a.h5", "u", axis="lon")
-    assert layout_of(view.source).dimensions[::2] == ("time", "lon")
+    assert view.source.storage().dimensions[::2] == ("time", "lon")
 
 
 @pytest.mark.parametrize("names", [["time"], "time", [], [None, None, None], None])

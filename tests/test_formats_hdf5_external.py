@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from oocdata.datasets.view import View
+from oocdata.engines.source import Source
+from oocdata.engines.strided import Strided
 from oocdata.errors import (
     DamagedChunkError,
     ExternalDataError,
@@ -25,20 +28,19 @@ from oocdata.errors import (
     TruncatedFileError,
     UnknownFormatError,
 )
-from oocdata.sources.extents import Extents
-from oocdata.sources.hdf5 import from_dataset, list_hdf5, open_hdf5
-from oocdata.sources.source import Source
+from oocdata.formats.hdf5 import from_dataset, list_hdf5, open_hdf5
 from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((12, 5), "f8") + 1
 
 
 def read(source: Source, rows: Any = None) -> np.ndarray:
-    return SourceConformance().read(source, np.arange(source.shape[0]) if rows is None else rows)
+    view = View.of(source)
+    return view.take(range(len(view)) if rows is None else rows)
 
 
 class TestVirtualInFile(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         with h5py.File(folder / "a.h5", "w") as file:
             layout = h5py.VirtualLayout(array.shape, array.dtype)
             for number, start in enumerate(range(0, len(array), 8)):
@@ -47,20 +49,20 @@ class TestVirtualInFile(SourceConformance):
                 source = file.create_dataset(f"parts/{number}", data=part, chunks=chunks)
                 layout[start : start + 8] = h5py.VirtualSource(source)
             file.create_virtual_dataset("u", layout)
-        return open_hdf5(str(folder / "a.h5"), "u", axis=axis)
+        return open_hdf5(str(folder / "a.h5"), "u")
 
 
 class TestExternalFiles(SourceConformance):
     dtypes = ("<f4", ">f8", "|u1", ">i2")
 
-    def make(self, folder: Path, array: np.ndarray, axis: int = 0) -> Source:
+    def make(self, folder: Path, array: np.ndarray) -> Source:
         content, half = array.tobytes(), array.nbytes // 2
         (folder / "one").write_bytes(b"head" + content[:half])
         (folder / "two").write_bytes(content[half:] + b"tail")
         parts = [(str(folder / "one"), 4, half), (str(folder / "two"), 0, h5py.h5f.UNLIMITED)]
         with h5py.File(folder / "a.h5", "w") as file:
             file.create_dataset("u", array.shape, array.dtype, external=parts)
-        return open_hdf5(str(folder / "a.h5"), axis=axis, external=True)
+        return open_hdf5(str(folder / "a.h5"), external=True)
 
 
 # External links
@@ -100,7 +102,7 @@ def test_external_link(linked: str, key: str, factor: int) -> None:
     source = open_hdf5(linked, key, external=True)
     assert_array_equal(read(source), ARRAY * factor)
     assert_array_equal(read(pickle.loads(pickle.dumps(source)), [3]), ARRAY[[3]] * factor)
-    where = source.layout().path
+    where = source.storage().path
     assert where is not None
     assert os.path.basename(where) == ("third.h5" if key == "twice" else "target.h5")
 
@@ -171,7 +173,7 @@ def test_external_files_are_refused(raw: str) -> None:
 
 def test_external_files_stay_found(raw: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_hdf5(raw, external=True)
-    assert source.layout().storage == "contiguous, in 2 external files"
+    assert source.storage().layout == "contiguous, in 2 external files"
     assert_array_equal(read(source), ARRAY)
     monkeypatch.chdir("/")  # HDF5 looks from the current folder
     assert_array_equal(read(source, [11]), ARRAY[[11]])
@@ -244,8 +246,8 @@ def test_virtual_of_other_files(virtual: str) -> None:
     assert_array_equal(read(source), ARRAY)
     assert_array_equal(read(source, [11, 0, 5]), ARRAY[[11, 0, 5]])
     assert_array_equal(read(pickle.loads(pickle.dumps(source)), [7]), ARRAY[[7]])
-    layout = source.layout()
-    assert (layout.storage, layout.stored_bytes) == ("virtual, mappings: 3", None)
+    storage = source.storage()
+    assert (storage.layout, storage.stored_bytes) == ("virtual, mappings: 3", None)
 
 
 def test_virtual_with_a_source_file_missing(virtual: str) -> None:
@@ -471,5 +473,5 @@ def test_virtual_keeps_its_sources_open(virtual: str, tmp_path: Path) -> None:
 def test_object_of_a_linked_dataset(linked: str) -> None:
     with h5py.File(linked) as file:
         source = from_dataset(file["u"])
-        assert isinstance(source, Extents)
+        assert isinstance(source, Strided)
         assert_array_equal(read(source), ARRAY)
