@@ -259,33 +259,25 @@ class Pool:
         # Whole pages, as the kernel gives them.
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
-            block = self._taken(size)
-            self._lent += 1
-            number = self._lent
+            blocks = self._idle.get(size)
+            if not blocks:
+                # Or one not much larger. The last read of an epoch is a shorter one; with blocks of
+                # its own, as many as are in flight would be held twice.
+                idle = self._idle.items()
+                larger = [n for n, some in idle if some and size < n <= size * _LARGER]
+                blocks = self._idle[min(larger)] if larger else None
+            self._lent = number = self._lent + 1
+            block = blocks.pop() if blocks else None
+            if block is not None:
+                self._idle_now -= block.nbytes
         if block is None:
             block = _Block(size)
         block.number = number
         return block
 
-    def _taken(self, size: int) -> _Block | None:
-        """Take an idle block: of the size asked for, or one not much larger.
-
-        The last read of an epoch is a shorter one; with blocks of its own, as many as are in flight
-        would be held twice.
-        """
-        blocks = self._idle.get(size)
-        if not blocks:
-            larger = [n for n, some in self._idle.items() if some and size < n <= size * _LARGER]
-            if not larger:
-                return None
-            blocks = self._idle[min(larger)]
-        block = blocks.pop()
-        self._idle_now -= block.nbytes
-        return block
-
     def give_back(self, block: Any) -> None:
         """Take back a block, or a part of one, that nobody sees any more."""
-        if isinstance(block, tuple):
+        if type(block) is tuple:  # few calls: this is done for every batch
             block, part = block
             with self._lock:
                 block.used.discard(part)
@@ -303,10 +295,11 @@ class Pool:
             self._idle[block.nbytes] = blocks
             blocks.append(block)
             self._idle_now += block.nbytes
-            # Sizes that went out of use make room for those in use.
-            for blocks in list(self._idle.values()):
-                while blocks and self._idle_now > most:
-                    self._idle_now -= blocks.pop().nbytes
+            if self._idle_now > most:
+                # Sizes that went out of use make room for those in use.
+                for blocks in list(self._idle.values()):
+                    while blocks and self._idle_now > most:
+                        self._idle_now -= blocks.pop().nbytes
 
     def _overtake(self, number: int) -> None:
         """Give pages back of blocks that were lent before one that has come back whole.
@@ -381,7 +374,11 @@ class Place:
         return offset if inside and whole and array.nbytes else None
 
 
-_local = threading.local()
+class _Local(threading.local):
+    place: Place | None = None
+
+
+_local = _Local()
 
 
 @contextmanager
@@ -408,7 +405,7 @@ def empty_batch(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
     Only for what is returned as a batch, and never for what outlives it.
     """
-    place: Place | None = getattr(_local, "place", None)
+    place = _local.place
     return _pool.empty(shape, dtype) if place is None else place.empty(shape, dtype)
 
 
