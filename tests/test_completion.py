@@ -188,7 +188,7 @@ def test_what_fails_inside_is_kept_quiet(
         raise RuntimeError("a bug")
 
     assert keys("sim.h5", "la") == ["label"]
-    monkeypatch.setattr("oocdata.sources.opening.list_datasets", fail)
+    monkeypatch.setattr("oocdata.formats.opening.list_datasets", fail)
     assert keys("sim.h5", "la") == []
     assert capfd.readouterr() == ("", "")
 

@@ -123,6 +123,7 @@ def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.Monke
     assert issubclass(DamagedChunkError, ValueError)
 
 
+@pytest.mark.filterwarnings("always::oocdata.errors.MissingChunkWarning")
 def test_absent_chunks_are_told_and_can_be_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
     zarr.create_array(path, shape=(30, 4), chunks=(10, 4), dtype="i4", fill_value=7)[:10] = 1

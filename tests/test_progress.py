@@ -51,7 +51,7 @@ def test_a_pipe_sees_nothing(shown: bool, capsys: pytest.CaptureFixture[str]) ->
 def test_every_row_once_in_order(rows: int, nbytes: int, part: slice) -> None:
     array = np.arange(rows * 3, dtype="f4").reshape(rows, 3)
     view = ooc.open(array)[part]
-    assert view.source.chunk_rows == 1
+    assert view.storage.chunks is None
     read = list(blocks(view, nbytes))
     expected = array[part]
     assert [first for first, _ in read] == list(range(0, len(expected), block_rows(view, nbytes)))

@@ -41,7 +41,7 @@ def demo(
     dtype: Dtype = None,
     shape: Shape = None,
     offset: Offset = 0,
-    missing: MissingChunks = "error",
+    missing: MissingChunks = None,
     external: External = False,
     quick: Annotated[bool, typer.Option("--quick", help="Less data, under a minute.")] = False,
     keep: Annotated[

@@ -33,7 +33,7 @@ def info(
     dtype: Dtype = None,
     shape: Shape = None,
     offset: Offset = 0,
-    missing: MissingChunks = "error",
+    missing: MissingChunks = None,
     external: External = False,
     json: Json = False,
     debug: Debug = False,

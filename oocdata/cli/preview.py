@@ -112,7 +112,7 @@ def preview(
     dtype: Dtype = None,
     shape: Shape = None,
     offset: Offset = 0,
-    missing: MissingChunks = "error",
+    missing: MissingChunks = None,
     external: External = False,
     json: Json = False,
     debug: Debug = False,

@@ -47,7 +47,7 @@ def stats(
     dtype: Dtype = None,
     shape: Shape = None,
     offset: Offset = 0,
-    missing: MissingChunks = "error",
+    missing: MissingChunks = None,
     external: External = False,
     json: Json = False,
     debug: Debug = False,
