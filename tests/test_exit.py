@@ -14,43 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import close_handles
+from conftest import close_files
 from numpy.testing import assert_array_equal
+from test_reading_forks import ENDS, leave
 from worker_scripts import ended, left_of, start
 
 import oocdata as ooc
-from oocdata.runs import Run
-from oocdata.workers import lifetime
-from oocdata.workers.arena import Arena
-from oocdata.workers.pool import WorkerPool
+from oocdata.engines import files
+from oocdata.reading.workers import forks
 
-SLOW = """
-def slow(x):
-    np.random.default_rng(0).random(200_000)
-    return x
-mapped = view.map(slow, spec=spec)
-def end(how):
-    if how == "raise":
-        raise ValueError("the model")
-    if how == "exit":
-        sys.exit(1)
-    if how == "terminate":
-        os.kill(os.getpid(), signal.SIGTERM)
-"""
-
-NUMPY = {
-    "a live iterator": "it = iter(view.batches(4)); next(it)",
-    "a live iterator with workers": "it = iter(view.batches(4, workers=2)); next(it)",
-    "reads in flight": "it = iter(mapped.batches(4)); next(it)",
-    "workers that read": "it = iter(mapped.batches(4, workers=2)); next(it)",
-    "workers that start": "it = iter(mapped.batches(4, workers=2)); it.__next__",
-    "an iterator in a cycle": "a = [iter(view.batches(4, workers=1))]; a.append(a); next(a[0])",
-    "an iterator in another thread": """
-import threading
-it = iter(mapped.batches(4, workers=2)); next(it)
-threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
-""",
-}
 TENSORFLOW = {
     "live iterators": "its = [iter(view.batches(4, workers=n).to_tf()) for n in (0, 1)]; "
     "[next(it) for it in its]",
@@ -71,27 +43,6 @@ open(fifo).read()
     "workers of two kinds": "a = iter(mapped.batches(4, workers=1)); next(a); "
     "b = iter(mapped.batches(4, workers=1).to_tf()); next(b)",
 }
-ENDS = {"end": 0, "raise": 1, "exit": 1, "terminate": -15}
-
-
-def leave(folder: Path, code: str, how: str) -> str | None:
-    """Run a script to its end; return what is wrong with it."""
-    folder.mkdir()
-    process = start(folder, SLOW + code + f"\nend({how!r})\n")
-    try:
-        _, err = ended(process)
-    except subprocess.TimeoutExpired:
-        return f"{code!r}, {how}: hangs"
-    if process.returncode != ENDS[how] or "Fatal" in err or "Error in" in err:
-        return f"{code!r}, {how}: returned {process.returncode}: {err}"
-    return None
-
-
-@pytest.mark.parametrize("how", ["end", "raise"])
-@pytest.mark.parametrize("code", NUMPY.values(), ids=NUMPY.keys())
-def test_an_exit(tmp_path: Path, code: str, how: str) -> None:
-    assert leave(tmp_path / "one", code, how) is None
-    assert left_of(tmp_path) == []
 
 
 @pytest.mark.long
@@ -104,13 +55,11 @@ def test_an_exit_with_tensorflow(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.long
-def test_a_hundred_exits(tmp_path: Path) -> None:
+def test_many_exits(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     rng = random.Random(0)
-    scripts = [rng.choice([*NUMPY.values()]) for _ in range(80)]
-    scripts += [*TENSORFLOW.values()] * 4
+    scripts = [*TENSORFLOW.values()] * 4
     ways = [(number, code, rng.choice([*ENDS])) for number, code in enumerate(scripts)]
-    assert len(ways) == 100
     with ThreadPoolExecutor(3) as threads:
         found = threads.map(lambda way: leave(tmp_path / str(way[0]), *way[1:]), ways)
         assert [wrong for wrong in found if wrong] == []
@@ -184,111 +133,6 @@ def test_sources_after_a_fork(tmp_path: Path) -> None:
             assert line.startswith("Zarr clear: TensorStore can't be used in a process that"), line
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-class TestForksWithWorkers:
-    def test_a_fork_keeps_what_it_has(self) -> None:
-        """The other process goes on, and the slots of its batches are written to again."""
-        loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=4)
-        kept = [pool.begin(Run(0, step, step + 1)).result() for step in range(3)]
-        begun = pool.begin(Run(0, 3, 4))
-        done, go = os.pipe()
-        child = os.fork()
-        if child == 0:  # pragma: no cover
-            os.close(go)
-            os.read(done, 1)  # until all slots have been written to again
-            fine = all((kept[step] == loader.batch(step)).all() for step in range(3))
-            kept[0][:] = -1
-            del kept, begun, pool
-            gc.collect()
-            os._exit(0 if fine else 1)
-        os.close(done)
-        assert_array_equal(kept[0], loader.batch(0))
-        del kept
-        assert_array_equal(begun.result(), loader.batch(3))
-        for step in range(4, 40):
-            assert_array_equal(pool.begin(Run(0, step, step + 1)).result(), loader.batch(step))
-        os.close(go)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert_array_equal(pool.begin(Run(0, 0, 1)).result(), loader.batch(0))
-        pool.close()
-
-    def test_a_fork_has_its_own_before_the_other_goes_on(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pool = WorkerPool(ooc.open(np.arange(400.0)).batches(10, workers=1), held=4)
-        kept = pool.begin(Run(0, 0, 1)).result()
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        real = Arena.detach
-
-        def noted(arena: Arena, at_work: Any) -> None:
-            real(arena, at_work)
-            os.write(writing, b"done")
-
-        monkeypatch.setattr(Arena, "detach", noted)
-        child = os.fork()
-        if child == 0:  # pragma: no cover
-            os._exit(0)
-        assert os.read(reading, 4) == b"done"
-        os.waitpid(child, 0)
-        for number in (reading, writing):
-            os.close(number)
-        assert_array_equal(kept, np.arange(10.0))
-        pool.close()
-
-    def test_what_a_fork_writes_stays_in_the_fork(self) -> None:
-        loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=4)
-        batch = pool.begin(Run(0, 0, 1)).result()
-        child = os.fork()
-        if child == 0:  # pragma: no cover
-            batch[:] = -1
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        assert_array_equal(batch, loader.batch(0))
-        pool.close()
-
-    def test_a_fork_does_not_end_the_workers_of_the_other(self) -> None:
-        loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        iterator = iter(loader)
-        next(iterator)
-        child = os.fork()
-        if child == 0:  # pragma: no cover
-            try:
-                next(iterator)
-                next(iterator)
-                while True:
-                    next(iterator)
-            except ooc.errors.DatasetGoneError:
-                iterator.close()
-                lifetime._close_all()
-                os._exit(0)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        rest = np.concatenate(list(iterator))
-        assert_array_equal(rest, np.arange(10.0, 4000))
-
-    def test_a_fork_does_not_keep_workers_alive(self, tmp_path: Path) -> None:
-        """It has the other ends of all that they listen to."""
-        script = """
-        it = iter(view.batches(4, workers=2)); next(it)
-        reading, writing = os.pipe()
-        if os.fork() == 0:
-            os.close(writing)
-            say(*workers(), "forked")
-            while left := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
-                signal.sigtimedwait([signal.SIGUSR1], 0.05)
-            say("gone")
-            os._exit(0)
-        os.kill(os.getpid(), signal.SIGKILL)
-        """.replace("reading,", "pids = workers(); reading,")
-        process = start(tmp_path, script)
-        out, err = ended(process)
-        assert out.split() == ["forked", "gone"], err
-
-
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -307,20 +151,19 @@ def counted() -> dict[str, int]:
     from tensorflow.python.ops import script_ops
 
     from oocdata.frontends import feeds, originals
-    from oocdata.sources import handles
 
-    close_handles()
+    close_files()
     gc.collect()
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("oocdata")]
     return {
         "threads": len(ours),
         "processes": processes(),
         "descriptors": descriptors(),
-        "handles": len(handles._open),
+        "files": len(files._opened),
         "feeds": len(feeds._feeds),
         "functions": len(script_ops._py_funcs._funcs),
         "exceptions": len(originals._kept),
-        "pools": len(lifetime._pools),
+        "pools": len(forks.pools),
         "arenas": Path("/proc/self/maps").read_text().count("memfd:oocdata"),
     }
 
