@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +115,8 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         # Which epoch comes next belongs to whoever iterates, not to the description.
-        return {name: value for name, value in self.__dict__.items() if name != "_epochs"}
+        own = {field.name for field in fields(self)} - {"_epochs"}
+        return {name: value for name, value in vars(self).items() if name in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _epochs=itertools.count())

@@ -88,7 +88,7 @@ def close_files() -> None:
         if file is not None:
             file._descriptor = None
     files._opened.clear()
-    chunk_cache.begin()
+    chunk_cache.forget()
 
 
 @cache

@@ -50,14 +50,12 @@ def bench(
         bool, typer.Option("--tf", help="to_tf as well; loads TensorFlow, some seconds more.")
     ] = False,
     cold: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--cold/--warm",
-            help="Empty the page cache of the file before each epoch, or fill it; by default, what "
-            "its size and the free memory suggest.",
-            show_default=False,
+            "--cold",
+            help="Drop the file from the page cache before each epoch, and measure the disk.",
         ),
-    ] = None,
+    ] = False,
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw it, too: .png, .svg or .pdf.")
     ] = None,
@@ -65,7 +63,7 @@ def bench(
     dtype: Dtype = None,
     shape: Shape = None,
     offset: Offset = 0,
-    missing: MissingChunks = "error",
+    missing: MissingChunks = None,
     external: External = False,
     json: Json = False,
     debug: Debug = False,
@@ -73,9 +71,8 @@ def bench(
     """Measure how fast a file can be read, what limits it, and say what to change.
 
     Reads the file in sequence, fully shuffled and shuffled by blocks, in several batch sizes, in
-    rounds that take turns; beside it, what the disk gives with the page cache emptied for the file,
-    what its decoder allows alone, and what copying in memory allows. Then where the time goes, and
-    what to change, from the figures.
+    rounds that take turns; beside it, what its decoder allows alone, what copying in memory allows,
+    and with --cold what the disk gives. Then what to change, from the figures.
 
     It takes about 15 seconds, however large the file, and writes nothing but the picture. Memory is
     bounded; the output says how much.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from zlib import crc32
@@ -202,6 +202,12 @@ class Dataset(ABC):
         """Read several elements at once: what PyTorch's fetcher calls on a map-style dataset."""
         batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The description alone travels; and what a function was seen to return, or every process
+        # would run it once more.
+        own = {field.name for field in fields(self)} if is_dataclass(self) else vars(self).keys()
+        return {name: value for name, value in vars(self).items() if name in own or name == "spec"}
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _OURS:

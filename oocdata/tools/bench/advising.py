@@ -3,54 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from math import log2, prod
 
+from oocdata.choice import WINDOW_BYTES
+from oocdata.cost import chunk_bytes
 from oocdata.datasets.dataset import Dataset
 from oocdata.explain import size
-from oocdata.order import BlockShuffle
-from oocdata.sources.adapt import chunk_bytes
-from oocdata.sources.chunks import Chunks
-from oocdata.sources.extents import Extents
-from oocdata.sources.slots import chunk_budget
-from oocdata.sources.strided import StridedReader
-from oocdata.tools.bench.codecs import faster_codec
+from oocdata.memory import DEFAULT_MEMORY, cache_share, memory_limit
+from oocdata.order.mixing import mixing
 from oocdata.tools.bench.command import convert_command
 from oocdata.tools.bench.files import available_memory
-from oocdata.tools.bench.result import Advice, Bench, Limit
-from oocdata.tools.bench.shuffling import (
-    again,
-    again_with,
-    gains,
-    mixes_poorly,
-    row_bytes,
-    shorter_chunks,
-)
-from oocdata.tools.bench.ways import loader_of
-from oocdata.tools.profile.needed import needed, parts_of, sources_of
+from oocdata.tools.bench.result import Advice, Bench
 
 __all__ = ["advice"]
 
 _MUCH = 1.5
 """So many times as fast is worth a change."""
 
+_AGAIN = 4.0
+"""Bytes decoded for each byte used, from which on chunks are too long for shuffling."""
+
 _TWICE = 1.5
 """The same where each chunk should be decoded once."""
 
-_WINDOW_CHUNKS = 64
-"""Chunks that should be mixed at a time."""
+_POOR_MIXING = 0.9
+"""Below this share of a full shuffle's batch entropy, batches hold too many neighbours."""
 
-_BOOKKEEPING = 1.01
-"""What is kept takes a little more than its bytes."""
+_CHUNK_BYTES = 128 << 10
+"""Chunks of about this size cost little to decode for one row, and little each."""
 
 _CLOSE = 0.6
 """From this share of a limit on it is the limit that counts."""
-
-_KINDS = {"disk": "the disk", "copy": "copying", "decode": "decoding", "python": "Python",
-          "gil": "waiting for the GIL", "source": "the source",
-          "map": "functions given to map"}  # fmt: skip
-
-_PIECE = 4096
-"""Bytes: shorter runs cost more to ask for than to copy."""
 
 
 def advice(found: Bench, dataset: Dataset) -> tuple[Advice, ...]:
@@ -63,112 +46,93 @@ def advice(found: Bench, dataset: Dataset) -> tuple[Advice, ...]:
     dataset : Dataset
         What was measured.
     """
+    layout = _layout(found, dataset)
+    if layout is not None:  # rows that are read together then are no chunks of the file
+        return (layout,)
     rules: tuple[Callable[[Bench, Dataset], Advice | None], ...] = (
-        _layout, _order, _chunks, _budget, _codec, _disk, _batch,
+        _order, _chunks, _memory, _codec, _disk, _batch,
     )  # fmt: skip
     made = tuple(one for rule in rules if (one := rule(found, dataset)) is not None)
-    if any(one.kind == "layout" for one in made):  # what is read together then are no chunks
-        made = tuple(one for one in made if one.kind not in ("chunks", "budget", "codec"))
     return made or (_nothing(found),)
 
 
 def _layout(found: Bench, dataset: Dataset) -> Advice | None:
-    """See to rows whose bytes lie apart."""
-    for source in sources_of(dataset):
-        for part in parts_of(source):
-            reader = part.reader if isinstance(part, Chunks) else None
-            rows = reader.rows if isinstance(reader, StridedReader) else part
-            if not isinstance(rows, Extents) or rows.shape[0] < 2:
-                continue
-            pieces, nbytes = rows.pieces_of_row()
-            if pieces > 1 and nbytes < _PIECE:
-                return Advice(
-                    "layout",
-                    f"The bytes of a row lie apart in the file, in {pieces:,} pieces of "
-                    f"{size(nbytes)}. Written again with the row axis first, a row is read in one "
-                    "piece.",
-                    convert_command(found),
-                )
+    """See to rows whose bytes lie apart in the file."""
+    for source in dataset.sources():
+        storage = source.storage()
+        if storage.strides is not None and storage.chunks is not None:
+            return Advice(
+                "layout",
+                "The bytes of a row lie apart in the file, so many rows are read together. Written "
+                "again with the sample axes first, a row is read in one piece.",
+                convert_command(found),
+            )
     return None
 
 
 def _order(found: Bench, dataset: Dataset) -> Advice | None:
     """See to a full shuffle that is much slower than one by blocks."""
     full, block = found.best("full shuffle"), found.best("block shuffle")
-    if full is None or block is None or found.kept is not None:
-        return None
-    gain = block.rate / full.rate
-    if gain < _MUCH:
+    if full is None or block is None or block.rate < _MUCH * full.rate:
         return None
     about = "about " if full.estimated or block.estimated else ""
-    if found.chunk_rows > 1:
-        decodes = f" decodes {again(found, 'full shuffle'):,.0f} rows for each row it uses and"
-        return Advice(
-            "order",
-            f'A full shuffle (shuffle="global"){decodes} reaches {full.rate:,.0f} elements/s. '
-            f'A block shuffle (shuffle=True, or "block") decodes each chunk once an epoch: '
-            f"{about}{gain:,.1f} times as fast.",
-        )
-    loader = loader_of(dataset, "block shuffle", block.batch_size)
-    if found.cache != "cold" or loader is None or not isinstance(loader.order, BlockShuffle):
-        return None
-    order = loader.order
     return Advice(
         "order",
-        f"From the disk, runs of rows come {about}{gain:,.1f} times as fast as single ones: "
-        f"shuffle=ooc.BlockShuffle({order.block}, {order.window}) mixes {order.window} runs of "
-        f"{order.block} rows at a time.",
+        f'A full shuffle (shuffle="global") decodes {full.amplification:,.0f} bytes for each byte '
+        f"it uses and reaches {full.rate:,.0f} elements/s. A block shuffle (shuffle=True, or "
+        f'"block") decodes each chunk about once an epoch: {about}{block.rate / full.rate:,.1f} '
+        "times as fast.",
     )
+
+
+def _mixes_poorly(found: Bench, dataset: Dataset) -> bool:
+    """Return whether batches of a block shuffle hold too many neighbours, by their entropy."""
+    if found.best("block shuffle") is None:
+        return False
+    smallest = min(way.batch_size for way in found.ways)
+    loader = dataset.batches(smallest, shuffle="block")
+    mixed = mixing(loader.positions, len(loader), dataset.blocks, len(dataset))
+    return mixed.entropy < _POOR_MIXING * mixed.full_shuffle_entropy
 
 
 def _chunks(found: Bench, dataset: Dataset) -> Advice | None:
     """See to chunks too long for shuffling."""
-    rows = shorter_chunks(found, dataset)
-    if rows is None:
+    if found.chunk_rows <= 1:
         return None
-    decoded = size(found.chunk_rows * row_bytes(dataset))
-    text = f"Chunks of {found.chunk_rows:,} rows ({decoded} decoded) are long for shuffling."
-    if gains(found, dataset, rows):
-        smallest = min(way.batch_size for way in found.ways)
-        text += (
-            f" They make a full shuffle decode {again(found, 'full shuffle'):,.0f} rows for each "
-            f"row it uses. With chunks of {rows:,} it would be about "
-            f"{again_with(rows, dataset, smallest):,.1f}."
-        )
-    if mixes_poorly(found, dataset):
-        text += (
-            " Batches of a block shuffle hold neighbours, for few chunks are kept: more of the "
-            "short ones would be."
-        )
+    row = max(1, found.element_bytes)
+    smallest = min(way.batch_size for way in found.ways)
+    rows = 1 << int(log2(max(1, min(_CHUNK_BYTES // row, smallest))))
+    full = found.best("full shuffle")
+    again = 1.0 if full is None else full.amplification
+    poorly = _mixes_poorly(found, dataset)
+    if found.chunk_rows < 2 * rows or not (again >= _AGAIN or poorly):
+        return None
+    text = f"Chunks of {found.chunk_rows:,} rows are long for shuffling."
+    if again >= _AGAIN:
+        text += f" They make a full shuffle decode {again:,.0f} bytes for each byte it uses."
+    if poorly:
+        text += " Batches of a block shuffle hold neighbours: more of shorter ones would be mixed."
     return Advice("chunks", text, convert_command(found, chunks=rows))
 
 
-def _budget(found: Bench, dataset: Dataset) -> Advice | None:
-    """See to a budget too small to decode each chunk once, or to mix many."""
-    chunked = [one for one in sources_of(dataset) if one.chunk_rows > 1]
-    if not chunked or found.kept is not None:
+def _memory(found: Bench, dataset: Dataset) -> Advice | None:
+    """See to a cache too small to decode each chunk once."""
+    block = found.best("block shuffle")
+    if found.chunk_rows <= 1 or block is None or block.amplification < _TWICE:
         return None
-    together = sum(chunk_bytes(source) for source in chunked)
-    now = again(found, "block shuffle")
-    poor = mixes_poorly(found, dataset)
-    if now < _TWICE and not poor:
+    chunked = [(source, source.storage()) for source in dataset.sources()]
+    everything = sum(prod(source.shape) * source.dtype.itemsize for source, _ in chunked)
+    together = sum(chunk_bytes(source, storage) for source, storage in chunked)
+    wanted = 2 * min(2 * max(WINDOW_BYTES, 8 * together), everything)
+    wanted = 1 << (int(wanted) - 1).bit_length()
+    if not memory_limit() < wanted <= available_memory() // 4:
         return None
-    everything = sum(one.decoded_bytes for one in needed(dataset)) * _BOOKKEEPING
-    # Twice, because one window is read while the last batches of another still are.
-    wanted = 1 << (ceil(min(2 * _WINDOW_CHUNKS * together, everything)) - 1).bit_length()
-    if not chunk_budget() < wanted <= available_memory() // 4:
-        return None
-    problem = (
-        f"A block shuffle decodes {now:.1f} rows for each row it uses"
-        if now >= _TWICE
-        else "Batches of a block shuffle hold neighbours"
-    )
-    then = "all are kept" if everything <= wanted else f"{_WINDOW_CHUNKS} are mixed at a time"
+    usual = "" if memory_limit() == DEFAULT_MEMORY else " You gave it less than the usual."
     return Advice(
-        "budget",
-        f"{problem}, because {size(chunk_budget())} of decoded chunks are kept, and a chunk is "
-        f"{size(together)}. With {size(wanted)}, {then}.",
-        f"OOCDATA_CHUNK_BYTES={wanted}",
+        "memory",
+        f"A block shuffle decodes {block.amplification:.1f} bytes for each byte it uses, because "
+        f"{size(cache_share())} of decoded chunks are cached.{usual}",
+        f"OOCDATA_MEMORY={wanted}",
     )
 
 
@@ -177,25 +141,16 @@ def _codec(found: Bench, dataset: Dataset) -> Advice | None:
     decoder, memory = found.limit("decoder"), found.limit("memory")
     usual = [found.best(order, measured=True) for order in ("sequential", "block shuffle")]
     best = max((way.rate for way in usual if way), default=0.0)
-    if decoder is None or memory is None or found.kept is not None or found.codec == "none":
+    if decoder is None or memory is None or found.codec == "none":
         return None
-    share = best / decoder.elements
-    if share < _CLOSE or memory.elements < 2 * decoder.elements:
+    if best < _CLOSE * decoder.elements or memory.elements < 2 * decoder.elements:
         return None
-    parts = [part for source in sources_of(dataset) for part in parts_of(source)]
-    chunked = next((part for part in parts if isinstance(part, Chunks)), None)
-    other = None if chunked is None else faster_codec(chunked, decoder.rate)
-    text = (
-        f"Decoding ({found.codec}) is the limit: {found.threads} threads decode "
-        f"{decoder.rate / 1e6:,.0f} MB/s, and {min(share, 1):.0%} of that is used."
-    )
-    if other is None or other.gain < _MUCH:
-        return Advice("codec", f"{text} More cores would help.")
     return Advice(
         "codec",
-        f"{text} {other.codec} decodes these data {other.gain:.1f} times as fast, and stores them "
-        f"in {other.ratio:.1f} times the bytes (tried on {size(other.nbytes)}).",
-        convert_command(found, chunks=shorter_chunks(found, dataset), codec=other.codec),
+        f"Decoding ({found.codec}) is the limit: it gives {decoder.rate / 1e6:,.0f} MB/s here, and "
+        f"{min(best / decoder.elements, 1):.0%} of that is used. A faster codec (lz4, zstd), or "
+        "more cores, would help.",
+        convert_command(found, codec="blosc-lz4" if found.format.startswith("Zarr") else "lz4"),
     )
 
 
@@ -203,17 +158,13 @@ def _disk(found: Bench, dataset: Dataset) -> Advice | None:
     """See to a disk that everything else waits for."""
     if found.cache != "cold":
         return None
-    shares: dict[str, tuple[float, Limit]] = {}
     for order in ("sequential", "full shuffle", "block shuffle"):
         best = found.best(order, measured=True)
         bound = found.bound(best) if best else None
-        if best is not None and bound is not None and bound.name.startswith("disk"):
-            shares[order] = best.rate / bound.elements, bound
-    # What was outrun in any order is no limit: most of it came from memory after all.
-    if any(share > 1 for share, _ in shares.values()):
-        return None
-    for order, (share, bound) in shares.items():
-        if share < _CLOSE:
+        if best is None or bound is None or not bound.name.startswith("disk"):
+            continue
+        share = best.rate / bound.elements
+        if not _CLOSE <= share <= 1:  # a disk that was outrun was not what was read from
             continue
         text = (
             f"The disk gives {bound.rate / 1e6:,.0f} MB/s ({bound.name[5:]}), and {order} "
@@ -251,22 +202,13 @@ def _batch(found: Bench, dataset: Dataset) -> Advice | None:
 
 
 def _nothing(found: Bench) -> Advice:
-    order = "block shuffle" if found.chunk_rows > 1 and not found.kept else "full shuffle"
+    order = "block shuffle" if found.chunk_rows > 1 else "full shuffle"
     best = found.best(order, measured=True) or found.best("sequential", measured=True)
     bound = found.bound(best) if best else None
     if best is None or bound is None:
         return Advice("nothing", "Nothing stands out.")
-    if bound.name.startswith("disk") and best.rate >= _MUCH * bound.elements:
-        return Advice(
-            "nothing",
-            f"Nothing stands out: {best.order} is read {best.rate / bound.elements:.1f} times as "
-            "fast as the disk gives, so most of it came from memory: the data are small, or were "
-            "read ahead.",
-        )
     share = min(1.0, best.rate / bound.elements)
-    text = f"Nothing stands out: {best.order} reaches {share:.0%} of what the {bound.name} allows"
-    spent = next((look.spent for look in found.looks if look.order == best.order), None)
-    if share < _CLOSE and spent is not None and spent.samples:
-        kind, most = next(iter(spent.shares.items()))
-        text += f"; most of the time goes to {_KINDS.get(kind, kind)} ({most:.0%})"
-    return Advice("nothing", f"{text}.")
+    return Advice(
+        "nothing",
+        f"Nothing stands out: {best.order} reaches {share:.0%} of what the {bound.name} allows.",
+    )

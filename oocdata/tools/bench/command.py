@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.view import View
 from oocdata.errors import OocdataError
 from oocdata.explain import as_typed
 from oocdata.tools.bench.result import Bench
 from oocdata.tools.info import Opening
-from oocdata.tools.profile.needed import parts_of, sources_of
 
 __all__ = ["convert_command", "known_opening"]
 
@@ -30,12 +30,19 @@ def known_opening(
         How it was opened; None where that is not known, and the usual way is tried.
     """
     opening = opening or Opening()
+    view = dataset
+    while not isinstance(view, View):
+        view = getattr(view, "view", None) or getattr(view, "source", None)  # of windows, of a map
+        if view is None:
+            return None
     try:
         again = None if path is None else opening.view(path, key)
     except OocdataError:  # several files, or one that must be opened in another way
         return None
-    same = again and parts_of(again.source) == parts_of(sources_of(dataset)[0])
-    return opening if same else None
+    if again is None or len(view.storage.parts) > 1:
+        return None
+    same = again.axes == view.axes and again.storage.opened == view.storage.opened
+    return opening if same and again.source.shape == view.source.shape else None
 
 
 def convert_command(
@@ -83,5 +90,6 @@ def _options(opening: Opening) -> list[str]:
         if value != usual[name]:
             words.append(f"--{name}")
             if value is not True:
-                words.append(",".join(map(str, value)) if name == "shape" else str(value))
+                several = isinstance(value, tuple | list)
+                words.append(",".join(map(str, value)) if several else str(value))
     return words

@@ -13,8 +13,6 @@ from time import perf_counter
 import numpy as np
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.sources.adapt import layout_of
-from oocdata.tools.profile.needed import parts_of, sources_of
 
 __all__ = ["Files", "available_memory", "files_of"]
 
@@ -97,18 +95,17 @@ def files_of(dataset: Dataset) -> Files:
     ...     files_of(ooc.open(f"{folder}/a.npy")).nbytes
     928
     """
-    layouts = [
-        layout_of(part) for source in sources_of(dataset) for part in parts_of(source)[:_MOST_FILES]
-    ]
     paths: dict[str, os.stat_result] = {}
-    for layout in layouts:
-        if layout.path is None:
-            continue
-        for path in _below(Path(layout.path), layout.key):
-            with suppress(OSError):
-                paths[path] = os.stat(path)
-            if len(paths) >= _MOST_FILES:
-                break
+    for source in dataset.sources() if len(dataset) else []:
+        storage = source.storage()
+        folder = storage.path is not None and os.path.isdir(storage.path)  # of chunks: Zarr
+        named = [file.path for file in storage.files if not folder] or [storage.path]
+        for path in named:
+            for below in _below(Path(path), storage.key) if path is not None else ():
+                with suppress(OSError):
+                    paths[below] = os.stat(below)
+                if len(paths) >= _MOST_FILES:
+                    break
     sizes = tuple(status.st_size for status in paths.values())
     held = sum(getattr(status, "st_blocks", -1) * 512 for status in paths.values())
     return Files(tuple(paths), sizes, held if held >= 0 else sum(sizes))

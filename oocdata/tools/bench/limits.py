@@ -1,37 +1,46 @@
-"""What the decoder allows, and what memory allows: each does nothing but that.
+"""What the disk, the decoder and memory allow: each does nothing but that.
 
-In a thread for each core, and two at least; into memory that is there already.
+In a thread for each core, and two at least. A round of the disk must find the page cache emptied
+for the files; below a virtual machine or a file server there may be other caches, which can't be
+emptied from here.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, count
+from math import prod
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Extent
 from oocdata.datasets.dataset import Dataset
-from oocdata.sources.buffers import empty
-from oocdata.sources.chunk_layout import Box
-from oocdata.sources.chunks import Chunks
+from oocdata.engines.buffers import empty
+from oocdata.engines.cache import cache
+from oocdata.engines.source import Source
+from oocdata.order import Shuffle
 from oocdata.threads import cores
-from oocdata.tools.profile.needed import parts_of, sources_of
+from oocdata.tools.bench.files import Files
 
-__all__ = ["THREADS", "Measure", "copying", "decoding", "together"]
+__all__ = ["THREADS", "Measure", "copying", "decoding", "disk_at_random", "disk_in_sequence"]
 
 THREADS = max(2, cores())
 
-_MOST_BYTES = 32 << 20
-"""Of the chunks that are decoded, and of a buffer that is copied to."""
-
+_DECODED_BYTES = 32 << 20
 _CHUNKS = 64
 _MOST_ROWS = 4096
 _COPIED_BYTES = 128 << 20
-"""Memory that rows are copied from: larger than the processor's cache."""
+"""Memory that rows are copied from: larger than the processor's cache, however small the file."""
+
+_IN_FLIGHT = 8
+_BLOCK = 512 << 10
+"""Larger ones come slower: the system reads ahead less for them than for several at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,123 +59,140 @@ class Measure:
     nbytes: int
 
 
-def decoding(dataset: Dataset) -> Measure | None:
-    """Return the measuring of decoding chunks and nothing else; None where nothing is decoded.
-
-    Some chunks from all over the array, decoded again and again into the same memory; what is
-    stored of them is in the page cache.
-    """
-    generator = np.random.default_rng(2)
-    sampled: list[tuple[Any, Box]] = []
-    nbytes = 0
-    parts = [
-        part
-        for source in sources_of(dataset)
-        for part in parts_of(source)
-        if isinstance(part, Chunks) and max(part.reader.chunk_shape) > 1
-    ]
-    if not parts:
-        return None
-    while len(sampled) < _CHUNKS and (nbytes < _MOST_BYTES or len(sampled) < 1):
-        part = parts[int(generator.integers(len(parts)))]
-        layout = part.known.layout(part)
-        down = -(-layout.shape[layout.axis] // layout.rows)
-        column = layout.columns[int(generator.integers(len(layout.columns)))]
-        sampled.append((part.reader, layout.box(int(generator.integers(down)), column)))
-        nbytes += layout.nbytes
-    outs = [empty(_lengths(box), reader.dtype) for reader, box in sampled]
-    own = any(getattr(reader, "own_threads", False) for reader, _ in sampled)
-    threads = 1 if own else min(THREADS, len(sampled))
-    shares = [range(number, len(sampled), threads) for number in range(threads)]
-    # The others are given several chunks at a time by the engine too.
-    at_once = len(sampled) if own else max(1, min(8, len(sampled) // threads))
-    _decode(sampled, outs, range(len(sampled)))  # once, so that the page cache has them
-
-    def once(seconds: float) -> float:
-        def work(number: int, end: float) -> int:
-            done, mine = 0, list(shares[number])
-            while True:
-                for first in range(0, len(mine), at_once):
-                    some = mine[first : first + at_once]
-                    _decode(sampled, outs, some)
-                    done += sum(outs[place].nbytes for place in some)
-                    if perf_counter() >= end:
-                        return done
-
-        return together(work, threads, seconds)
-
-    return Measure(once, sum(out.nbytes for out in outs))
-
-
-def _lengths(box: Box) -> tuple[int, ...]:
-    return tuple(part.stop - part.start for part in box)
-
-
-def _decode(
-    sampled: list[tuple[Any, Box]], outs: list[NDArray[Any]], places: range | list[int]
-) -> None:
-    by_reader: dict[int, list[int]] = {}
-    for place in places:
-        by_reader.setdefault(id(sampled[place][0]), []).append(place)
-    for some in by_reader.values():
-        reader = sampled[some[0]][0]
-        if hasattr(reader, "read_boxes"):
-            reader.read_boxes([sampled[place][1] for place in some], [outs[one] for one in some])
-        else:
-            for place in some:
-                outs[place][...] = reader.read_box(sampled[place][1])
-
-
 def copying(dataset: Dataset, batch_size: int) -> Measure:
     """Return the measuring of rows copied from memory, at random, into buffers that are reused."""
-    source = max(sources_of(dataset), key=lambda one: int(np.prod(one.shape[1:])))
-    row = max(1, int(np.prod(source.shape[1:])) * source.dtype.itemsize)
+    row = max(1, max(_row_bytes(source) for source in dataset.sources()))
     row = min(row, _COPIED_BYTES // 8)
-    held = max(1, min(_COPIED_BYTES // row, source.shape[0]))
-    arrays = len(dataset.requests(np.zeros(1, np.int64)))
-    rows_at_once = max(1, min(batch_size * arrays, _MOST_ROWS, _MOST_BYTES // row))
+    held = _COPIED_BYTES // row
+    at_once = max(1, min(batch_size, _MOST_ROWS, _DECODED_BYTES // row))
     rows = empty((held * row,), np.uint8)
     rows[:] = 1
     items = rows.view(f"V{row}")
-    buffers = [empty((rows_at_once * row,), np.uint8).view(f"V{row}") for _ in range(THREADS)]
+    buffers = [empty((at_once * row,), np.uint8).view(f"V{row}") for _ in range(THREADS)]
     seeds = np.random.default_rng(3).spawn(THREADS)
 
     def once(seconds: float) -> float:
         def work(number: int, end: float) -> int:
             done = 0
             while True:
-                for some in seeds[number].integers(held, size=(64, rows_at_once)):
+                for some in seeds[number].integers(held, size=(64, at_once)):
                     np.take(items, some, out=buffers[number], mode="clip")
-                    done += rows_at_once * row
+                    done += at_once * row
                     if perf_counter() >= end:  # after one, at least: a limit is never 0
                         return done
 
-        return together(work, THREADS, seconds)
+        return _together(work, THREADS, seconds)
 
-    return Measure(once, rows.nbytes + rows_at_once * row * THREADS)
+    return Measure(once, rows.nbytes + at_once * row * THREADS)
 
 
-def together(work: Callable[[int, float], int], threads: int, seconds: float) -> float:
+def _row_bytes(source: Source) -> int:
+    return prod(source.shape[1:]) * source.dtype.itemsize
+
+
+def decoding(dataset: Dataset) -> Measure | None:
+    """Return the measuring of reading whole chunks, none of them cached; None without chunks."""
+    chunked = [source for source in dataset.sources() if source.storage().chunks is not None]
+    if not chunked or not all(prod(source.shape) for source in chunked):
+        return None
+    source = max(chunked, key=lambda one: prod(one.storage().chunks or ()) * one.dtype.itemsize)
+    chunk = tuple(map(min, source.storage().chunks or (), source.shape))
+    nbytes = prod(chunk) * source.dtype.itemsize
+    whole = [length // step for length, step in zip(source.shape, chunk, strict=True)]
+    some = max(1, min(_CHUNKS, _DECODED_BYTES // nbytes, prod(whole)))
+    numbers = np.random.default_rng(2).choice(prod(whole), some, replace=False)
+    origins = np.stack(np.unravel_index(numbers, whole), axis=1) * np.array(chunk)
+    out = empty((some, *chunk), source.dtype)
+
+    def once(seconds: float) -> float:
+        done, began = 0, perf_counter()
+        while True:
+            cache.forget()
+            source.read(origins, Extent.of(chunk), out)
+            done += out.nbytes
+            spent = perf_counter() - began
+            if spent >= seconds:
+                return done / max(spent, 1e-9)
+
+    return Measure(once, out.nbytes)
+
+
+def disk_in_sequence(files: Files) -> Measure:
+    """Return the measuring of reads one after the other, several in flight."""
+    places = np.random.default_rng(0)
+    ends = np.cumsum([-(-size // _BLOCK) for size in files.sizes])
+    total = int(ends[-1])
+
+    def once(seconds: float) -> float:
+        buffers = [bytearray(_BLOCK) for _ in range(_IN_FLIGHT)]
+        first = int(places.integers(total))
+        blocks = chain(range(first, total), range(first))
+
+        def read(number: int, block: int) -> int:
+            which = int(np.searchsorted(ends, block, side="right"))
+            within = block - (int(ends[which - 1]) if which else 0)
+            return _read(files.paths[which], buffers[number], within * _BLOCK)
+
+        return _each_once(blocks, read, _IN_FLIGHT, seconds)
+
+    return Measure(once, _BLOCK * _IN_FLIGHT)
+
+
+def disk_at_random(files: Files, unit: int) -> Measure:
+    """Return the measuring of reads of `unit` bytes all over the files; none is read twice."""
+    rounds = count()
+    step = max(unit, mmap.PAGESIZE)
+    ends = np.cumsum([-(-size // step) for size in files.sizes])
+    total = int(ends[-1])
+
+    def once(seconds: float) -> float:
+        buffers = [bytearray(unit) for _ in range(2 * _IN_FLIGHT)]
+        epoch = next(rounds)
+
+        def read(number: int, place: int) -> int:
+            at = Shuffle().positions(total, place, place + 1, seed=0, epoch=epoch)[0]
+            which = int(np.searchsorted(ends, at, side="right"))
+            within = int(at) - (int(ends[which - 1]) if which else 0)
+            return _read(files.paths[which], buffers[number], within * step, at_random=True)
+
+        return _each_once(iter(range(total)), read, len(buffers), seconds)
+
+    return Measure(once, 2 * _IN_FLIGHT * unit)
+
+
+def _read(path: str, buffer: bytearray, offset: int, *, at_random: bool = False) -> int:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if at_random and hasattr(os, "posix_fadvise"):
+            # Or the system would fetch the neighbours too.
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        return os.preadv(file, [buffer], offset)
+    finally:
+        os.close(file)
+
+
+def _each_once(
+    items: Iterator[int], read: Callable[[int, int], int], threads: int, seconds: float
+) -> float:
+    """Read items in threads, each once, until time is over; return the bytes a second."""
+    lock = threading.Lock()
+
+    def work(number: int, end: float) -> int:
+        done = 0
+        while not done or perf_counter() < end:  # one, at least: a limit is never 0
+            with lock:
+                item = next(items, None)
+            if item is None:
+                break
+            done += read(number, item)
+        return done
+
+    return _together(work, threads, seconds)
+
+
+def _together(work: Callable[[int, float], int], threads: int, seconds: float) -> float:
     """Call ``work(number, end)`` in threads; return what they did together, a second."""
-    done = [0] * threads
-    failed: list[BaseException] = []
     began = perf_counter()
-    end = began + seconds
-
-    def safely(number: int) -> None:
-        try:
-            done[number] = work(number, end)
-        except BaseException as error:
-            failed.append(error)
-
-    team = [
-        threading.Thread(target=safely, args=(number,), name="oocdata-limit", daemon=True)
-        for number in range(threads)
-    ]
-    for thread in team:
-        thread.start()
-    for thread in team:
-        thread.join()
-    if failed:
-        raise failed[0]
+    with ThreadPoolExecutor(threads, "oocdata-limit") as pool:
+        done = list(pool.map(work, range(threads), [began + seconds] * threads))
     return sum(done) / max(perf_counter() - began, 1e-9)

@@ -73,7 +73,7 @@ def draw(found: Bench, path: str) -> None:
 def _title(found: Bench) -> str:
     name = Path(found.path).name if found.path else "memory"
     key = f", {found.key}" if found.key else ""
-    state = {"warm": "in the page cache", "cold": "not in the page cache"}.get(found.cache, "")
+    state = {"cold": "not in the page cache"}.get(found.cache, "")
     return f"{name}{key}: {found.element}\n{found.storage}, codec {found.codec}; {state}".rstrip(
         "; "
     )

@@ -132,7 +132,7 @@ class Training:
 
 def _forget() -> None:
     """Start from a process that keeps no chunk and no freed memory."""
-    cache.begin()
+    cache.forget()
     settle()
 
 

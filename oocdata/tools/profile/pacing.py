@@ -12,8 +12,7 @@ import numpy as np
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
-from oocdata.order import BlockShuffle, Shuffle
-from oocdata.tools.profile.needed import all_kept
+from oocdata.order import BlockShuffle
 
 __all__ = ["Pace", "check_seconds", "pace", "steps_of_a_period"]
 
@@ -84,32 +83,22 @@ class Pace:
         )
 
 
-def steps_of_a_period(loader: Loader, *, anew: bool = False) -> int:
+def steps_of_a_period(loader: Loader) -> int:
     """Return after how many steps reading is where it was: a run, or a window of the shuffle.
-
-    The chunks of a window are decoded at its beginning. Where there are none, runs are alike.
-
-    Parameters
-    ----------
-    loader : Loader
-    anew : bool
-        Each epoch finds nothing of another one. Where all chunks are kept, the first steps of a
-        full shuffle then decode nearly all of them: only whole epochs are alike.
 
     Examples
     --------
     >>> import numpy as np, oocdata as ooc
     >>> from oocdata.testing import RecordingSource
-    >>> view = ooc.View.of(RecordingSource(np.zeros((100, 3)), chunk_rows=10))
-    >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(block=10, window=4)))
+    >>> view = ooc.View.of(RecordingSource(np.zeros((100, 3)), chunks=10))
+    >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(10, 4)))
     5
     """
     order = loader.order
-    if anew and isinstance(order, Shuffle) and all_kept(loader.dataset):
-        return len(loader)
-    chunked = loader.dataset.blocks.length > 1
-    window = order.block * order.window if isinstance(order, BlockShuffle) and chunked else 0
-    return max(loader.steps_together, -(-window // loader.batch_size))
+    mixed = 0
+    if isinstance(order, BlockShuffle) and loader.chunked:
+        mixed = order.elements_mixed(len(loader.dataset))
+    return max(loader.steps_together, -(-mixed // loader.batch_size))
 
 
 def pace(
