@@ -39,7 +39,8 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError
 from oocdata.formats.zarr import from_array, list_zarr, open_zarr
-from oocdata.formats.zarr.readers import StoredArray, TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.readers import TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.stored import StoredArray
 from oocdata.testing import SourceConformance, sample_array
 
 FULL = {"write_empty_chunks": True}

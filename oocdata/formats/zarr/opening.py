@@ -17,8 +17,9 @@ from oocdata.formats.zarr.held import Held, metadata_of
 from oocdata.formats.zarr.hierarchy import find_array, list_arrays
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.readers import TensorStoreReader, ZarrReader
 from oocdata.formats.zarr.store import Store, store_of
+from oocdata.formats.zarr.stored import Missing
 
 if TYPE_CHECKING:
     import zarr

@@ -13,8 +13,9 @@ from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.readers import TensorStoreReader, ZarrReader
 from oocdata.formats.zarr.store import store_of
+from oocdata.formats.zarr.stored import Missing
 from oocdata.tools.check.opening import Fault, Opened, row_axis
 from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Rows
