@@ -119,7 +119,8 @@ def _entropy(case: Case, found: list[NDArray[np.int64]]) -> float | None:
 
 def full_entropy(case: Case) -> float:
     """Return what a full shuffle is expected to reach."""
+    from oocdata.blocks import Blocks
     from oocdata.order.mixing import full_shuffle_entropy
 
     batch = min(case.batch, case.elements)
-    return full_shuffle_entropy(case.elements, batch, case.part_rows)
+    return full_shuffle_entropy(case.elements, batch, Blocks(case.part_rows, case.part_rows))

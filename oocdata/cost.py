@@ -7,7 +7,7 @@ chunks used longest ago go first. Nothing is read.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -232,11 +232,11 @@ def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> tuple[int, int]
         if not request.extent.size or not len(request.origins):
             continue
         sources[id(request.source)] = request.source
-        for extent, numbers in _points(request):
-            points.setdefault((id(request.source), extent), []).append(numbers)
+        extent, numbers = _points(request)
+        points.setdefault((id(request.source), extent), []).append(numbers)
     chunked = addressed = 0
-    for (source, extent), numbers in points.items():
-        number = len(np.unique(np.concatenate(numbers)))
+    for (source, extent), parts in points.items():
+        number = len(np.unique(np.concatenate(parts)))
         nbytes = number * extent.size * sources[source].dtype.itemsize
         if sources[source].storage().chunks is None:
             addressed += nbytes
@@ -245,12 +245,12 @@ def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> tuple[int, int]
     return chunked, addressed
 
 
-def _points(request: Request) -> Iterator[tuple[Extent, NDArray[np.int64]]]:
-    """Cut boxes along the axes where they differ, and yield where each part begins, as a number."""
+def _points(request: Request) -> tuple[Extent, NDArray[np.int64]]:
+    """Cut boxes along the axes where they differ; return where each part begins, as a number."""
     origins, extent = request.origins, request.extent
     for axis in range(origins.shape[1]):
         length = extent.lengths[axis]
         varies = length > 1 and int(np.ptp(origins[:, axis])) > 0
         if varies and len(origins) * length <= _MOST_POINTS:
             origins, extent = point_origins(origins, extent, axis)
-    yield extent, np.ravel_multi_index(tuple(origins.T), request.source.shape)
+    return extent, np.ravel_multi_index(tuple(origins.T), request.source.shape)

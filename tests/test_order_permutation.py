@@ -46,12 +46,14 @@ def test_huge_sizes_are_permuted_without_repeats(size: int) -> None:
     seed=st.integers(),
 )
 @settings(max_examples=100, deadline=None)
-def test_one_size_a_value_equals_one_call_a_size(sizes: list[int], seed: int) -> None:
+def test_one_size_a_run_equals_one_call_a_run(sizes: list[int], seed: int) -> None:
     keys = derive_keys(epoch_key(seed, 0, "test"), np.arange(len(sizes), dtype=np.uint64))
-    values = np.array([(n * 7919) % size for n, size in enumerate(sizes)], dtype=np.uint64)
-    together = forward(values, np.array(sizes, dtype=np.uint64), keys)
-    alone = [forward(values[i : i + 1], n, keys[i : i + 1])[0] for i, n in enumerate(sizes)]
-    np.testing.assert_array_equal(together, alone)
+    runs = np.arange(len(sizes)) % 5
+    values = [np.arange(length) * 7919 % size for length, size in zip(runs, sizes, strict=True)]
+    values = [part.astype(np.uint64) for part in values]
+    together = forward(np.concatenate(values), np.array(sizes, dtype=np.uint64), keys, runs)
+    alone = [forward(part, sizes[i], keys[i : i + 1]) for i, part in enumerate(values)]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
 @given(size=st.integers(1, 3000), numbers=st.lists(st.integers(0, 2**64 - 1), min_size=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +58,8 @@ class BlockShuffle:
     --------
     >>> order = BlockShuffle(4, 2)
     >>> order.positions(20, 0, 20, seed=7, epoch=0)
-    array([ 8, 14, 15, 13, 10, 12, 11,  9,  4, 16,  6,  5, 19, 18,  7, 17,  3,
-            0,  1,  2])
+    array([ 9, 11, 14, 12,  8, 10, 13, 15, 18, 19, 17,  5,  4, 16,  6,  7,  2,
+            0,  1,  3])
     """
 
     blocks: Blocks | BlockIds
@@ -74,21 +75,19 @@ class BlockShuffle:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if isinstance(self.blocks, BlockIds):
-            pass
-        elif isinstance(self.blocks, Blocks):
-            length = as_count("blocks.length", self.blocks.length)
-            first = as_count("blocks.first", self.blocks.first)
-            period = self.blocks.period
+        given: Any = self.blocks
+        if isinstance(given, Blocks):
+            length = as_count("blocks.length", given.length)
+            first = as_count("blocks.first", given.first)
             if first > length:
                 raise ArgumentError(
                     f"`blocks.first` must be at most `blocks.length` ({length}); got {first}. "
                     "It is the number of positions in the first block."
                 )
-            period = period if period is None else as_count("blocks.period", period)
+            period = None if given.period is None else as_count("blocks.period", given.period)
             object.__setattr__(self, "blocks", Blocks(length, first, period))
-        else:
-            length = as_count("blocks", self.blocks)
+        elif not isinstance(given, BlockIds):
+            length = as_count("blocks", given)
             object.__setattr__(self, "blocks", Blocks(length, length))
         object.__setattr__(self, "blocks_mixed", as_count("blocks_mixed", self.blocks_mixed))
         if self.lanes is not None:
@@ -124,11 +123,39 @@ class BlockShuffle:
         """
         if not places.size:
             return np.empty(0, np.int64)
-        visits = self._visits(count, seed, epoch)
-        borders = self.borders(count)
+        visits, borders = self._visits(count, seed, epoch), self.borders(count)
+        lanes = len(borders) - 1
+        width = max(1, min(self.blocks_mixed, visits.number) // lanes)
+        # Where each lane's second window begins: not all at once, so that decoding is spread.
+        second = visits.visits_of(np.minimum(borders[:-1], count - 1))
+        second += np.arange(lanes) * width // lanes
         lane = np.searchsorted(borders, places, side="right") - 1
-        slots = places + self._moved(visits, places, lane, borders, seed, epoch)
-        return visits.positions(slots)
+        begin = second[lane]
+        begin += (visits.visits_of(places) - begin) // width * width
+
+        # From here on by runs of places that lie in one window.
+        changes = (begin[1:] != begin[:-1]) | (lane[1:] != lane[:-1])
+        runs = np.concatenate(([0], np.flatnonzero(changes) + 1))
+        lengths = np.diff(runs, append=len(places))
+        lane, first = lane[runs], np.maximum(begin[runs], 0)
+        last = np.minimum(begin[runs] + width, visits.number)
+        low = np.maximum(visits.slots_of(first), borders[lane])
+        high = np.minimum(visits.slots_of(last), borders[lane + 1])
+        keys = derive_keys(epoch_key(seed, epoch, "windows"), low.view(np.uint64))
+        start = np.repeat(low, lengths)
+        offsets = (places - start).view(np.uint64)
+        slots = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
+        slots += start
+
+        visited, each = visits.visits_of(slots), last - first
+        if each.sum() > len(places):
+            return visits.positions(visits.begins_of(visited), slots - visits.slots_of(visited))
+        # Fewer blocks than places: each is looked up once.
+        table = first - (np.cumsum(each) - each)  # from a visit to its number in the table
+        blocks = np.arange(each.sum()) + np.repeat(table, each)
+        visited -= np.repeat(table, lengths)
+        starts = visits.slots_of(blocks)[visited]
+        return visits.positions(visits.begins_of(blocks)[visited], slots - starts)
 
     def borders(self, count: int) -> NDArray[np.int64]:
         """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
@@ -155,33 +182,6 @@ class BlockShuffle:
         """
         blocks = self.block_count(count)
         return min(count, self.blocks_mixed * count // max(1, blocks))
-
-    def _moved(
-        self,
-        visits: Visits,
-        places: NDArray[np.int64],
-        lane: NDArray[np.int64],
-        borders: NDArray[np.int64],
-        seed: int,
-        epoch: int,
-    ) -> NDArray[np.int64]:
-        """Return how far each place is from the slot that it visits: windows are permuted."""
-        lanes = len(borders) - 1
-        width = max(1, min(self.blocks_mixed, visits.number) // lanes)
-        # Where each lane's second window begins: not all at once, so that decoding is spread.
-        second = visits.visits_of(np.minimum(borders[:-1], borders[-1] - 1))
-        second += np.arange(lanes) * width // lanes
-        begin = second[lane]
-        begin += (visits.visits_of(places) - begin) // width * width
-        low = np.maximum(visits.slots_of(np.maximum(begin, 0)), borders[lane])
-        high = np.minimum(
-            visits.slots_of(np.minimum(begin + width, visits.number)), borders[lane + 1]
-        )
-        keys = derive_keys(epoch_key(seed, epoch, "windows"), low.view(np.uint64))
-        offsets = (places - low).view(np.uint64)
-        moved = forward(offsets, (high - low).view(np.uint64), keys)
-        moved -= offsets
-        return moved.view(np.int64)
 
     def _visits(self, count: int, seed: int, epoch: int) -> Visits:
         if isinstance(self.blocks, Blocks):

@@ -174,7 +174,9 @@ def block_of(positions: NDArray[np.int64], blocks: Blocks | BlockIds) -> NDArray
         return (positions + (blocks.length - blocks.first)) // blocks.length
     each = 1 - (blocks.first - blocks.period) // blocks.length  # blocks of a stretch
     stretch, within = np.divmod(positions, blocks.period)
-    return stretch * each + (within + (blocks.length - blocks.first)) // blocks.length
+    numbers: NDArray[np.int64] = (within + (blocks.length - blocks.first)) // blocks.length
+    numbers += stretch * each
+    return numbers
 
 
 def _lengths(count: int, blocks: Blocks | BlockIds) -> dict[int, int]:

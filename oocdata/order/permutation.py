@@ -27,7 +27,7 @@ References
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,7 +151,10 @@ _ROUND_FACTORS = [
 
 
 def forward(
-    values: NDArray[np.uint64], size: int | NDArray[np.uint64], keys: Keys
+    values: NDArray[np.uint64],
+    size: int | NDArray[np.uint64],
+    keys: Keys,
+    runs: NDArray[np.int64] | None = None,
 ) -> NDArray[np.uint64]:
     """Permute integers below ``size``.
 
@@ -159,11 +162,12 @@ def forward(
     ----------
     values : ndarray of uint64, shape (n,)
         Integers below ``size``.
-    size : int or ndarray of uint64, shape (n,)
-        Number of integers in the domain, ``1 <= size <= 2**62``; not checked. An array gives each
-        value a domain of its own.
-    keys : ndarray of uint64, shape (1,) or (n,)
+    size : int or ndarray of uint64, shape (k,)
+        Number of integers in the domain, ``1 <= size <= 2**62``; not checked.
+    keys : ndarray of uint64, shape (1,), (n,) or (k,)
         Which permutation: one for all values, or one for each.
+    runs : ndarray of int64, shape (k,), optional
+        So many values after one another have a size and a key of their own; their sum is n.
 
     Returns
     -------
@@ -176,29 +180,29 @@ def forward(
     >>> sorted(forward(np.arange(5, dtype=np.uint64), 5, key).tolist())
     [0, 1, 2, 3, 4]
     """
-    if not isinstance(size, np.ndarray):
-        return _permute(values, size, keys, rounds_for(size))
-    if not values.size:
-        return values.copy()
-    least, most = int(size.min()), int(size.max())
-    if least == most:
-        return _permute(values, least, keys, rounds_for(least))
-    if rounds_for(least) == rounds_for(most):
-        return _permute(values, size, keys, rounds_for(least))
-    limits = np.array([limit for limit, _ in _ROUNDS_BELOW], dtype=np.uint64)
-    kinds = np.searchsorted(limits, size, side="right")
+    if runs is None:
+        sizes = np.asarray(size, dtype=np.uint64)
+        return _permute(values, sizes, _bases(sizes), keys, rounds_for(int(size)))
+    sizes = np.asarray(size)
+    if sizes.size and (sizes == sizes[0]).all():
+        return forward(values, int(sizes[0]), np.repeat(keys, runs))
     result = np.empty_like(values)
-    for kind in np.unique(kinds).tolist():  # as many rounds as a value's own domain needs
-        part = np.flatnonzero(kinds == kind)
-        rounds = rounds_for(int(size[part[0]]))
-        keys_part = keys if keys.size == 1 else keys[part]
-        result[part] = _permute(values[part], size[part], keys_part, rounds)
+    needed = np.array([rounds_for(one) for one in sizes.tolist()])
+    for rounds in np.unique(needed).tolist():  # as many as each domain needs
+        own = needed == rounds
+        part: Any = slice(None) if own.all() else np.flatnonzero(np.repeat(own, runs))
+        low, high = _bases(sizes[own])
+        size_of, low_of, high_of, key_of = (
+            np.repeat(each, runs[own]) for each in (sizes[own], low, high, keys[own])
+        )
+        result[part] = _permute(values[part], size_of, (low_of, high_of), key_of, rounds)
     return result
 
 
 def _permute(
     values: NDArray[np.uint64],
-    size: int | NDArray[np.uint64],
+    sizes: NDArray[np.uint64],
+    bases: tuple[NDArray[np.uint64], NDArray[np.uint64]],
     keys: Keys,
     rounds: int,
 ) -> NDArray[np.uint64]:
@@ -206,20 +210,22 @@ def _permute(
         result = np.empty_like(values)
         for start in range(0, values.size, _STRIDE):
             part = slice(start, start + _STRIDE)
-            own = size[part] if isinstance(size, np.ndarray) else size
-            keys_part = keys if keys.size == 1 else keys[part]
-            result[part] = _permute(values[part], own, keys_part, rounds)
+            own = _part(sizes, part), (_part(bases[0], part), _part(bases[1], part))
+            result[part] = _permute(values[part], *own, _part(keys, part), rounds)
         return result
-    sizes = np.asarray(size, dtype=np.uint64)
-    result = _network(values, _bases(sizes), keys, rounds)
+    result = _network(values, bases, keys, rounds)
     outside = np.flatnonzero(result >= sizes)
     while outside.size:
-        keys_outside = keys if keys.size == 1 else keys[outside]
-        sizes_outside = sizes[outside] if sizes.ndim else sizes
-        walked = _network(result[outside], _bases(sizes_outside), keys_outside, rounds)
+        low, high = _part(bases[0], outside), _part(bases[1], outside)
+        walked = _network(result[outside], (low, high), _part(keys, outside), rounds)
         result[outside] = walked
-        outside = outside[walked >= sizes_outside]
+        outside = outside[walked >= _part(sizes, outside)]
     return result
+
+
+def _part(numbers: NDArray[np.uint64], part: slice | NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the numbers of some values; one number is for all of them."""
+    return numbers if numbers.size == 1 else numbers[part]
 
 
 def _bases(sizes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

@@ -124,8 +124,9 @@ class Steps:
         each, mine = self.batch_size // self.lanes, self.lanes // self.num_shards
         borders = order.borders(self.count)[self.lane : self.lane + mine + 1]
         whole = min(stop, self.used // self.batch_size)
-        firsts = np.arange(start, whole)[:, None, None] * each
-        places = firsts + borders[:-1, None] + np.arange(each)
+        # Lane by lane: neighbouring places lie in one window.
+        number = whole - start
+        places = borders[:-1, None] + np.arange(start * each, whole * each)
         last = []
         if stop > whole:  # the last step takes what each lane has left
             ends = itertools.pairwise(borders.tolist())
@@ -134,5 +135,8 @@ class Steps:
             last = [np.concatenate(rest)[:share]]
         positions = order.at(np.concatenate([places.ravel(), *last]), self.count, self.seed, epoch)
         positions.flags.writeable = False
-        steps = list(positions[: places.size].reshape(len(places), each * mine))
+        of_lanes = positions[: places.size].reshape(mine, number, each)
+        together = of_lanes.transpose(1, 0, 2).reshape(number, mine * each)
+        together.flags.writeable = False
+        steps = list(together)
         return [*steps, positions[places.size :]] if last else steps

@@ -43,8 +43,12 @@ class Visits(Protocol):
         """Return the visit that each slot belongs to."""
         ...
 
-    def positions(self, slots: Ints) -> Ints:
-        """Return the position of the dataset that stands at each slot."""
+    def begins_of(self, visits: Ints) -> Ints:
+        """Return where the block of each visit begins, as `positions` takes it."""
+        ...
+
+    def positions(self, begins: Ints, offsets: Ints) -> Ints:
+        """Return the positions of the dataset at offsets in blocks."""
         ...
 
 
@@ -139,9 +143,9 @@ class RegularVisits:
     --------
     >>> visits = RegularVisits(Blocks(4, 2), 11, seed=7, epoch=0)
     >>> visits.slots_of(np.arange(visits.number + 1))
-    array([ 0,  2,  6, 10, 11])
-    >>> visits.positions(np.arange(11))
-    array([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10])
+    array([ 0,  4,  6,  7, 11])
+    >>> visits.begins_of(np.arange(visits.number))
+    array([ 2,  0, 10,  6])
     """
 
     def __init__(self, blocks: Blocks, count: int, seed: int, epoch: int) -> None:
@@ -176,16 +180,20 @@ class RegularVisits:
             visits[in_rest] = begin + self._rest.places_of(offsets[in_rest])
         return visits
 
-    def positions(self, slots: Ints) -> Ints:
-        """Return the position of the dataset that stands at each slot."""
-        rounds, offsets, in_rest = self._split(slots, self._each.length, self._rest.length)
-        positions = np.empty_like(slots)
+    def begins_of(self, visits: Ints) -> Ints:
+        """Return the first position of the block of each visit."""
+        rounds, places, in_rest = self._split(visits, self._each.visits, self._rest.visits)
+        begins = np.empty_like(visits)
         if in_rest is None:
-            self._place(self._each, rounds, offsets, positions, slice(None))
-            return positions
-        self._place(self._each, rounds, offsets, positions, np.flatnonzero(~in_rest))
-        self._place(self._rest, rounds, offsets, positions, np.flatnonzero(in_rest))
-        return positions
+            self._place(self._each, rounds, places, begins, slice(None))
+            return begins
+        self._place(self._each, rounds, places, begins, np.flatnonzero(~in_rest))
+        self._place(self._rest, rounds, places, begins, np.flatnonzero(in_rest))
+        return begins
+
+    def positions(self, begins: Ints, offsets: Ints) -> Ints:
+        """Return the positions of the dataset at offsets in blocks."""
+        return begins + offsets
 
     def _split(
         self, numbers: Ints, each: int, rest: int
@@ -207,12 +215,10 @@ class RegularVisits:
         return rounds, offsets, in_rest
 
     def _place(
-        self, kind: _Round, rounds: Ints, offsets: Ints, positions: Ints, part: slice | Ints
+        self, kind: _Round, rounds: Ints, places: Ints, begins: Ints, part: slice | Ints
     ) -> None:
-        """Write the positions of slots that lie in rounds of one kind."""
-        rounds, offsets = rounds[part], offsets[part]
-        places = kind.places_of(offsets)
-        offsets = offsets - kind.slots_of(places)
+        """Write the first positions of the blocks at places in rounds of one kind."""
+        rounds, places = rounds[part], places[part]
         each, rest = self._each, self._rest
         # The round of the cut stretch counts among those before the ones that come after it.
         after = (rounds >= self._rest_at) if kind is each else np.zeros(len(rounds), np.bool_)
@@ -238,8 +244,7 @@ class RegularVisits:
             found[last] = (stretch + 1) * each.length - each.last
         elif last.size:
             found[last] = self._rounds * each.length + rest.length - rest.last
-        found += offsets
-        positions[part] = found
+        begins[part] = found
 
     def _permuted(self, numbers: Ints, size: int, kind: int) -> Ints:
         return forward(numbers.view(np.uint64), size, self._keys[kind]).view(np.int64)
@@ -283,8 +288,10 @@ class TableVisits:
     Examples
     --------
     >>> visits = TableVisits(Groups.of(BlockIds(np.array([7, 3, 7, 7]))), seed=7, epoch=0)
-    >>> visits.slots_of(np.arange(3)), visits.positions(np.arange(4))
-    (array([0, 3, 4]), array([0, 2, 3, 1]))
+    >>> visits.slots_of(np.arange(3))
+    array([0, 1, 4])
+    >>> visits.positions(visits.begins_of(np.array([0, 1, 1])), np.array([0, 0, 2]))
+    array([1, 0, 3])
     """
 
     def __init__(self, groups: Groups, seed: int, epoch: int) -> None:
@@ -304,8 +311,11 @@ class TableVisits:
         """Return the visit that each slot belongs to."""
         return np.searchsorted(self._slots, slots, side="right") - 1
 
-    def positions(self, slots: Ints) -> Ints:
-        """Return the position of the dataset that stands at each slot."""
-        visits = self.visits_of(slots)
-        places = self._begins[visits] + slots - self._slots[visits]
-        return self._groups.positions[places].astype(np.int64, copy=False)
+    def begins_of(self, visits: Ints) -> Ints:
+        """Return where the block of each visit begins among the sorted positions."""
+        return self._begins[visits]
+
+    def positions(self, begins: Ints, offsets: Ints) -> Ints:
+        """Return the positions of the dataset at offsets in blocks."""
+        found: Ints = self._groups.positions[begins + offsets].astype(np.int64, copy=False)
+        return found
