@@ -44,7 +44,7 @@ def shares(strategy, loader):
     return strategy.distribute_datasets_from_function(dataset)
 
 def rows_read(source):
-    return [int(row) for rows in source.reads for row in np.ravel(rows)]
+    return [int(row) for rows in source.rows for row in rows]
 """
 
 MIRRORED = (
@@ -176,7 +176,7 @@ def test_global_batches_are_the_same_for_any_number(count: int, options: Any) ->
             found = np.concatenate([part.batch(step, 1) for part in parts])
             assert_array_equal(found, expected[: len(expected) // shards * shards])
         # Every rank takes the same steps with the same sizes, and reads its own rows only.
-        reads = [{int(row) for rows in source.reads for row in rows} for source in sources]
+        reads = [{int(row) for rows in source.rows for row in rows} for source in sources]
         assert (
             sum(map(len, reads))
             == len(set().union(*reads))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oocdata as ooc
-from oocdata.errors import DamagedChunkError, MissingChunkError
+from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, SourceError
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -59,6 +59,7 @@ def epochs_of(elements: list[int], length: int = COUNT) -> list[list[int]]:
 
 
 def fit(dataset: Any, **arguments: Any) -> list[int]:
+    arguments.setdefault("shuffle", False)
     model, seen = model_and_seen()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -133,7 +134,7 @@ def test_an_error_comes_out_of_fit_as_itself(kind: str) -> None:
     made = ooc.zip(view, view).map(broken, spec=spec).batches(10)
     model, _ = model_and_seen()
     with pytest.raises(DamagedChunkError, match=r"file 'a\.h5', dataset '/u', row 55"):
-        model.fit(DATASETS[kind](made, 1), verbose=0)
+        model.fit(DATASETS[kind](made, 1), verbose=0, shuffle=False)
 
 
 def test_static_shapes_reach_the_model() -> None:
@@ -155,9 +156,54 @@ def test_pydataset_in_plain_python() -> None:
     made = loader()
     dataset = made.to_keras()
     assert len(dataset) == len(made)
-    np.testing.assert_array_equal(dataset[2][0], made.batch(2, 0)[0])
-    dataset.on_epoch_end()
-    np.testing.assert_array_equal(dataset[2][0], made.batch(2, 1)[0])
+    for step in (2, 0, 10, 2):
+        np.testing.assert_array_equal(dataset[step][0], made.batch(step, 0)[0])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("steps", [None, 11, 4], ids=["", "whole epochs", "parts of epochs"])
+def test_pydataset_gives_the_epochs_in_their_order(workers: int, steps: int | None) -> None:
+    made = loader()
+    dataset = made.to_keras()
+    dataset.workers = workers
+    elements = fit(dataset, epochs=2, steps_per_epoch=steps)
+    expected = np.concatenate([batch[0] for epoch in (0, 1) for batch in made.epoch(epoch)])
+    assert elements == expected.ravel().astype(int).tolist()[: len(elements)]
+    assert len(elements) == (80 if steps == 4 else 2 * COUNT)
+
+
+def test_pydataset_goes_on_in_another_fit() -> None:
+    made = loader()
+    dataset = made.to_keras()
+    elements = fit(dataset) + fit(dataset)
+    expected = np.concatenate([batch[0] for epoch in (0, 1) for batch in made.epoch(epoch)])
+    assert elements == expected.ravel().astype(int).tolist()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_steps_that_keras_shuffles_are_refused(workers: int) -> None:
+    """They would be read in an order that decodes a chunk again for each of its rows."""
+    dataset = loader().to_keras()
+    dataset.workers = workers
+    with pytest.raises(ArgumentError, match=r"Pass fit\(…, shuffle=False\)"):
+        fit(dataset, epochs=3, shuffle=True)
+
+
+def test_pydataset_in_another_process_is_refused() -> None:
+    dataset = loader().to_keras()
+    dataset._process += 1
+    with pytest.raises(DatasetGoneError, match="`use_multiprocessing` must be False"):
+        dataset[0]
+
+
+def test_a_pass_that_begins_in_the_middle_under_fit() -> None:
+    """Keras thinks of the first epoch that the data ran out; those after it are whole."""
+    model, seen = model_and_seen()
+    made = loader()
+    with pytest.warns(UserWarning, match="ran out of data"):
+        model.fit(made.to_tf(start=(0, 7)), epochs=3, verbose=0, shuffle=False)
+    every = np.concatenate([batch[0] for n in range(3) for batch in made.epoch(n)])
+    assert seen.elements == every.ravel().astype(int).tolist()[70:]
 
 
 def damaged_hdf5(folder: Path) -> ooc.View:
@@ -193,7 +239,7 @@ def lost_zarr(folder: Path) -> ooc.View:
     ("make", "kind", "words"),
     [
         (damaged_hdf5, DamagedChunkError, r"a\.h5', dataset '/flow/u', rows 40, 41"),
-        (lost_zarr, MissingChunkError, r"a\.zarr', rows 40, 41"),
+        (lost_zarr, SourceError, r"'c/4/0' .* was deleted\. .*a\.zarr'"),
     ],
     ids=["damaged HDF5 chunk", "lost Zarr chunk"],
 )

@@ -411,6 +411,7 @@ class TestErrors:
         assert caught.value is error
 
     def test_tensorflow_is_as_it_was_where_nothing_fails(self, loader: ooc.Loader) -> None:
+        originals._kept.clear()  # what other tests left
         spec = ooc.ArraySpec((), np.dtype("i8"))
         broken = ooc.open(np.arange(60)).map(fails_with(KeyError("no")), spec=spec).batches(10)
         dataset = broken.to_tf(parallel=1, prefetch=0)

@@ -330,7 +330,7 @@ class TestSaves:
                 for group, arrays in some_save().arrays.items():
                     for one, other in zip(found.arrays[group], arrays, strict=True):
                         assert np.array_equal(one, other)
-                assert (found.epoch, found.step, found.identity) == (0, 7, "{}")
+                assert (found.epoch, found.step, found.fingerprint) == (0, 7, "{}")
         assert noticed > len(whole) // 3 // 2
 
     def test_a_file_that_is_cut_short(self, tmp_path: Path) -> None:

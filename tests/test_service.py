@@ -23,7 +23,7 @@ import tensorflow as tf
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError, DescriptionError, ServiceError
-from oocdata.frontends import arrivals
+from oocdata.frontends import delivery
 
 TESTS = Path(__file__).parent
 ENVIRONMENT = {
@@ -371,7 +371,7 @@ class TestKilled:
 
     @pytest.fixture
     def loader(self, view: ooc.View, monkeypatch: pytest.MonkeyPatch) -> ooc.Loader:
-        monkeypatch.setattr(arrivals, "PATIENCE", 1.0)
+        monkeypatch.setattr(delivery, "PATIENCE", 1.0)
         return view.map(service_functions.slow, spec=view[0]).batches(10, shuffle=True)
 
     def test_a_worker_killed_within_an_epoch(self, mortal: Cluster, loader: ooc.Loader) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch
 from oocdata.errors import ArgumentError, DatasetGoneError, MissingDependencyError
-from oocdata.frontends.originals import passed_on
+from oocdata.frontends.originals import forget_originals, passed_on
 
 try:
     import keras
@@ -51,6 +52,7 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
         self._next = (0, 0)
         """What `_ahead` gives next: epoch and step."""
         self._process = os.getpid()
+        weakref.finalize(self, forget_originals, id(self)).atexit = False
 
     def __len__(self) -> int:
         return len(self.loader)

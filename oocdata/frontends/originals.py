@@ -8,8 +8,8 @@ of the same text, is TensorFlow's own.
 
 Between the status and the user's ``except``, in ``fit`` and in graphs of the user's, runs no code
 but TensorFlow's. What it calls there is the constructor of its public error: so that is where the
-exception is handed over, for as long as one is on its way. In a process in which no read fails,
-TensorFlow stays as it is. (A TensorFlow that made its errors in another way would keep its own,
+exception is handed over, until the dataset that failed is gone. In a process in which no read
+fails, TensorFlow stays as it is. (A TensorFlow that made its errors in another way would keep its own,
 whose text has type, message, file, dataset and rows; a test of the whole way would tell.)
 """
 
@@ -60,7 +60,7 @@ def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
         _kept[_count] = reader, error
         if len(_kept) > _MOST:
             del _kept[min(_kept)]
-        _watch()
+        _error().__new__ = _new
         raised = RuntimeError(
             f"{type(error).__name__}: {error} [oocdata error {_process}-{_count}]"
         )
@@ -69,21 +69,22 @@ def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
 
 
 def forget_originals(reader: Hashable) -> None:
-    """Forget what a reader raised: it is gone, or its first exception is on its way out."""
+    """Forget what a reader raised, for it is gone; and leave TensorFlow alone if it was the last."""
     with _lock:
-        for number in [number for number, (whose, _) in _kept.items() if whose == reader]:
-            del _kept[number]
-        _watch()
+        _drop(reader)
+        if not _kept and "__new__" in vars(_error()):
+            del _error().__new__
 
 
-def _watch() -> None:
-    """Let TensorFlow's error give way while an exception is kept, and leave it alone otherwise."""
+def _drop(reader: Hashable) -> None:
+    for number in [number for number, (whose, _) in _kept.items() if whose == reader]:
+        del _kept[number]
+
+
+def _error() -> Any:
     from tensorflow import errors
 
-    if _kept:
-        errors.UnknownError.__new__ = _new
-    elif "__new__" in vars(errors.UnknownError):
-        del errors.UnknownError.__new__
+    return errors.UnknownError
 
 
 def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
@@ -95,7 +96,7 @@ def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
         for number in map(int, _token.findall(str(message))):
             if number in _kept:
                 reader, original = _kept[number]
-                forget_originals(reader)
+                _drop(reader)  # its first exception is on its way out
                 return original
     made: BaseException = Exception.__new__(kind, *args, **keywords)
     return made

@@ -70,9 +70,8 @@ class Readers:
         with self._lock:
             found = self._loaders.get((description, opening))
             if found is None:
-                found = self._loaders[description, opening] = from_json(
-                    description, allow=self.allow
-                )
+                text = description.decode(errors="replace")
+                found = self._loaders[description, opening] = from_json(text, allow=self.allow)
                 while len(self._loaders) > _MOST_LOADERS:
                     self._loaders.popitem(last=False)
             self._loaders.move_to_end((description, opening))
