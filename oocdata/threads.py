@@ -1,13 +1,9 @@
-"""Work for other threads: all of it, in order with a bound, or out of reach of interrupts."""
+"""Work for other threads: all of it at once, or in order with a bound."""
 
 from __future__ import annotations
 
 import os
-import queue
-import signal
 import sys
-import threading
-from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, TypeVar
@@ -15,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["cores", "holds_hdf5", "in_order", "in_order_by_few", "in_threads", "uninterrupted"]
+__all__ = ["cores", "holds_hdf5", "in_order", "in_order_by_few", "in_threads"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -124,39 +120,6 @@ def _end(started: Iterable[Future[Made]]) -> None:
     wait(started)
 
 
-def uninterrupted(work: Callable[[], object]) -> None:
-    """Do what must not be torn, where no signal's handler can raise an exception in its midst.
-
-    Python runs handlers in the main thread, between any two of its instructions, so Ctrl-C could
-    leave queues and tables half changed there. Another thread does the work then; Ctrl-C ends the
-    waiting for it, and it goes on to its end by itself.
-
-    Examples
-    --------
-    >>> done = []
-    >>> uninterrupted(lambda: done.append(1))
-    >>> done
-    [1]
-    """
-    inside = threading.get_ident() == threading.main_thread().ident
-    if not inside or not callable(signal.getsignal(signal.SIGINT)) or holds_hdf5():
-        work()
-        return
-    try:
-        tasks = _tasks()
-    except RuntimeError:  # no more threads: then without
-        work()
-        return
-    task = _Task(work)
-    tasks.put(task)
-    task.ended.acquire()
-    if task.error is not None:
-        try:
-            raise task.error
-        finally:
-            del task  # the error's traceback holds this frame
-
-
 def holds_hdf5() -> bool:
     """Return whether this thread is in a call of h5py, as in a function given to ``visititems``.
 
@@ -165,53 +128,3 @@ def holds_hdf5() -> bool:
     objects = sys.modules.get("h5py._objects")
     owned = getattr(getattr(objects, "phil", None), "_is_owned", None)
     return bool(owned is not None and owned())
-
-
-class _Task:
-    """Work, and how it ended."""
-
-    __slots__ = ("ended", "error", "work")
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self.work = work
-        self.error: BaseException | None = None
-        self.ended = allocate_lock()
-        self.ended.acquire()
-
-    def run(self) -> None:
-        try:
-            self.work()
-        except BaseException as error:  # told in the thread that waits
-            self.error = error
-        del self.work  # it holds what it worked on
-        self.ended.release()
-
-
-_queue: queue.SimpleQueue[_Task] | None = None
-
-
-def _tasks() -> queue.SimpleQueue[_Task]:
-    """Return what a thread takes its tasks from; started when it is first needed."""
-    global _queue
-    if _queue is None:
-        made: queue.SimpleQueue[_Task] = queue.SimpleQueue()
-        # A daemon, or the interpreter could not end while it waits for another task.
-        threading.Thread(
-            target=_serve, args=(made,), name="oocdata-uninterrupted", daemon=True
-        ).start()
-        _queue = made
-    return _queue
-
-
-def _serve(tasks: queue.SimpleQueue[_Task]) -> None:
-    while True:
-        tasks.get().run()
-
-
-def _forget_after_fork() -> None:
-    global _queue
-    _queue = None  # its thread is the parent's
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -73,7 +73,7 @@ def open_files(folder: Path) -> list[str]:
 
 def our_threads() -> set[threading.Thread]:
     """Return the threads that oocdata started, but for those that a process keeps."""
-    kept = ("oocdata-uninterrupted", "oocdata-decode")
+    kept = ("oocdata-decode",)
     return {
         thread
         for thread in threading.enumerate()

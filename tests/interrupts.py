@@ -19,7 +19,7 @@ ROWS = np.arange(3000 * 512, dtype="i4").reshape(3000, 512)
 
 def main(path: str, times: int) -> None:
     """Read rows of a file that holds `ROWS`, interrupted `times` times."""
-    ooc.set_chunk_budget(1 << 20)
+    ooc.set_memory(2 << 20)
     view = ooc.open(path)
     inside, over = False, threading.Event()
 

@@ -25,7 +25,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import UnknownFormatError
-from oocdata.sources.foreign import FOREIGN
+from oocdata.formats import foreign
 from oocdata.testing import sample_array
 
 ARRAY = sample_array((600, 3, 20, 20), "f4")
@@ -352,7 +352,6 @@ def test_what_is_suggested_for_torch_works(tmp_path: Path) -> None:
 
 
 def test_hints_are_sentences() -> None:
-    for one in FOREIGN:
-        assert one.hint[0].isupper()
-        assert one.hint.endswith(".")
-        assert one.magic or one.members or one.suffixes
+    for one in foreign._FORMATS:
+        assert one.what.endswith(".")
+        assert one.magic or one.names

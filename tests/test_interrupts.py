@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,13 +17,11 @@ import numpy as np
 import pytest
 import zarr
 from numpy.testing import assert_array_equal
+from oocdata.frontends.gate import Gate
 
 import oocdata as ooc
-from oocdata import threads
+from oocdata.engines import strided
 from oocdata.errors import ArgumentError, DatasetGoneError
-from oocdata.frontends.gate import Gate
-from oocdata.sources import kept
-from oocdata.threads import uninterrupted
 
 
 def write_npy(path: Path) -> Path:
@@ -53,49 +50,6 @@ def test_ctrl_c_leaves_nothing_half_changed(write: Any, tmp_path: Path) -> None:
     assert (wrong, count >= 94) == (0, True)
 
 
-def test_ctrl_c_ends_the_waiting_and_the_work_goes_on() -> None:
-    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def work() -> None:
-        begun.set()
-        go_on.wait(60)
-        ended.set()
-
-    def press() -> None:
-        begun.wait(60)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    presses = threading.Thread(target=press)
-    presses.start()
-    with pytest.raises(KeyboardInterrupt):
-        uninterrupted(work)
-    assert not ended.is_set()
-    go_on.set()
-    assert ended.wait(60)
-    presses.join()
-
-
-def test_what_the_work_raises_comes_out() -> None:
-    def fail() -> None:
-        raise ZeroDivisionError("by nothing")
-
-    with pytest.raises(ZeroDivisionError, match="by nothing"):
-        uninterrupted(fail)
-
-
-def test_where_no_thread_can_be_started_the_work_is_done_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threads, "_queue", None)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    done: list[int] = []
-    uninterrupted(lambda: done.append(threading.get_ident()))
-    assert done == [threading.main_thread().ident]
-
-
 def test_a_descriptor_is_held_while_it_is_read_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +58,7 @@ def test_a_descriptor_is_held_while_it_is_read_from(
         np.save(tmp_path / f"{number}.npy", np.full((2500, 8), number))
     first = ooc.open(tmp_path / "0.npy")
     others = ooc.open([tmp_path / f"{number}.npy" for number in range(1, 200)])
-    read, once = kept.read_runs, []
+    read, once = strided.read_runs, []
 
     def slow(*arguments: Any) -> None:
         """Another thread reads of the others meanwhile."""
@@ -116,7 +70,7 @@ def test_a_descriptor_is_held_while_it_is_read_from(
             thread.join()
         read(*arguments)
 
-    monkeypatch.setattr(kept, "read_runs", slow)
+    monkeypatch.setattr(strided, "read_runs", slow)
     assert_array_equal(first.take([5, 900, 2400]), np.zeros((3, 8)))
     assert once
 
@@ -124,7 +78,7 @@ def test_a_descriptor_is_held_while_it_is_read_from(
 SCRIPT = """
 import sys
 import oocdata as ooc
-ooc.set_chunk_budget(1 << 20)
+ooc.set_memory(2 << 20)
 loader = ooc.open(sys.argv[1]).batches(16, shuffle=True)
 def first_batch():
     batches = iter(loader)

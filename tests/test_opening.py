@@ -28,8 +28,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.memory import Memory
-from oocdata.sources.opening import format_of, list_datasets
+from oocdata.formats.opening import format_of, list_datasets
 from oocdata.testing import RecordingSource, sample_array
 
 ARRAY = sample_array((12, 3, 4), "<f4")
@@ -99,9 +98,19 @@ def test_a_source_of_ones_own():
     view = ooc.open(source)
     assert view.source is source
     assert source.reads == []
-    with pytest.raises(ArgumentError, match="`axis` must be 0 for a source"):
-        ooc.open(source, axis=1)
-    assert ooc.open(source, axis=-3).source is source
+    assert_array_equal(np.asarray(ooc.open(source, axis=1)), np.moveaxis(ARRAY, 1, 0))
+
+
+def test_rows_of_ones_own():
+    class Mine:
+        shape, dtype = ARRAY.shape, ARRAY.dtype
+
+        def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None:
+            out[...] = ARRAY[rows]
+
+    view = ooc.open(Mine())
+    assert_array_equal(np.asarray(view), ARRAY)
+    assert_array_equal(view[::-1, 1].take([2]), ARRAY[[-3], 1])
 
 
 def test_a_source_of_ones_own_with_a_dtype_that_batches_cannot_hold():
@@ -250,7 +259,7 @@ def test_a_dtype_that_numpy_does_not_know(tmp_path: Path):
         ooc.open(path, dtype="U1", shape=(-1,))
 
 
-@pytest.mark.parametrize("missing", ["Error", None, True, "zero"])
+@pytest.mark.parametrize("missing", ["Error", True, "zero"])
 def test_missing(missing: Any):
     with pytest.raises(ArgumentError, match="`missing` must be 'error' or 'fill'"):
         ooc.open(ARRAY, missing=missing)
@@ -357,4 +366,3 @@ def test_opening_reads_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_every_error_has_a_root():
     assert issubclass(MissingFileError, OocdataError)
-    assert isinstance(ooc.open(Memory(ARRAY)), ooc.View)

@@ -120,7 +120,7 @@ def test_no_row_is_read_by_two_parts(
     inputs: int,
     targets: int,
     shift: int,
-    dilation: int,
+    stride: int,
     horizon: int,
     gap: int,
     weights: list[int],
@@ -130,7 +130,7 @@ def test_no_row_is_read_by_two_parts(
     source = RecordingSource(np.arange(rows))
     try:
         windows = ooc.open(source)[cut].windows(
-            inputs, targets, shift=shift, dilation=dilation, horizon=horizon
+            inputs, targets, shift=shift, stride=stride, horizon=horizon
         )
         parts = windows.split(*[weight / sum(weights) for weight in weights], gap=gap)
     except EmptyError:

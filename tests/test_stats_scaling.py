@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 import oocdata as ooc
-from oocdata.description import describe, loader_from
+from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError
 from oocdata.tools.stats import scaling as stats_scaling
 from oocdata.tools.stats import stats
@@ -157,8 +157,8 @@ def test_it_may_be_kept_sent_and_described(tmp_path: Any) -> None:
         assert_array_equal(again(NCHW[:5]), expected)
     np.save(tmp_path / "a.npy", NCHW)
     loader = ooc.open(tmp_path / "a.npy").map(found.standardize).batches(5)
-    told = describe(loader)
-    again = loader_from(told, allow=["oocdata.tools.stats.scaling"])
+    told = as_json(loader)
+    again = from_json(told, allow=["oocdata.tools.stats.scaling"])
     assert_array_equal(again.batch(0), expected)
 
 

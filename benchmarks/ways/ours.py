@@ -17,7 +17,8 @@ def loader(case: Case, path: Path) -> Any:
     """Return the loader of a case, within the memory that all ways may use for chunks."""
     import oocdata as ooc
 
-    ooc.set_chunk_budget(case.chunk_budget)
+    # Half of it is for decoded chunks.
+    ooc.set_memory(2 * case.chunk_budget)
     key = KEY if case.format == "hdf5" else None
     rows = ooc.open(array_path(case, path), key)
     elements = rows.next_frame() if case.pairs else rows
