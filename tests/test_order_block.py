@@ -170,12 +170,11 @@ def test_stretches_are_visited_in_any_order() -> None:
     assert len(visits) == 20
 
 
-@pytest.mark.parametrize("count", [1000, 1010])
-def test_the_cut_stretch_comes_anywhere(count: int) -> None:
-    """Of the last, cut stretch of 10 positions, no block has a place of its own in an epoch."""
-    order = BlockShuffle(Blocks(5, 5, 20), 1)
+def test_the_cut_stretch_comes_anywhere() -> None:
+    """The short last block of a cut stretch has no place of its own in an epoch."""
+    order, count = BlockShuffle(Blocks(5, 5, 20), 1), 1013
     where = [
-        np.flatnonzero(order.positions(count, 0, count, seed=1, epoch=epoch) >= 1000 - 10)
+        np.flatnonzero(order.positions(count, 0, count, seed=1, epoch=epoch) >= 1010)
         for epoch in range(40)
     ]
     assert min(at.min() for at in where) < 100
