@@ -31,6 +31,9 @@ __all__ = ["MEMORY", "Plan", "plan_of"]
 MEMORY = DEFAULT_MEMORY
 """Bytes of memory for what is under way, by default."""
 
+_READING = 64 << 20
+"""Bytes of memory for reading: measured, more is no faster."""
+
 _LIBRARIES = 96 << 20
 """What h5py, TensorStore and the codecs take, and allocators keep."""
 
@@ -61,8 +64,8 @@ class Plan:
         Nor were the chunks.
     memory_bytes : int
         What is taken at most, beside what the process has taken before.
-    bound : int
-        What was given for what is under way.
+    reading_bytes : int
+        What the process's memory for reading is lowered to meanwhile; half of it for chunks.
     verify : bool
     about : mapping of str
         What must be the same for a rerun to go on; empty where that can't be told.
@@ -77,7 +80,7 @@ class Plan:
     chosen_codec: bool
     chosen_chunks: bool
     memory_bytes: int
-    bound: int
+    reading_bytes: int
     verify: bool
     about: Mapping[str, str]
 
@@ -178,7 +181,9 @@ def plan_of(
     placement = Placement.of(destination, key, kind, overwrite)
     along = carried(view, kind)
     source = BoxSource(view)
-    with at_most(bound):
+    # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
+    reading = min(bound, max(_READING, 4 * source.chunk_rows_bytes))
+    with at_most(reading):
         way, sampled = chosen_codec(source, kind, codec, shuffle)
     # Two blocks are under way, one that is read and one that is written, and what is made of them.
     block_bytes = bound // 4
@@ -228,8 +233,8 @@ def plan_of(
         sampled=sampled,
         chosen_codec=codec is None and shuffle is None,
         chosen_chunks=chunks is None,
-        memory_bytes=_memory(source, target, steps, bound, verify),
-        bound=bound,
+        memory_bytes=_memory(source, target, steps, reading, verify),
+        reading_bytes=reading,
         verify=verify,
         about=about,
     )
@@ -255,13 +260,13 @@ def _refuse_source(view: View, destination: str) -> None:
             )
 
 
-def _memory(source: BoxSource, target: Target, steps: Steps, bound: int, verify: bool) -> int:
+def _memory(source: BoxSource, target: Target, steps: Steps, reading: int, verify: bool) -> int:
     """Return the bytes that a conversion takes at most, libraries included."""
     itemsize = target.dtype.itemsize
     block = steps.blocks.most
     tile = block if steps.tiles is None else max(block, steps.tiles.most)
     # A box while the next one is read; verifying, the block that it is compared with.
-    with at_most(bound):
+    with at_most(reading):
         boxes = (2 * tile + (block if verify else 0)) * itemsize + source.extra_bytes(tile)
     pieces = tile * itemsize // 2 if steps.tiles is not None else 0
     encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * itemsize

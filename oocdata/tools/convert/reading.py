@@ -74,6 +74,17 @@ class BoxSource:
         self.dtype: np.dtype[Any] = view.dtype
         self.chunk, self.lead = _chunk_of(view)
 
+    @property
+    def chunk_rows_bytes(self) -> int:
+        """Bytes of the chunks that hold the same rows; 0 where there are no chunks."""
+        storage, source = self._view.storage, self._view.source
+        if storage.chunks is None:
+            return 0
+        axes = self._view.axes
+        return source.dtype.itemsize * prod(
+            storage.chunks[at] if at in axes else length for at, length in enumerate(source.shape)
+        )
+
     def _part_rows(self, box_shape: tuple[int, ...]) -> int:
         """Return how many rows of a box are read in one call: whole chunks."""
         row_bytes = max(1, prod(box_shape[1:]) * self._stored.dtype.itemsize)

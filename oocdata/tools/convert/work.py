@@ -81,7 +81,7 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
     """Do what a plan says; rows that differ are told, not raised."""
     began = perf_counter()
     hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
-    with Lock(plan.placement, hint) as lock, at_most(plan.bound):
+    with Lock(plan.placement, hint) as lock, at_most(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
             return run.whole(resume, began)
