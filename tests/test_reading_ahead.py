@@ -48,7 +48,7 @@ class Slow:
         with self.changed:
             self.begun += rows.tolist()
             self.changed.notify_all()
-        self.go.acquire()
+        assert self.go.acquire(timeout=20)
         out[...] = rows[:, None]
 
     def wait(self, count: int) -> None:
