@@ -17,8 +17,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, PositionError
 from oocdata.engines import buffers
+from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, PositionError
 
 tf = pytest.importorskip("tensorflow")
 tfdata = pytest.importorskip("oocdata.frontends.tfdata")

@@ -9,8 +9,8 @@ of the same text, is TensorFlow's own.
 Between the status and the user's ``except``, in ``fit`` and in graphs of the user's, runs no code
 but TensorFlow's. What it calls there is the constructor of its public error: so that is where the
 exception is handed over, until the dataset that failed is gone. In a process in which no read
-fails, TensorFlow stays as it is. (A TensorFlow that made its errors in another way would keep its own,
-whose text has type, message, file, dataset and rows; a test of the whole way would tell.)
+fails, TensorFlow stays as it is. (A TensorFlow that made its errors in another way would keep its
+own, whose text has type, message, file, dataset and rows; a test of the whole way would tell.)
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
 
 
 def forget_originals(reader: Hashable) -> None:
-    """Forget what a reader raised, for it is gone; and leave TensorFlow alone if it was the last."""
+    """Forget what a reader raised: it is gone. After the last, leave TensorFlow alone again."""
     with _lock:
         _drop(reader)
         if not _kept and "__new__" in vars(_error()):
