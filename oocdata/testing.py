@@ -111,6 +111,11 @@ class RecordingSource:
             chunks = (chunks, *self.shape[1:]) if chunks > 1 else None
         return Storage("array that records what is read", chunks=chunks)
 
+    def forget(self) -> None:
+        """Forget what was read."""
+        self.reads.clear()
+        self.extents.clear()
+
     @property
     def rows(self) -> list[list[int]]:
         """Places along axis 0 of each read."""

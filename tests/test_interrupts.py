@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import zarr
 from numpy.testing import assert_array_equal
-from oocdata.frontends.gate import Gate
+from oocdata.frontends.shutdown import Calls
 
 import oocdata as ooc
 from oocdata.engines import strided
@@ -159,7 +159,7 @@ def test_reads_in_a_fork_have_a_thread_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_gate_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate()
+    gate = Calls()
     monkeypatch.setattr(gate, "LONGEST_SECONDS", 0.01)
     with gate:
         gate.close()
@@ -185,5 +185,5 @@ class Shifted:
 @pytest.mark.parametrize("order", [Shifted(1), Shifted(-1), Shifted(0, 1), Shifted(0, 0, "f8")])
 def test_orders_are_taken_by_their_word(order: Any) -> None:
     loader = ooc.open(np.arange(10.0))[:8].batches(4, shuffle=order)
-    with pytest.raises(ArgumentError, match=r"must give 4 whole numbers in \[0, 8\)"):
+    with pytest.raises(ArgumentError, match=r"must give 8 whole numbers in \[0, 8\)"):
         list(loader)

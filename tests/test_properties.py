@@ -83,6 +83,8 @@ def test_chains_of_views(
             wanted = data.draw(st.sampled_from(["f4", "f8", "i4", "u2", "?", "c8"]))
             if oracle.dtype.kind == "c" and wanted != "c8":
                 continue
+            if not np.can_cast(view.source.dtype, view.dtype, "safe"):
+                continue  # refused: what the first conversion lost is gone
             view, oracle = view.astype(wanted), oracle.astype(wanted)
             continue
         else:
@@ -137,9 +139,9 @@ def test_no_row_is_read_by_two_parts(
         return
     seen: list[set[int]] = []
     for part in parts:
-        source.reads.clear()
+        source.forget()
         part.take(range(len(part)))
-        seen.append({row for read in source.reads for row in read})
+        seen.append({row for read in source.rows for row in read})
     for i, one in enumerate(seen):
         for other in seen[i + 1 :]:
             assert not one & other

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike
 
 from oocdata.datasets.view import View
 from oocdata.engines.blocked import blocked
+from oocdata.errors import ArgumentError
 from oocdata.formats.opening import Axis, Missing, open_source
 
 __all__ = ["open"]
@@ -84,6 +85,13 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     >>> ooc.open(np.zeros((90, 101, 8, 6)), axis=(0, 1))
     <View: 90 × 101 rows of (8, 6) float64>
     """
+    if isinstance(target, View):
+        if key is not None or axis not in (0, (0,)):
+            raise ArgumentError(
+                f"a View is open already, along its own sample axes; got key={key!r} and "
+                f"axis={axis!r}. Open what it was opened from."
+            )
+        return target
     source = open_source(
         target,
         key,

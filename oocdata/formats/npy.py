@@ -100,9 +100,10 @@ def open_raw(
     """
     version = FileVersion.of(path)
     try:
-        stored = check_dtype(np.dtype(dtype))
+        stored = np.dtype(dtype)
     except TypeError as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
+    check_dtype(stored, path)
     start = as_count("offset", offset, at_least=0)
     held = version.nbytes - start
     if held < 0:
