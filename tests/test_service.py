@@ -187,14 +187,14 @@ class TestEpochs:
     def test_from_the_middle_and_several_epochs(self, service: str, view: ooc.View) -> None:
         loader = view.batches(100, drop_remainder=True, shuffle=True)
         dataset = loader.to_tf(service=service, start=(3, 4), epochs=2)
-        assert dataset.cardinality() == 16
+        assert dataset.cardinality() == 20  # of every pass but the first
         batches = [contents(batch) for batch in dataset]
         # No batch of an epoch comes before the one before it is complete.
         assert sorted(batches[:6]) == expected(loader, 3, 4)
         assert sorted(batches[6:]) == expected(loader, 4)
         second = [contents(batch) for batch in dataset]
-        assert sorted(second[:4]) != expected(loader, 5)[:4]  # the pass goes on where it ended
         assert sorted(second[:10]) == expected(loader, 5)
+        assert sorted(second[10:]) == expected(loader, 6)
 
     def test_a_shard_reads_its_part(self, service: str, view: ooc.View) -> None:
         shard = view.batches(10, shuffle=True).shard(2, 1)
@@ -317,7 +317,7 @@ class TestErrors:
     ) -> None:
         dataset = view.batches(10).to_tf(service=service)
         np.save(tmp_path / "a.npy", np.arange(900))
-        with pytest.raises(tf.errors.UnknownError, match="nbytes: 8152 described, 7328 found"):
+        with pytest.raises(tf.errors.UnknownError, match=r"DescriptionError: .*1003.*900"):
             list(dataset)
 
     def test_rows_that_are_gone_are_named(

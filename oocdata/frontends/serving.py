@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.describe import from_json
+from oocdata.errors import MissingFileError
 from oocdata.frontends.batching import tensors_of
 from oocdata.frontends.pyfunctions import register
 from oocdata.frontends.shutdown import calls
@@ -34,6 +35,8 @@ TICK = "oocdata.tick.1"
 """The name by which graphs wait a little, where there is nothing more to read."""
 
 _MOST_LOADERS = 16
+
+_OTHER_FOLDER = " A worker opens the paths that the trainer opens. Do they see the same folder?"
 
 _TICK_SECONDS = 0.2
 
@@ -113,7 +116,8 @@ class Readers:
                 batches = loader.run(Run(int(epoch), start, stop))
                 return [np.array([start, stop]), *tensors_of(batches, loader)]
             except Exception as error:  # StopIteration would end the epoch in silence
-                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+                hint = _OTHER_FOLDER if isinstance(error, MissingFileError) else ""
+                raise RuntimeError(f"{type(error).__name__}: {error}{hint}") from error
 
 
 def stretches(steps: NDArray[np.int64]) -> NDArray[np.int64]:
