@@ -149,7 +149,7 @@ class WorkerError(OocdataError, RuntimeError):
         self.step = step
 
 
-class MissingChunkWarning(OocdataError, UserWarning):
+class MissingChunkWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
     """Chunks of a Zarr array are absent, and are read as its fill value; told once an array."""
 
 

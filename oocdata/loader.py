@@ -229,15 +229,13 @@ class Loader:
         positions = steps.positions(step, epoch)
         return self.dataset.read(positions, Draw(self.seed, epoch, step, steps.lane, positions))
 
-    def run(self, run: Run, empty_parts: Callable[..., Any] = buffers.empty_parts) -> list[Batch]:
+    def run(self, run: Run) -> list[Batch]:
         """Read a run of steps at once.
 
         Parameters
         ----------
         run : Run
             Of at least one step, and at most `steps_together`.
-        empty_parts : callable
-            Where the memory of several batches comes from: see `oocdata.engines.buffers`.
 
         Returns
         -------
@@ -258,8 +256,7 @@ class Loader:
         draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
         lengths = [len(step) for step in steps]
         arrays = [
-            _read_parts(request, lengths, empty_parts)
-            for request in self.dataset.requests(positions, draw)
+            _read_parts(request, lengths) for request in self.dataset.requests(positions, draw)
         ]
         return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
 
@@ -487,12 +484,10 @@ class Loader:
         return dataset
 
 
-def _read_parts(
-    request: Request, lengths: list[int], empty_parts: Callable[..., Any]
-) -> list[NDArray[Any]]:
+def _read_parts(request: Request, lengths: list[int]) -> list[NDArray[Any]]:
     """Read boxes at once, into an array of its own for each batch."""
     shapes = [(length, *request.shape[1:]) for length in lengths]
-    whole, parts = empty_parts(shapes, request.dtype)
+    whole, parts = buffers.empty_parts(shapes, request.dtype)
     if whole is not None:
         request.read_into(whole)
         return list(parts)

@@ -152,7 +152,7 @@ class SourceConformance:
         raise NotImplementedError("a conformance class must define `make`")
 
     def read(
-        self, source: Source, origins: ArrayLike, extent: Extent, dtype: DTypeLike = None
+        self, source: Source, origins: ArrayLike, extent: Extent, dtype: DTypeLike | None = None
     ) -> NDArray[Any]:
         """Read boxes into memory filled with a pattern that would show."""
         wanted = np.asarray(origins, np.int64).reshape(-1, len(source.shape))

@@ -10,8 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import oocdata
 
 ROOT = Path(oocdata.__file__).parent

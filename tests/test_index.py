@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import (
     as_count,
@@ -23,7 +24,6 @@ from oocdata.index import (
     select,
     take,
 )
-from oocdata.datasets.splits import split_ranges
 
 INTS = st.one_of(st.none(), st.integers(-25, 25))
 SLICES = st.builds(slice, INTS, INTS, INTS.filter(lambda step: step != 0))

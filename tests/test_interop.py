@@ -176,7 +176,8 @@ assert keras.backend.backend() == sys.argv[2]
 loader = ooc.open(sys.argv[1]).next_frame().map(lambda x, y: (x / 1e6, y / 1e6))
 model = keras.Sequential([keras.Input((3, 20, 20)), keras.layers.Dense(20)])
 model.compile("adam", "mse")
-losses = model.fit(loader.batches(64, shuffle=True).to_keras(), epochs=2, verbose=0, shuffle=False).history["loss"]
+batches = loader.batches(64, shuffle=True).to_keras()
+losses = model.fit(batches, epochs=2, verbose=0, shuffle=False).history["loss"]
 assert np.isfinite(losses).all() and losses[1] < losses[0]
 """
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import zarr
 from numpy.testing import assert_array_equal
-from oocdata.frontends.shutdown import Calls
 
 import oocdata as ooc
 from oocdata.engines import strided
 from oocdata.errors import ArgumentError, DatasetGoneError
+from oocdata.frontends.shutdown import Calls
 
 
 def write_npy(path: Path) -> Path:

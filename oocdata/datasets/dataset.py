@@ -23,7 +23,6 @@ from oocdata.blocks import BlockIds, Blocks
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Batch, Spec, map_tree
 from oocdata.datasets.splits import split_ranges
-from oocdata.engines.buffers import empty_batch
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_positions, slice_range
@@ -147,15 +146,9 @@ class Dataset(ABC):
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
         return gap
 
-    def read(
-        self,
-        positions: NDArray[np.int64],
-        draw: Draw,
-        empty: Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]] = empty_batch,
-    ) -> Batch:
-        """Read the elements at checked positions as one batch, in memory that `empty` returns."""
-        arrays = (request.read(empty) for request in self.requests(positions, draw))
-        return self.assemble(arrays, draw)
+    def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
+        """Read the elements at checked positions as one batch."""
+        return self.assemble(map(Request.read, self.requests(positions, draw)), draw)
 
     def take(self, positions: ArrayLike) -> Batch:
         """Read the elements at positions as one batch.

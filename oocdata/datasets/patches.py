@@ -163,9 +163,11 @@ class Patches(Dataset):
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
-            return np.stack(numbers, axis=1) * np.array(self.step)
+            grid: NDArray[np.int64] = np.stack(numbers, axis=1) * np.array(self.step)
+            return grid
         columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
-        return np.stack(columns, axis=1)
+        places: NDArray[np.int64] = np.stack(columns, axis=1)
+        return places
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the parts of the boxes of each array."""

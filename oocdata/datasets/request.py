@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty_batch
+from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
@@ -105,9 +104,7 @@ class Request:
         """Axes of the batch's array that a box fills."""
         return sum(axis is not None for axis in self.placement.axes)
 
-    def read(
-        self, empty: Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]] = empty_batch
-    ) -> NDArray[Any]:
+    def read(self) -> NDArray[Any]:
         """Read the boxes into fresh memory, and return it as the batch's array."""
         out = empty(self.shape, self.dtype)
         self.read_into(out)

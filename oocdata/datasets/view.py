@@ -363,7 +363,7 @@ class View(Dataset):
                 raise ArgumentError(
                     f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
                 )
-            if len(self.grid) > 1:
+            if outer is not None:
                 return outer
             return part_runs(self._part_starts(), self.rows)
         given = episode_runs(episodes, len(self))

@@ -97,11 +97,10 @@ class Zip(Dataset):
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
         split = [part.split(*sizes, gap=gap, axis=axis) for part in self._datasets]
-        made = []
-        for parts in builtins.zip(*split, strict=True):
-            rest = iter(parts)
-            made.append(replace(self, parts=map_tree(lambda _, rest=rest: next(rest), self.parts)))
-        return tuple(made)
+        return tuple(
+            replace(self, parts=_filled(self.parts, iter(parts)))
+            for parts in builtins.zip(*split, strict=True)
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return what is zipped, in the same tuple (as a list) or dict."""
@@ -112,6 +111,11 @@ class Zip(Dataset):
     def of_description(cls, described: dict[str, Any]) -> Zip:
         """Return the datasets that `describe` told of, side by side; each is made already."""
         return cls(described["parts"])
+
+
+def _filled(pattern: Any, parts: Iterator[Any]) -> Any:
+    """Return a tuple or dict like another one, with these parts in their order."""
+    return map_tree(lambda _: next(parts), pattern)
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain

@@ -8,9 +8,6 @@ any more. TensorFlow aliases a NumPy array without a copy when its data is 64-by
 
 The batches of several steps are read into one block, as arrays that live each for itself. Where a
 few of them are kept for long, the pages of the others go back to the kernel.
-
-A worker process reads a batch straight into memory that it shares: a `Place`, from which
-`empty_batch` takes what it returns.
 """
 
 from __future__ import annotations
@@ -18,8 +15,8 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any, Protocol
 
@@ -31,14 +28,11 @@ from oocdata.memory import batch_share
 __all__ = [
     "ALIGNMENT",
     "Lender",
-    "Place",
     "Pool",
     "empty",
-    "empty_batch",
     "empty_parts",
     "is_leased",
     "lease",
-    "placing",
 ]
 
 ALIGNMENT = 64
@@ -331,82 +325,6 @@ empty = _pool.empty
 """The process's own pool: see `Pool.empty`."""
 empty_parts = _pool.empty_parts
 """See `Pool.empty_parts`."""
-
-
-class Place:
-    """Memory given beforehand, in which batch arrays are laid one after the other.
-
-    Parameters
-    ----------
-    memory : ndarray of uint8, shape (nbytes,)
-        Aligned; it must stay as it is for as long as the arrays are used.
-
-    Examples
-    --------
-    >>> place = Place(empty((256,), "u1"))
-    >>> first, second = place.empty((3,), "f8"), place.empty((5,), "i4")
-    >>> place.offset_of(first), place.offset_of(second), place.offset_of(np.empty(3))
-    (0, 64, None)
-    """
-
-    __slots__ = ("_memory", "_used")
-
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
-        self._memory = memory
-        self._used = 0
-
-    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Return an uninitialised array in the place; from the process's pool where it is full."""
-        kind = np.dtype(dtype)
-        nbytes = prod(shape) * kind.itemsize
-        end = self._used + nbytes
-        if nbytes == 0 or end > len(self._memory):
-            return _pool.empty(shape, kind)
-        array = self._memory[self._used : end].view(kind).reshape(shape)
-        self._used = -(-end // ALIGNMENT) * ALIGNMENT
-        return array
-
-    def offset_of(self, array: NDArray[Any]) -> int | None:
-        """Return where an array begins in the place; None if it isn't one that lies there whole."""
-        offset = array.ctypes.data - self._memory.ctypes.data
-        inside = offset >= 0 and offset + array.nbytes <= len(self._memory)
-        whole = array.flags.c_contiguous and array.dtype.isnative and offset % ALIGNMENT == 0
-        return offset if inside and whole and array.nbytes else None
-
-
-class _Local(threading.local):
-    place: Place | None = None
-
-
-_local = _Local()
-
-
-@contextmanager
-def placing(place: Place) -> Iterator[None]:
-    """Take this thread's batch arrays from a place.
-
-    Examples
-    --------
-    >>> place = Place(empty((256,), "u1"))
-    >>> with placing(place):
-    ...     array = empty_batch((3,), "f8")
-    >>> place.offset_of(array)
-    0
-    """
-    _local.place = place
-    try:
-        yield
-    finally:
-        _local.place = None
-
-
-def empty_batch(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return memory for an array of a batch: see `Pool.empty`; in a worker, memory that it shares.
-
-    Only for what is returned as a batch, and never for what outlives it.
-    """
-    place = _local.place
-    return _pool.empty(shape, dtype) if place is None else place.empty(shape, dtype)
 
 
 if hasattr(os, "register_at_fork"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
@@ -30,7 +31,7 @@ def known_opening(
         How it was opened; None where that is not known, and the usual way is tried.
     """
     opening = opening or Opening()
-    view = dataset
+    view: Any = dataset
     while not isinstance(view, View):
         view = getattr(view, "view", None) or getattr(view, "source", None)  # of windows, of a map
         if view is None:

@@ -99,7 +99,8 @@ def files_of(dataset: Dataset) -> Files:
     for source in dataset.sources() if len(dataset) else []:
         storage = source.storage()
         folder = storage.path is not None and os.path.isdir(storage.path)  # of chunks: Zarr
-        named = [file.path for file in storage.files if not folder] or [storage.path]
+        named: list[str | None] = [file.path for file in storage.files if not folder]
+        named = named or [storage.path]
         for path in named:
             for below in _below(Path(path), storage.key) if path is not None else ():
                 with suppress(OSError):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE
+from oocdata.blocks import ADDRESSABLE, Blocks
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
@@ -201,7 +201,9 @@ def choose_positions(
         return np.asarray(among[:number], np.int64)
     places = _even(len(among), number)
     cost = _cost(dataset, parts) if parts else 0
-    length = max(1, dataset.blocks.length // abs(among.step))
+    blocks = dataset.blocks
+    together = blocks.length if isinstance(blocks, Blocks) else 1
+    length = max(1, together // abs(among.step))
     if length > 1 and cost and (fit := max(1, DECODED_BYTES // cost)) < number:
         # So many rows from each of a few blocks, which are spread evenly themselves.
         starts = _even(-(-len(among) // length), fit) * length
