@@ -20,7 +20,6 @@ from oocdata.errors import (
     MismatchedPartsError,
     MissingFileError,
     MissingKeyError,
-    OocdataError,
     SeveralDatasetsError,
     SourceError,
     TrailingBytesError,
@@ -28,7 +27,6 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.sources.memory import Memory
 from oocdata.sources.opening import format_of, list_datasets
 from oocdata.testing import RecordingSource, sample_array
 
@@ -353,8 +351,3 @@ def test_opening_reads_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     view = ooc.open(path)[::2, 3:].astype("f4").next_frame()
     assert len(view) == 499
     assert read == []
-
-
-def test_every_error_has_a_root():
-    assert issubclass(MissingFileError, OocdataError)
-    assert isinstance(ooc.open(Memory(ARRAY)), ooc.View)
