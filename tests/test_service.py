@@ -105,7 +105,7 @@ def lasting_port() -> int:
     Whoever tries to connect to one of those while nobody listens may be given that very port for
     his own end, and then talks to himself: the server can't come back.
     """
-    for port in range(20_000 + os.getpid() % 5_000, 32_000):
+    for port in range(20_000 + os.getpid() * 10 % 10_000, 32_000):
         with socket.socket() as probe:
             try:
                 probe.bind(("", port))
@@ -393,7 +393,8 @@ class TestKilled:
             for batch in dataset:
                 got.append(contents(batch))
                 if len(got) == 20:
-                    mortal.servers[2].kill()
+                    for server in mortal.servers[1:]:
+                        server.kill()
                     started = pool.submit(mortal.worker)
             started.result()
         assert sorted(got) == expected(loader, 0)
