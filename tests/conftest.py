@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import inspect
 import os
@@ -33,6 +34,28 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # objects end a process that has its memory but not its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+
+
+# Of the process, before a test's output is captured.
+STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[STDERR] = os.dup(2)
+
+
+# The limits are those of pytest-timeout, but its thread can't run under a hang that holds the GIL,
+# and writes where a process of pytest-xdist is not heard.
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """End the process of a test that takes too long, with the stacks of all its threads."""
+    seconds = settings.timeout * (4 if item.get_closest_marker("long") else 1)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[STDERR])
+    return True
+
+
+def pytest_timeout_cancel_timer() -> bool:
+    faulthandler.cancel_dump_traceback_later()
+    return True
 
 
 def open_files(folder: Path) -> list[str]:
@@ -108,12 +131,14 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     before = our_threads()
     yield
     close_handles()
+    # What is in a reference cycle is not a leak, nor what TensorFlow's threads were still reading
+    # ahead when the test ended: those end by themselves, soon after their iterator goes.
     left = our_threads() - before
+    if left:
+        gc.collect()
     for thread in left:
         thread.join(10)
     assert not [thread.name for thread in left if thread.is_alive()]
-    # What is in a reference cycle is not a leak, nor what TensorFlow's threads were still reading
-    # ahead when the test ended: those end by themselves, soon after their iterator goes.
     for _ in range(200):
         if folder is None or not open_files(folder):
             return
