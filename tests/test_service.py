@@ -25,6 +25,9 @@ from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError, DescriptionError, ServiceError
 from oocdata.frontends import arrivals
 
+# Three processes that load TensorFlow start for the first test.
+pytestmark = pytest.mark.timeout(400)
+
 TESTS = Path(__file__).parent
 ENVIRONMENT = {
     **os.environ,
