@@ -376,15 +376,16 @@ class TestEnds:
         say("begun")
         """ + ("list(it)" if busy else "signal.pause()")
         process = start(tmp_path, script)
-        wait_for_line(process, "reading" if busy else "begun")
-        pids = left_of(tmp_path)
-        assert len(pids) == 2
-        for pid in (process.pid, *pids):
-            maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        try:
+            wait_for_line(process, "reading" if busy else "begun")
+            pids = left_of(tmp_path)
+            assert len(pids) == 2
+            maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
             assert any("memfd:oocdata" in line for line in maps)
             # What has a name there would stay; what is "(deleted)" has none.
             assert not [line for line in maps if "/dev/shm/" in line and line[-1] != ")"]
-        process.kill()
+        finally:
+            process.kill()
         wait_until_gone(pids)
         ended(process)
         assert left_of(tmp_path) == []
