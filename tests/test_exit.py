@@ -7,14 +7,13 @@ import itertools
 import os
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import close_handles
+from conftest import close_handles, our_threads
 from numpy.testing import assert_array_equal
 from worker_scripts import ended, left_of, start
 
@@ -46,7 +45,6 @@ NUMPY = {
     "workers that start": "it = iter(mapped.batches(4, workers=2)); it.__next__",
     "an iterator in a cycle": "a = [iter(view.batches(4, workers=1))]; a.append(a); next(a[0])",
     "an iterator in another thread": """
-import threading
 it = iter(mapped.batches(4, workers=2)); next(it)
 threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
 """,
@@ -57,7 +55,6 @@ TENSORFLOW = {
     "reads in flight": "it = iter(mapped.batches(4).to_tf(parallel=4, prefetch=8)); next(it)",
     "workers that read": "it = iter(mapped.batches(4, workers=2).to_tf(prefetch=8)); next(it)",
     "a worker in a loop": """
-import threading
 fifo = f"{os.path.dirname(__file__)}/fifo"
 os.mkfifo(fifo)
 def loop(x):
@@ -310,9 +307,8 @@ def counted() -> dict[str, int]:
 
     close_handles()
     gc.collect()
-    ours = [thread for thread in threading.enumerate() if thread.name.startswith("oocdata")]
     return {
-        "threads": len(ours),
+        "threads": len(our_threads()),
         "processes": processes(),
         "descriptors": descriptors(),
         "handles": len(handles._open),
