@@ -20,7 +20,6 @@ from oocdata.errors import (
     MismatchedPartsError,
     MissingFileError,
     MissingKeyError,
-    OocdataError,
     SeveralDatasetsError,
     SourceError,
     TrailingBytesError,
@@ -362,7 +361,3 @@ def test_opening_reads_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     view = ooc.open(path)[::2, 3:].astype("f4").next_frame()
     assert len(view) == 499
     assert read == []
-
-
-def test_every_error_has_a_root():
-    assert issubclass(MissingFileError, OocdataError)

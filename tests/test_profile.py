@@ -1,7 +1,7 @@
 """`Loader.profile`: whether it is the model or the data, and what to change.
 
-Verdicts are tried with factors of ten and more between model and data, so that none depends on how
-busy the machine is.
+Verdicts by the clock are tried with factors of ten and more between model and data; where other
+programs take all processors they may come out otherwise all the same, so they have no say.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def loader() -> Loader:
     return ooc.open(ROWS).batches(32, shuffle=True, seed=3)
 
 
+@pytest.mark.timing
 def test_a_slow_model(loader: Loader) -> None:
     found = loader.profile(slow_step, seconds=1.0)
     assert found.verdict == "model"
@@ -68,6 +69,7 @@ def test_a_slow_model(loader: Loader) -> None:
     assert found.waited < 0.5
 
 
+@pytest.mark.timing
 def test_slow_data() -> None:
     loader = View.of(Busy(ROWS)).batches(32)
     found = loader.profile(nothing, seconds=1.0)

@@ -25,6 +25,9 @@ from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError, DescriptionError, ServiceError
 from oocdata.frontends import delivery
 
+# Three processes that load TensorFlow start for the first test.
+pytestmark = pytest.mark.timeout(400)
+
 TESTS = Path(__file__).parent
 ENVIRONMENT = {
     **os.environ,
@@ -105,7 +108,7 @@ def lasting_port() -> int:
     Whoever tries to connect to one of those while nobody listens may be given that very port for
     his own end, and then talks to himself: the server can't come back.
     """
-    for port in range(20_000 + os.getpid() % 5_000, 32_000):
+    for port in range(20_000 + os.getpid() * 10 % 10_000, 32_000):
         with socket.socket() as probe:
             try:
                 probe.bind(("", port))
@@ -393,7 +396,8 @@ class TestKilled:
             for batch in dataset:
                 got.append(contents(batch))
                 if len(got) == 20:
-                    mortal.servers[2].kill()
+                    for server in mortal.servers[1:]:
+                        server.kill()
                     started = pool.submit(mortal.worker)
             started.result()
         assert sorted(got) == expected(loader, 0)

@@ -22,7 +22,8 @@ spec = ooc.ArraySpec((4,), np.dtype("f8"))
 def workers():
     return [worker.pid for pool in forks.pools for worker in pool._workers]
 def say(*what):
-    print(*what, flush=True)
+    # In one piece, whoever else writes, and however Python was told to buffer.
+    os.write(1, (" ".join(map(str, what)) + "\\n").encode())
 """
 
 SECONDS = 120
@@ -41,6 +42,16 @@ def start(tmp_path: Path, code: str, **options: Any) -> subprocess.Popen[str]:
         start_new_session=True,
         **options,
     )
+
+
+def wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
+    """Read what a script writes until it has written a line; fail if it ends without."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        if line == f"{wanted}\n":
+            return
+    raise AssertionError(f"ended before it wrote {wanted!r}: {process.stderr.read()}")
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
