@@ -63,7 +63,8 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
 
     def on_epoch_end(self) -> None:
         """Note that Keras does no more; called by Keras."""
-        self._within, self._ahead = False, None
+        with self._lock:
+            self._within, self._ahead = False, None
 
     def __getitem__(self, step: int) -> Batch:
         """Read the batch of a step of the current epoch.
@@ -78,7 +79,8 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
         try:
             with self._lock:
                 epoch = self._entered(step)
-                if self._begun and self.workers <= 1:
+                # What Keras's threads still ask for after an epoch must not begin to read ahead.
+                if self._within and self.workers <= 1:
                     return self._read_ahead(step, epoch)
             return self.loader.batch(step, epoch)
         except BaseException as error:
