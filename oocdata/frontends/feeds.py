@@ -133,11 +133,9 @@ def read(feed: Any, over: Any, number: Any) -> list[NDArray[Any]]:
 def _called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:
     """Call a method of a feed for TensorFlow; raise what it turns into the original exception."""
     with calls:
-        feed = None
         try:
-            feed = feed_of(number)
-            return method(feed, *arguments)
+            return method(feed_of(number), *arguments)
         except BaseException as error:
-            if feed is not None and int(number) not in _feeds:
-                raise  # the dataset went while this was read: nobody will ask
+            if int(number) not in _feeds:
+                raise  # the dataset is gone, and nothing would forget the exception
             raise passed_on(error, int(number)) from error
