@@ -255,8 +255,10 @@ class Loader:
         # No function draws from it: the only randomness left is keyed by position.
         draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
         lengths = [len(step) for step in steps]
+        number = buffers.count()
         arrays = [
-            _read_parts(request, lengths) for request in self.dataset.requests(positions, draw)
+            _read_parts(request, lengths, number)
+            for request in self.dataset.requests(positions, draw)
         ]
         return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
 
@@ -484,10 +486,10 @@ class Loader:
         return dataset
 
 
-def _read_parts(request: Request, lengths: list[int]) -> list[NDArray[Any]]:
+def _read_parts(request: Request, lengths: list[int], number: int) -> list[NDArray[Any]]:
     """Read boxes at once, into an array of its own for each batch."""
     shapes = [(length, *request.shape[1:]) for length in lengths]
-    whole, parts = buffers.empty_parts(shapes, request.dtype)
+    whole, parts = buffers.empty_parts(shapes, request.dtype, number)
     if whole is not None:
         request.read_into(whole)
         return list(parts)

@@ -318,6 +318,20 @@ def test_batches_used_in_turn_are_never_given_back() -> None:
             assert (whole == 7).all()
 
 
+def test_parts_of_one_read_go_in_any_order() -> None:
+    """Pairs are two blocks of one read; a list drops its last part first."""
+    pool = Pool(1 << 24)
+    number = pool.count()
+    some, others = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", number) for _ in range(2))
+    assert some[0] is not None
+    some[0][...] = 7
+    some[1].pop()
+    others[1].clear()
+    assert (some[0] == 7).all()
+    pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")[1].clear()
+    assert not some[0][-mmap.PAGESIZE :].any()  # the next read has overtaken it
+
+
 @pytest.mark.parametrize("nbytes", [mmap.PAGESIZE, 5000, 100])
 def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
     pool = Pool(1 << 24)

@@ -12,6 +12,7 @@ few of them are kept for long, the pages of the others go back to the kernel.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import threading
@@ -29,6 +30,7 @@ __all__ = [
     "ALIGNMENT",
     "Lender",
     "Pool",
+    "count",
     "empty",
     "empty_parts",
     "is_leased",
@@ -170,9 +172,13 @@ class Pool:
         # By size, the size given back last at the end.
         self._idle: dict[int, list[_Block]] = {}
         self._idle_now = 0
-        self._lent = 0
+        self._counter = itertools.count(1)
         # Blocks of several parts, some of which are in use; the one lent first at the beginning.
         self._partly: dict[int, _Block] = {}
+
+    def count(self) -> int:
+        """Return the number of the next read; see `empty_parts`."""
+        return next(self._counter)
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an uninitialised C-contiguous array whose memory nobody else can see.
@@ -196,7 +202,7 @@ class Pool:
         return np.asarray(_Lease(self, block, block.address, shape, kind))
 
     def empty_parts(
-        self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike
+        self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, number: int = 0
     ) -> tuple[NDArray[Any] | None, list[NDArray[Any]]]:
         """Return uninitialised arrays side by side in one block, which live each for itself.
 
@@ -205,6 +211,10 @@ class Pool:
         shapes : sequence of tuple of int
             All alike but for the first axis.
         dtype : dtype_like
+        number : int
+            The same for blocks that are lent for one read, from `count`. Parts that are kept are
+            those of reads before one that has come back whole; so the order in which the parts of
+            one read go does not matter. By default one of its own.
 
         Returns
         -------
@@ -234,8 +244,8 @@ class Pool:
         block = self._block(borders[-1])
         with self._lock:
             block.borders, block.used = borders, {n for n, nbytes in enumerate(sizes) if nbytes}
-            block.overtaken = False
-            self._partly[block.number] = block
+            block.number, block.overtaken = number or self.count(), False
+            self._partly[block.address] = block
         parts = [
             np.asarray(_Lease(self, (block, part), block.address + start, shape, kind))
             if nbytes
@@ -260,13 +270,11 @@ class Pool:
                 idle = self._idle.items()
                 larger = [n for n, some in idle if some and size < n <= size * _LARGER]
                 blocks = self._idle[min(larger)] if larger else None
-            self._lent = number = self._lent + 1
             block = blocks.pop() if blocks else None
             if block is not None:
                 self._idle_now -= block.nbytes
         if block is None:
             block = _Block(size)
-        block.number = number
         return block
 
     def give_back(self, block: Any) -> None:
@@ -279,7 +287,7 @@ class Pool:
                     if block.overtaken:
                         block.release_unused()
                     return
-                self._partly.pop(block.number, None)
+                self._partly.pop(block.address, None)
                 self._overtake(block.number)
         most = batch_share() if self._idle_bytes is None else self._idle_bytes
         if block.nbytes > most:
@@ -325,6 +333,8 @@ empty = _pool.empty
 """The process's own pool: see `Pool.empty`."""
 empty_parts = _pool.empty_parts
 """See `Pool.empty_parts`."""
+count = _pool.count
+"""See `Pool.count`."""
 
 
 if hasattr(os, "register_at_fork"):
