@@ -62,6 +62,7 @@ for count in (40, 37, 33):
     source, loader = loader_of(count)
     step = tf.function(lambda batch: strategy.run(lambda x: x[:, 0], args=(batch,)))
     distributed = shares(strategy, loader)
+    source.forget()  # what told these data from others
     told[f"loop {count}"] = [
         [[part.numpy().tolist() for part in strategy.experimental_local_results(step(batch))]
          for batch in distributed]
@@ -123,6 +124,7 @@ def step(batch):
 
 told = []
 distributed = shares(strategy, loader)
+source.forget()  # what told these data from others
 for epoch in range(2):
     for batch in distributed:
         x, total = step(batch)

@@ -28,6 +28,7 @@ TENSORFLOW = {
     "reads in flight": "it = iter(mapped.batches(4).to_tf(parallel=4, prefetch=8)); next(it)",
     "workers that read": "it = iter(mapped.batches(4, workers=2).to_tf(prefetch=8)); next(it)",
     "a worker in a loop": """
+import threading
 fifo = f"{os.path.dirname(__file__)}/fifo"
 os.mkfifo(fifo)
 def loop(x):

@@ -40,7 +40,8 @@ def loaders(folder):
 def flipped(pair, rng):
     return {"a": pair["b"] + rng.integers(1000), "b": pair["a"]}
 """
-made_here: dict[str, Any] = {"ooc": ooc, "np": np}
+# Its functions are those of a script, as in the process that restores.
+made_here: dict[str, Any] = {"ooc": ooc, "np": np, "__name__": "__main__"}
 exec(LOADERS, made_here)
 loaders: Callable[[Path], dict[str, ooc.Loader]] = made_here["loaders"]
 
