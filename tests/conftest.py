@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from oocdata.engines import files
 from oocdata.engines.cache import cache as chunk_cache
+from oocdata.reading import inflight
 
 settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
 settings.load_profile("oocdata")
@@ -143,3 +144,9 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()
         threading.Event().wait(0.05)
     assert not open_files(folder)
+
+
+@pytest.fixture
+def own_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count what this test has in flight alone: iterators of others may not be collected yet."""
+    monkeypatch.setattr(inflight, "_account", inflight.Account())

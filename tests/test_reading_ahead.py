@@ -22,6 +22,8 @@ from oocdata.reading.reader import Reader
 from oocdata.runs import Run
 from oocdata.testing import RecordingSource
 
+pytestmark = pytest.mark.usefixtures("own_account")
+
 ROW = 1 << 17
 """Numbers of a row of 1 MiB."""
 

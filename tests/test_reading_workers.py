@@ -27,6 +27,8 @@ from oocdata.reading.workers.pool import TASKS, WorkerPool
 from oocdata.reading.workers.sent import Sent
 from oocdata.runs import Run
 
+pytestmark = pytest.mark.usefixtures("own_account")
+
 DOUBLES = ooc.ArraySpec((4,), np.dtype("f8"))
 
 
