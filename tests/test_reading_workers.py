@@ -367,8 +367,9 @@ class TestScripts:
         lines = out.splitlines()
         assert lines.count("begun") == 1
         assert "112 True" in lines
-        assert "True 3 True" in lines
-        assert "printed in a worker" in lines
+        # Two processes write: a line of one may stand in that of the other.
+        assert "True 3 True" in out
+        assert "printed in a worker" in out
 
     def test_no_framework_is_loaded_in_a_worker(self, tmp_path: Path) -> None:
         script = """
