@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import cache as module
-from oocdata.engines import chunked
+from oocdata.engines import chunked, gather
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
@@ -189,7 +189,7 @@ def test_short_and_long_windows(length: int):
 @pytest.mark.parametrize("budget", [40 * 400], indirect=True)
 @pytest.mark.usefixtures("budget")
 def test_more_chunks_than_may_be_held_and_small_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(chunked, "_SCRATCH_BYTES", 100)  # four rows at a time
+    monkeypatch.setattr(gather, "_SCRATCH_BYTES", 100)  # four rows at a time
     array, _, view = counted((400, 3, 2), (5, 2, 2))
     rows = np.random.default_rng(0).integers(0, 400, 300)
     assert_array_equal(view.take(rows), array[rows])
@@ -198,6 +198,26 @@ def test_more_chunks_than_may_be_held_and_small_pieces(monkeypatch: pytest.Monke
     starts = rows[rows < 395]
     got = view.windows(4).take(starts)
     assert_array_equal(got, np.stack([array[starts + place] for place in range(4)], axis=1))
+
+
+@pytest.mark.parametrize("budget", [40, 3 * 28, 16 * 28, 1 << 20], indirect=True)
+@pytest.mark.parametrize("chunk", [(7, 1), (7, 2), (1, 1), (400, 1)], ids=str)
+@pytest.mark.usefixtures("budget")
+def test_columns_of_single_numbers(monkeypatch: pytest.MonkeyPatch, chunk: tuple[int, int]):
+    """They are gathered in the order of storage, element by element, some elements at a time."""
+    monkeypatch.setattr(gather, "_SCRATCH_BYTES", 100)
+    array, _, view = counted((400, 5), chunk)
+    rows = np.random.default_rng(0).integers(0, 400, 300)
+    for wanted, expected in (
+        (view, array),
+        (view[:, ::-2], array[:, ::-2]),
+        (view[:, 1:3], array[:, 1:3]),
+    ):
+        assert_array_equal(wanted.take(rows), expected[rows])
+        assert_array_equal(wanted.astype("f8").take(rows), expected[rows])
+        starts = rows[rows < 395]
+        got = wanted.windows(4).take(starts)
+        assert_array_equal(got, np.stack([expected[starts + place] for place in range(4)], axis=1))
 
 
 def test_two_cuts_do_not_share_a_plan_by_mistake():

@@ -37,6 +37,9 @@ _SCRATCH = 2
 _GROUPS, _LEAST, _MOST = 8, 1 << 16, 1 << 20
 """Missing chunks are decoded in about so many groups, of at least and at most so many bytes."""
 
+_TABLE = 1 << 16
+"""Chunk numbers are looked up by their remainder by this, or by a smaller power of two."""
+
 _SMALL_PAGES = 8 << 20
 """Bytes in small pages, before the rest of a mapping asks for huge ones: they waste up to 2 MiB."""
 
@@ -97,7 +100,7 @@ class Cache:
     >>> slots = cache.slots("an array", nbytes=8, chunks=100)
     >>> slots.load([7], lambda numbers, slots, memory: print("decode", numbers)).release()
     decode [7]
-    >>> slots.find([7, 7]) is None, slots.find([9]) is None, cache.nbytes
+    >>> slots.find(np.array([7, 7])) is None, slots.find(np.array([9])) is None, cache.nbytes
     (False, True, 8)
     """
 
@@ -243,7 +246,10 @@ class Slots:
         self.memory = np.frombuffer(self._mapping or b"", np.uint8)
         self.room = capacity * self.nbytes
         self.used = np.zeros(capacity, np.int64)  # when each was asked for; 0 where free
-        self._number = np.zeros(capacity, np.int64)
+        self._number = np.full(max(1, capacity), -1)  # of the chunk; -1 until it is decoded
+        # The slot of the chunk decoded last, for each remainder of chunk numbers.
+        self._table = np.zeros(min(_TABLE, 1 << self.chunks.bit_length()), np.int64)
+        self._mask = len(self._table) - 1
         self._free: list[int] = []
         self._fresh = 0  # slots from here on were never used
 
@@ -252,19 +258,19 @@ class Slots:
         """Chunks that one read may hold, so that several threads can read at once."""
         return max(1, self.cache.budget() // 4 // self.nbytes)
 
-    def find(self, numbers: Sequence[int]) -> Hold | None:
-        """Hold chunks that are all in memory; None where one is not.
+    def find(self, numbers: NDArray[np.int64]) -> Hold | None:
+        """Hold chunks that are all in memory; None where one may not be.
+
+        Without a Python object for each number, since batches of small rows ask for thousands.
 
         Parameters
         ----------
-        numbers : sequence of int
+        numbers : ndarray of int64, shape (n,)
             Any order, repeats allowed.
         """
         with self.cache.lock:
-            try:
-                found = map(self._slot_of.__getitem__, numbers)
-                slots = np.fromiter(found, np.int64, len(numbers))
-            except KeyError:
+            slots = self._table[numbers & self._mask]
+            if (self._number[slots] != numbers).any():
                 return None
             self.used[slots] = next(self.cache.clock)
             return Hold(slots, self.memory, self)
@@ -371,7 +377,6 @@ class Slots:
         flight = _Flight(numbers, [self._free_slot() for _ in numbers])
         for number, slot in zip(numbers, flight.slots, strict=True):
             self._in_flight[number] = flight, slot
-            self._number[slot] = number
         self.taken[0] += len(numbers) * self.nbytes
         self.cache.taken += len(numbers) * self.nbytes
         return flight
@@ -420,6 +425,8 @@ class Slots:
                 if self._in_flight.get(number, (None,))[0] is flight:  # nothing was forgotten
                     del self._in_flight[number]
                     self._slot_of[number] = slot
+                    self._number[slot] = number
+                    self._table[number & self._mask] = slot
                     if flight.failed:
                         self.evict(slot, give_back=True)
         flight.ended.set()
@@ -431,6 +438,7 @@ class Slots:
     def evict(self, slot: int, *, give_back: bool) -> None:
         """Forget the chunk in a slot; give its memory back, or leave it to the next chunk."""
         del self._slot_of[int(self._number[slot])]
+        self._number[slot] = -1
         self.used[slot] = 0
         self.taken[0] -= self.nbytes
         self.cache.taken -= self.nbytes

@@ -12,7 +12,6 @@ process's one cache (`cache`), and gathers the boxes out of it. There are two wa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, Protocol
@@ -22,17 +21,12 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.cache import Hold, cache
+from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import holds_hdf5
 
 __all__ = ["ChunkReader", "Chunked"]
-
-_SCRATCH_BYTES = 1 << 18
-"""What goes through NumPy's own copy stays small, and in the processor's cache."""
-
-_POINTS_FOR_A_PIECE = 32
-"""A copy of a piece takes about as long as so many items of a take."""
 
 _MOST_PLANS = 64
 _MOST_CHUNKS = 1 << 62
@@ -104,64 +98,6 @@ class ChunkReader(Hashable, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Column:
-    """Chunks at one place along the inner axes, and the part of a row that they fill.
-
-    Attributes
-    ----------
-    number : int
-        Of the chunk at place 0 along the outer axes.
-    within, target : tuple of slice
-        What is taken of a chunk's inner axes, and where it goes in the box's.
-    most : bool
-        At least half of a chunk's row is taken: then `numpy.take` of whole rows, as opaque items,
-        is several times as fast as an index with slices.
-    """
-
-    number: int
-    within: tuple[slice, ...]
-    target: tuple[slice, ...]
-    most: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    """How boxes are gathered by rows.
-
-    Attributes
-    ----------
-    chunk : ndarray of int64, shape (axes,)
-        Lengths of a chunk along the outer axes, along which boxes are cut into points.
-    steps : ndarray of int64, shape (points, axes) or None
-        From the origin of a box to the points that it is cut into; None where it is one.
-    chunk_steps, row_steps : ndarray of int64, shape (axes,)
-        From one chunk to the next in the grid, from one row to the next in a chunk.
-    rows : int
-        Of a chunk.
-    inner : tuple of int
-        Shape of a chunk's row.
-    item : numpy.dtype
-        A chunk's row as an opaque item.
-    columns : tuple of _Column
-    numbers : ndarray of int64, shape (columns,)
-        Those of the columns.
-    whole : bool
-        A row is one run of bytes, in its chunk and in the box.
-    """
-
-    chunk: NDArray[np.int64]
-    steps: NDArray[np.int64] | None
-    chunk_steps: NDArray[np.int64]
-    row_steps: NDArray[np.int64]
-    rows: int
-    inner: tuple[int, ...]
-    item: np.dtype[Any]
-    columns: tuple[_Column, ...]
-    numbers: NDArray[np.int64]
-    whole: bool
-
-
 class Chunked:
     """Boxes of an array that is stored in chunks; a `oocdata.engines.source.Source`.
 
@@ -193,9 +129,9 @@ class Chunked:
                 path=storage.path,
                 key=storage.key,
             )
-        self._strides = _c_strides(self._grid)
+        self._strides = c_strides(self._grid)
         self._slots = cache.slots(reader, prod(self._cut) * self.dtype.itemsize, prod(self._grid))
-        self._plans: dict[Any, tuple[_Rows | None]] = {}
+        self._plans: dict[Any, tuple[RowPlan | None]] = {}
 
     def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
         return (Chunked, (self.reader,))
@@ -223,7 +159,7 @@ class Chunked:
 
     # How boxes are gathered.
 
-    def _plan(self, origins: NDArray[np.int64], extent: Extent) -> _Rows | None:
+    def _plan(self, origins: NDArray[np.int64], extent: Extent) -> RowPlan | None:
         """Return how boxes are gathered by rows; None where they are better copied by pieces."""
         known = self._plans.get(extent)
         if known is not None:
@@ -241,44 +177,14 @@ class Chunked:
                 return known[0]
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        plan = self._plan_rows(axes, origins[0].tolist(), extent)
+        origin = origins[0].tolist()
+        plan = plan_rows(self.shape, self._cut, self.dtype, axes, origin, extent)
         self._plans[key] = (plan,)
         return plan
 
-    def _plan_rows(self, axes: int, origin: list[int], extent: Extent) -> _Rows | None:
-        points = prod(extent.lengths[:axes])
-        outer = zip(extent.spans[:axes], self._cut[:axes], strict=True)
-        if points > _POINTS_FOR_A_PIECE * prod((span - 1) // step + 1 for span, step in outer):
-            return None
-        parts = [
-            list(_parts(origin[axis], extent.lengths[axis], extent.strides[axis], self._cut[axis]))
-            for axis in range(axes, len(self.shape))
-        ]
-        columns = []
-        for some in product(*parts):
-            places = np.array([place for place, _, _ in some], np.int64)
-            number = int(places @ self._strides[axes:])
-            within, target = tuple(w for _, w, _ in some), tuple(t for *_, t in some)
-            taken = prod(t.stop - t.start for t in target)
-            columns.append(_Column(number, within, target, 2 * taken >= prod(self._cut[axes:])))
-        steps = np.indices(extent.lengths[:axes]).reshape(axes, -1).T * extent.strides[:axes]
-        inner = self._cut[axes:]
-        return _Rows(
-            chunk=self._chunk[:axes],
-            steps=steps if points > 1 else None,
-            chunk_steps=self._strides[:axes],
-            row_steps=_c_strides(self._cut[:axes]),
-            rows=prod(self._cut[:axes]),
-            inner=inner,
-            item=np.dtype(f"V{prod(inner) * self.dtype.itemsize}"),
-            columns=tuple(columns),
-            numbers=np.array([column.number for column in columns], np.int64),
-            whole=extent.lengths[axes:] == inner and len(columns) == 1,
-        )
-
     # By rows.
 
-    def _gather(self, plan: _Rows, origins: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def _gather(self, plan: RowPlan, origins: NDArray[np.int64], out: NDArray[Any]) -> None:
         axes = len(plan.chunk)
         points = origins[:, :axes]
         if plan.steps is not None:
@@ -286,82 +192,41 @@ class Chunked:
         places, within = np.divmod(points, plan.chunk)
         numbers, rows = places @ plan.chunk_steps, within @ plan.row_steps
         if len(plan.columns) == 1:
-            hold = self._slots.find((numbers + plan.numbers).tolist())
+            hold = self._slots.find(numbers + plan.numbers)
             if hold is not None:
-                self._take(plan, plan.columns, hold, hold.slots[None], rows, out)
+                every = np.arange(len(rows))
+                self._take(plan, plan.columns, hold, hold.slots[None], every, rows, out)
                 return
         self._gather_columns(plan, numbers, rows, out)
 
     def _gather_columns(
-        self,
-        plan: _Rows,
-        numbers: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        out: NDArray[Any],
+        self, plan: RowPlan, numbers: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
-        """Gather rows of several columns of chunks, or whose chunks are not all in memory."""
-        unique, which = np.unique(numbers, return_inverse=True)
+        """Gather rows of several columns of chunks, or whose chunks may not all be in memory."""
+        order = np.argsort(numbers * plan.rows + rows if plan.small else numbers)
+        ordered = numbers[order]
+        firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        unique, borders = ordered[firsts], [*firsts.tolist(), len(order)]
         most = self._slots.most
         few = min(len(plan.columns), most)
         step = most // few
         for start in range(0, len(unique), step):
             # Always from end to end: threads that read at the same time share what they decode.
             some = unique[start : start + step]
-            places = None
-            if len(some) < len(unique):
-                places = np.flatnonzero((which >= start) & (which < start + step))
+            places: NDArray[np.int64] | None = order[borders[start] : borders[start + len(some)]]
+            if len(some) == len(unique) and not plan.small:
+                places = None
+            which = np.searchsorted(some, numbers if places is None else numbers[places])
+            taken = rows if places is None else rows[places]
             for first in range(0, len(plan.columns), few):
-                asked = (plan.numbers[first : first + few, None] + some).ravel().tolist()
-                hold = self._hold(asked)
-                slots = hold.slots.reshape(-1, len(some))
+                hold = self._hold((plan.numbers[first : first + few, None] + some).ravel())
                 columns = plan.columns[first : first + few]
-                if places is None:
-                    self._take(plan, columns, hold, slots[:, which], rows, out)
-                else:
-                    here = slots[:, which[places] - start]
-                    self._take(plan, columns, hold, here, rows[places], out, places)
+                slots = hold.slots.reshape(-1, len(some))
+                self._take(plan, columns, hold, slots, which, taken, out, places)
 
-    def _take(
-        self,
-        plan: _Rows,
-        columns: Sequence[_Column],
-        hold: Hold,
-        slots: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        out: NDArray[Any],
-        places: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Fill points of `out` (all, or some places) from rows of slots, one line a column."""
+    def _take(self, plan: RowPlan, columns: Sequence[Column], hold: Hold, *gathered: Any) -> None:
         try:
-            count = len(hold.memory) // plan.item.itemsize
-            items = np.ndarray(count, plan.item, hold.memory)
-            direct = plan.whole and places is None and out.dtype == self.dtype
-            if direct and out.flags.c_contiguous:
-                # Rows as opaque items; mode="clip" writes to `out` without a buffer.
-                target = np.ndarray(len(rows), plan.item, out)
-                items.take(slots[0] * plan.rows + rows, out=target, mode="clip")
-                return
-            flat = np.ndarray((count, *plan.inner), self.dtype, hold.memory)
-            axes, points = len(plan.chunk), len(rows) // len(out) if places is None else 1
-            lengths = out.shape[1 : 1 + axes]
-            each = max(plan.item.itemsize * points, out[:1].nbytes)
-            boxes = max(1, _SCRATCH_BYTES // each)
-            rows_of = [held * plan.rows + rows for held in slots]
-            for start in range(0, len(rows), boxes * points):
-                some = slice(start, start + boxes * points)
-                where: tuple[Any, ...] = (slice(start // points, start // points + boxes),)
-                where += (slice(None),) * axes
-                if places is not None:
-                    where = np.unravel_index(places[some], out.shape[: 1 + axes])
-                for column, taken in zip(columns, rows_of, strict=True):
-                    if column.most:
-                        part = items.take(taken[some]).view(self.dtype).reshape(-1, *plan.inner)
-                        part = part[(slice(None), *column.within)]
-                    else:
-                        part = flat[(taken[some], *column.within)]
-                    if places is None:
-                        part = part.reshape(-1, *lengths, *part.shape[1:])
-                    out[(*where, *column.target)] = part
+            take_rows(plan, columns, hold.memory, *gathered)
         finally:
             hold.release()
 
@@ -388,13 +253,13 @@ class Chunked:
         """Yield each chunk that a box covers: its number, what is taken of it, where that goes."""
         strides = self._strides.tolist()
         axes = zip(origin, extent.lengths, extent.strides, self._cut, strict=True)
-        parts = [list(_parts(*axis)) for axis in axes]
+        parts = [list(chunk_parts(*axis)) for axis in axes]
         for some in product(*parts):
             number = sum(part[0] * step for part, step in zip(some, strides, strict=True))
             yield number, tuple([part[1] for part in some]), tuple([part[2] for part in some])
 
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
-        hold = self._hold(list(pieces))
+        hold = self._hold(np.array(list(pieces), np.int64))
         try:
             count = len(hold.memory) // self._slots.nbytes
             chunks = np.ndarray((count, *self._cut), self.dtype, hold.memory)
@@ -407,13 +272,13 @@ class Chunked:
 
     # Chunks.
 
-    def _hold(self, numbers: list[int]) -> Hold:
+    def _hold(self, numbers: NDArray[np.int64]) -> Hold:
         """Hold chunks that differ from one another."""
         hold = self._slots.find(numbers)
         if hold is None:
             if holds_hdf5():  # another thread may wait for this one
-                return self._slots.load_alone(numbers, self._decode)
-            hold = self._slots.load(numbers, self._decode, self.reader.own_threads)
+                return self._slots.load_alone(numbers.tolist(), self._decode)
+            hold = self._slots.load(numbers.tolist(), self._decode, self.reader.own_threads)
         return hold
 
     # Without what reaches over the edge of the array.
@@ -429,46 +294,10 @@ class Chunked:
         self.reader.read_chunks(places, outs)
 
 
-def _c_strides(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return how much further in C order the next place along each axis is."""
-    return np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], np.int64)
-
-
 def _outer_axes(shape: tuple[int, ...], extent: Extent) -> int:
     """Return how many axes there are up to the last one that is not taken whole; at least 1."""
     cut = [axis for axis, n in enumerate(shape) if extent.lengths[axis] != n]
     return max(cut, default=0) + 1
-
-
-def _parts(origin: int, length: int, stride: int, step: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the chunks that a box covers along one axis.
-
-    Parameters
-    ----------
-    origin, length, stride : int
-        Of the box.
-    step : int
-        Of the grid.
-
-    Yields
-    ------
-    place : int
-        Of the chunk.
-    within, target : slice
-        What is taken of it, and where that goes in the box.
-
-    Examples
-    --------
-    >>> list(_parts(3, 4, 2, 5))
-    [(0, slice(3, 4, 2), slice(0, 1, None)), (1, slice(0, 5, 2), slice(1, 4, None))]
-    """
-    taken = 0
-    while taken < length:
-        place, start = divmod(origin + taken * stride, step)
-        count = min(length - taken, (step - 1 - start) // stride + 1)
-        within = slice(start, start + (count - 1) * stride + 1, stride)
-        yield place, within, slice(taken, taken + count)
-        taken += count
 
 
 def _rows_of(origins: NDArray[np.int64]) -> tuple[int, ...]:
