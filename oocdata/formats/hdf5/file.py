@@ -28,6 +28,7 @@ from oocdata.errors import (
 
 __all__ = [
     "FILTERS",
+    "fill_value",
     "find_beside",
     "hdf5_library",
     "hdf5_lock",
@@ -119,16 +120,16 @@ def said(error: BaseException) -> str:
     return str(error.args[-1] if error.args else error).rstrip(".")
 
 
+def fill_value(dataset: Any, undefined: Any = None) -> Any:
+    """Return what was never written reads as, or `undefined` where the file doesn't say."""
+    try:
+        return dataset.fillvalue
+    except RuntimeError:
+        return undefined
+
+
 def open_file(path: str) -> Any:
-    """Open a file for reading.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    h5py.File
+    """Open an ``h5py.File`` for reading.
 
     Raises
     ------
@@ -201,9 +202,8 @@ def find_beside(own: str, name: str, variable: str) -> str | None:
 
     Parameters
     ----------
-    own : str
-        The file that holds the name.
-    name : str
+    own, name : str
+        The file that holds the name, and the name.
     variable : str
         ``"HDF5_VDS_PREFIX"`` or ``"HDF5_EXT_PREFIX"``.
     """
@@ -233,17 +233,15 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     for number in filters:
         if available(number):
             continue
+        hint = "This h5py was built without it."
         if number >= _FIRST_REGISTERED:
             try:
                 importlib.import_module("hdf5plugin")
+                hint = "hdf5plugin doesn't bring it; put its plugin on HDF5_PLUGIN_PATH."
             except ImportError:
                 hint = "Install it: pip install hdf5plugin."
-            else:
-                if available(number):
-                    continue
-                hint = "hdf5plugin doesn't bring it; put its plugin on HDF5_PLUGIN_PATH."
-        else:
-            hint = "This h5py was built without it."
+            if available(number):
+                continue
         name = FILTERS.get(number, "unknown")
         raise MissingDependencyError(
             f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; it has "
