@@ -85,16 +85,11 @@ def open_hdf5(
 ) -> Source:
     """Open a dataset of an HDF5 file; reads metadata only.
 
+    Arguments and errors are those of `oocdata.open`. Of `axis` only the first counts: errors call
+    places along it rows.
+
     Parameters
     ----------
-    path : str
-    key : str, optional
-        The dataset's name, with or without its leading slash; not needed when there is one array.
-    axis : int, str, or sequence of them
-        Errors call the places along the first of them rows: its number, or the name of a dimension
-        (a label or dimension scale).
-    missing : {"error", "fill"}, optional
-        Whether what was never written is an error, as by default, or reads as the fill value.
     external : bool
         Whether the bytes may lie in other files (external links, external raw files, sources of a
         virtual dataset). Such a file can name any path on the machine.
@@ -104,22 +99,6 @@ def open_hdf5(
     Source
         `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `ThroughLibrary`
         where only HDF5 knows what lies where, or somebody writes.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
-    oocdata.errors.UnsupportedDtypeError
-        For text, references, structured rows, variable lengths.
-    oocdata.errors.MissingChunkError
-        If some of it was never written, with the rows.
-    oocdata.errors.ExternalDataError
-        If bytes lie in other files.
-    oocdata.errors.TruncatedFileError, oocdata.errors.UnknownFormatError
-    oocdata.errors.MissingDependencyError
-        If a filter is needed that is not installed.
-    oocdata.errors.SourceError
-        If another process has the file open for writing.
 
     Examples
     --------

@@ -44,8 +44,6 @@ class Rules:
 
     Attributes
     ----------
-    path : str
-    key : str or None
     axis : int
         The row axis in storage.
     fill : bool

@@ -39,26 +39,19 @@ _MOST_NESTED = 8
 def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     """Say how a dataset is stored, after checking that all of it can be read.
 
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-    rules : Rules
+    Every mapping of a virtual dataset is followed.
 
     Raises
     ------
     oocdata.errors.ExternalDataError
-        If bytes lie in other files and the rules don't accept that.
+        If bytes lie in other files and the rules don't accept that; no such file is touched.
     oocdata.errors.MissingChunkError, oocdata.errors.MissingFileError
         If some of it was never written, or a file that it needs is not there.
     oocdata.errors.MissingDependencyError
         If a filter is needed that this process can't have.
     """
-    virtual = dataset.id.get_create_plist().get_layout() == hdf5_library().h5d.VIRTUAL
-    return _inspect_virtual(dataset, rules) if virtual else inspect_stored(dataset, rules)
-
-
-def _inspect_virtual(dataset: Any, rules: Rules) -> Stored:
-    """Say what a virtual dataset needs, after following every mapping."""
+    if dataset.id.get_create_plist().get_layout() != hdf5_library().h5d.VIRTUAL:
+        return inspect_stored(dataset, rules)
     if rules.depth > _MOST_NESTED:
         raise UnknownFormatError(
             f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
