@@ -30,7 +30,6 @@ class Verified:
 
     Attributes
     ----------
-    source : Source
     axis : int
         The axis along which the manifest numbers rows.
     checksums : Source
@@ -132,13 +131,10 @@ class Verified:
 
 
 def verified(source: Source, manifest: str, *, path: str | None = None, axis: int = 0) -> Source:
-    """Return a source that compares every row with a manifest.
+    """Return a source that compares every row with the manifest of a path.
 
     Parameters
     ----------
-    source : Source
-    manifest : str
-        The manifest's path.
     path : str, optional
         What was opened: rows of the same file are compared along the axis that its manifest was
         written for.
@@ -186,10 +182,6 @@ def manifest_of(verify: object, path: str | None, name: str = "verify") -> str |
         What is opened; None for an object, which has nothing beside it.
     name : str
         Of the argument, for messages.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
 
     Examples
     --------

@@ -51,7 +51,6 @@ class ChunkDecoder:
         In the order in which they were applied.
     stored : numpy.dtype
         With its byte order.
-    chunk_shape : tuple of int
     """
 
     filters: tuple[int, ...]

@@ -66,13 +66,7 @@ _FIRST_REGISTERED = 256
 
 
 def hdf5_library() -> Any:
-    """Return the module ``h5py``.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If it isn't installed.
-    """
+    """Return the module ``h5py``."""
     try:
         return importlib.import_module("h5py")
     except ImportError as error:
@@ -130,16 +124,6 @@ def fill_value(dataset: Any, undefined: Any = None) -> Any:
 
 def open_file(path: str) -> Any:
     """Open an ``h5py.File`` for reading.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError
-    oocdata.errors.TruncatedFileError
-        If the file is shorter than its superblock says.
-    oocdata.errors.UnknownFormatError
-        If it is no HDF5 file.
-    oocdata.errors.SourceError
-        If a writer has locked it, or it can't be read for another reason.
 
     Examples
     --------
@@ -223,11 +207,6 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     """Make sure that HDF5 can decode these filters in this process.
 
     Plugins register with the HDF5 library of one process, so every process that reads asks again.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        Names the filter and the package that brings it.
     """
     available = hdf5_library().h5z.filter_avail
     for number in filters:

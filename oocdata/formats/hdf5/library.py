@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -43,15 +43,6 @@ _MOST_BYTES = 4 << 20
 """Read in one call, unless a box is larger."""
 
 
-class _Readable(Protocol):
-    """A dataset open in this process, and a check of its files."""
-
-    @property
-    def dataset(self) -> Any: ...
-
-    def check(self, rows: range | None = None) -> None: ...
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Library:
     """A dataset that HDF5 reads: by boxes, as a `Source`, or by whole chunks, as a `ChunkReader`.
@@ -74,7 +65,8 @@ class _Library:
     own_threads = True
     """Several would wait for one another."""
 
-    def _opened(self) -> _Readable:
+    def _opened(self) -> _Opened | OpenObject:
+        """Return what has the dataset, and a check of its files."""
         raise NotImplementedError
 
     def storage(self) -> Storage:
