@@ -327,7 +327,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         file.create_dataset("u", data=zeros, chunks=(8, 1000), scaleoffset=4)
     source = open_hdf5(path)
     read(source)
-    opened = library._open[source.reader]  # type: ignore[attr-defined]
+    opened = library._open[source.reader.handle]  # type: ignore[attr-defined]
     assert opened.dataset.id.get_access_plist().get_chunk_cache()[1] == 0
 
 

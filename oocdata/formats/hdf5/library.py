@@ -119,7 +119,11 @@ class _Library:
             return numbers
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Handle:
+    """Stands for one source in the table of open files, by identity; pickled, it is another."""
+
+
+@dataclass(frozen=True, slots=True)
 class ThroughLibrary(_Library):
     """A dataset described by path and name; each process opens it when it first reads.
 
@@ -138,6 +142,7 @@ class ThroughLibrary(_Library):
     filters: tuple[int, ...]
     changing: bool
     outside: tuple[FileVersion, ...]
+    handle: _Handle = field(default_factory=_Handle, compare=False, repr=False)
 
     def check(self) -> None:
         """Raise if a file is not what it was."""
@@ -146,17 +151,17 @@ class ThroughLibrary(_Library):
                 self._opened().check()
 
     def _opened(self) -> _Opened:
-        found = None if self.changing else _open.get(self)
+        found = None if self.changing else _open.get(self.handle)
         if found is None:
             found = _Opened(self)
             if not self.changing:
                 while len(_open) >= _MOST_OPEN:
                     del _open[next(iter(_open))]
-                _open[self] = found
+                _open[self.handle] = found
         return found
 
 
-_open: WeakKeyDictionary[ThroughLibrary, _Opened] = WeakKeyDictionary()
+_open: WeakKeyDictionary[_Handle, _Opened] = WeakKeyDictionary()
 """What this process has open; it closes with the source."""
 
 _inherited: list[_Opened] = []
