@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion
@@ -409,7 +410,7 @@ def test_no_row_axis(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`axis` must be"):
         open_hdf5(path, "u", axis=2)
     with pytest.raises(ArgumentError, match="`missing` must be"):
-        open_hdf5(path, "u", missing="zero")  # type: ignore[arg-type]
+        ooc.open(path, "u", missing="zero")  # type: ignore[arg-type]
 
 
 # Files

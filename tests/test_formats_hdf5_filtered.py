@@ -29,7 +29,7 @@ from oocdata.errors import (
     SourceError,
     TruncatedFileError,
 )
-from oocdata.formats.hdf5 import open_hdf5, table
+from oocdata.formats.hdf5 import decode, open_hdf5, table
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.filtered import FilteredChunks
 
@@ -308,9 +308,7 @@ def test_hardly_any_bytes(number: int, data: bytes) -> None:
 
 
 def test_shuffled_chunks_longer_than_a_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from oocdata.formats.hdf5 import shuffled
-
-    monkeypatch.setattr(shuffled, "_TILE_BYTES", 1000)
+    monkeypatch.setattr(decode, "_TILE_BYTES", 1000)
     array = sample((20, 301), "<f4")
     for pipeline in ("shuffle, gzip, fletcher32", "fletcher32, shuffle, gzip", "shuffle alone"):
         write(tmp_path / "a.h5", array, (7, 301), pipeline)

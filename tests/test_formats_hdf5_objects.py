@@ -24,9 +24,9 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import ArgumentError, MissingChunkError, SourceError
-from oocdata.formats.hdf5 import from_dataset, open_hdf5
+from oocdata.formats.hdf5 import from_dataset, library, open_hdf5
 from oocdata.formats.hdf5.filtered import FilteredChunks
-from oocdata.formats.hdf5.library import LibraryChunks, OpenObject
+from oocdata.formats.hdf5.library import OpenObject
 from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((40, 6), "f8") + 1
@@ -134,8 +134,7 @@ def test_object_that_path_and_name_do_not_lead_to(
             os.replace(tmp_path / "b.h5", path)
         source = from_dataset(file["chunked"])
         assert isinstance(source, Chunked)
-        assert isinstance(source.reader, LibraryChunks)
-        assert isinstance(source.reader.through, OpenObject)
+        assert isinstance(source.reader, OpenObject)
         assert source.storage().chunks == (7, 4)
         assert_array_equal(read(source), ARRAY)
 
@@ -328,7 +327,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         file.create_dataset("u", data=zeros, chunks=(8, 1000), scaleoffset=4)
     source = open_hdf5(path)
     read(source)
-    opened = source.reader.through._kept.get()  # type: ignore[attr-defined]
+    opened = library._open[source.reader.handle]  # type: ignore[attr-defined]
     assert opened.dataset.id.get_access_plist().get_chunk_cache()[1] == 0
 
 

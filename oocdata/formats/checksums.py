@@ -50,10 +50,6 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     -------
     ndarray of uint64, shape (ceil(n / unit),)
 
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-
     Examples
     --------
     >>> from xxhash import xxh3_64_intdigest as checksum
@@ -79,10 +75,6 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
 
 def running_checksum(before: bytes = b"") -> Any:
     """Return a checksum that is made part by part, with ``update`` and ``hexdigest``.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
 
     Examples
     --------

@@ -36,12 +36,7 @@ from oocdata.errors import ManifestError, MissingFileError, SourceError
 from oocdata.formats.checksums import CHECKSUM
 from oocdata.formats.npy import open_npz
 
-__all__ = [
-    "FORMAT",
-    "Manifest",
-    "RowChecksums",
-    "manifest_path",
-]
+__all__ = ["FORMAT", "Manifest", "RowChecksums", "manifest_path"]
 
 FORMAT = 1
 """The form of manifests; another number is another form."""
@@ -53,24 +48,16 @@ _ABOUT = ("name", "written", "files", "block_bytes", "blocks")
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:
-    """The checksums of one dataset's rows.
+    """The checksums of one dataset's rows: an entry of ``datasets``.
 
     Attributes
     ----------
-    key : str or None
-        The dataset inside the file.
     shape : tuple of int
         ``(rows, *element)``.
     dtype : str
         As delivered, in little-endian byte order, e.g. ``"<f4"``.
     axis : int
         The row axis in storage.
-    unit_rows : int
-        Rows to a checksum.
-    member : str
-        Where the manifest keeps them.
-    table : str
-        The checksum of all of them.
     """
 
     key: str | None
@@ -95,7 +82,7 @@ class RowChecksums:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says of itself; its tables are read from it when they are needed.
+    """What ``manifest.json`` says; the tables are read when they are needed.
 
     Attributes
     ----------
@@ -107,10 +94,6 @@ class Manifest:
         When, in UTC (ISO 8601).
     files : int
         How many there were; 0 where they can't be listed (a URL).
-    block_bytes : int
-    blocks : str
-        The checksum of the list of files and of the table of their blocks.
-    datasets : tuple of RowChecksums
     findings : tuple of dict
         What a check reported when it was written: the same bytes give the same again.
     """
@@ -126,15 +109,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str) -> Manifest:
-        """Read a manifest, without its tables.
-
-        Raises
-        ------
-        oocdata.errors.MissingFileError
-            If there is none.
-        oocdata.errors.ManifestError
-            If it is no manifest, or a damaged one.
-        """
+        """Read a manifest, without its tables; `ManifestError` if it is none or damaged."""
         found = _json(path, "manifest.json")
         try:
             if found["format"] != FORMAT or found["checksum"] != CHECKSUM:
@@ -155,12 +130,7 @@ class Manifest:
             raise _unreadable(self.path, error) from error
 
     def table(self, member: str) -> Source:
-        """Return a table of checksums, shape ``(n,)`` uint64, to be read row by row.
-
-        Raises
-        ------
-        oocdata.errors.ManifestError
-        """
+        """Return a table of checksums, shape ``(n,)`` uint64, to be read row by row."""
         try:
             table = open_npz(self.path, member)
         except MissingFileError:
@@ -172,12 +142,7 @@ class Manifest:
         return table
 
     def dataset(self, key: str | None) -> RowChecksums:
-        """Return the checksums of a dataset: of its key, or the only ones there are.
-
-        Raises
-        ------
-        oocdata.errors.ManifestError
-        """
+        """Return the checksums of a dataset: of its key, or the only ones there are."""
         wanted = "" if key is None else key.strip("/")
         found = [one for one in self.datasets if (one.key or "").strip("/") == wanted]
         if not found and len(self.datasets) == 1:
@@ -192,12 +157,7 @@ class Manifest:
         return found[0]
 
     def check(self, rows: RowChecksums, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Raise if checksums are of an array of another shape ``(rows, *element)`` or dtype.
-
-        Raises
-        ------
-        oocdata.errors.ManifestError
-        """
+        """Raise if checksums are of an array of another shape ``(rows, *element)`` or dtype."""
         if rows.shape != shape or rows.dtype != dtype.newbyteorder("<").str:
             raise ManifestError(
                 f"the manifest must be of an array of shape {shape}, {dtype}; it is of "

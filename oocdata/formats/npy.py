@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import IO, TYPE_CHECKING, Any
 
@@ -43,11 +44,7 @@ _ZIP_STORED = 0  # APPNOTE 4.4.5
 def open_npy(path: str, *, axis: int | str = 0) -> Source:
     """Open a ``.npy`` file of any header version, order and byte order.
 
-    Parameters
-    ----------
-    path : str
-    axis : int
-        The axis whose places errors call rows.
+    Errors call places along `axis` rows, here and in all functions of this module.
 
     Raises
     ------
@@ -71,8 +68,8 @@ def open_npy(path: str, *, axis: int | str = 0) -> Source:
         version = FileVersion.of(path, os.fstat(file.fileno()))
         shape, fortran, dtype = _read_header(file, path, None)
         offset = file.tell()
-    described = {"format": ".npy", "opened": {"target": version.path}}
     held = version.nbytes - offset
+    described = Storage(".npy", version.path, opened={"target": version.path})
     return _strided(version, shape, dtype, fortran, offset, held, axis, described)
 
 
@@ -83,15 +80,12 @@ def open_raw(
 
     Parameters
     ----------
-    path : str
     dtype : dtype_like
         As stored; ``">f4"`` for big-endian.
     shape : sequence of int
         One entry may be -1: worked out from the length of the file.
     offset : int
         Bytes to skip.
-    axis : int
-        The axis whose places errors call rows.
 
     Raises
     ------
@@ -123,7 +117,7 @@ def open_raw(
         known = prod(length for length in lengths if length != -1) * stored.itemsize
         lengths[lengths.index(-1)] = held // known if known else 0
     again = {"target": version.path, "dtype": stored.str, "shape": lengths, "offset": start}
-    described = {"format": "raw", "opened": again}
+    described = Storage("raw", version.path, opened=again)
     return _strided(version, tuple(lengths), stored, False, start, held, axis, described)
 
 
@@ -134,15 +128,7 @@ def list_npz(path: str) -> list[str]:
 
 
 def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Source:
-    """Open a stored member of an ``.npz`` (``numpy.savez``, not ``savez_compressed``).
-
-    Parameters
-    ----------
-    path : str
-    key : str, optional
-        The array's name; not needed when there is one.
-    axis : int
-        The axis whose places errors call rows.
+    """Open a stored member of an ``.npz`` (``numpy.savez``); `key` only where there are several.
 
     Raises
     ------
@@ -176,7 +162,7 @@ def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Sourc
         offset = file.tell()
     held = min(member.file_size, version.nbytes - start) - (offset - start)
     again = {"target": version.path, "key": name}
-    described = {"format": ".npz (stored)", "key": name, "opened": again}
+    described = Storage(".npz (stored)", version.path, name, opened=again)
     return _strided(version, shape, dtype, fortran, offset, held, axis, described)
 
 
@@ -223,36 +209,33 @@ def _strided(
     offset: int,
     held: int,
     axis: int | str,
-    described: Mapping[str, Any],
+    described: Storage,
 ) -> Source:
-    path, key = version.path, described.get("key")
-    stored = check_dtype(dtype, path, key)
+    about: Any = {"path": version.path, "key": described.key}
+    stored = check_dtype(dtype, **about)
     needed = prod(shape) * stored.itemsize
     promise = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
     if held < needed:
         raise TruncatedFileError(
             f"the file must hold {promise}; got {held}. It was cut short, or its writer is not "
             "done.",
-            path=path,
-            key=key,
+            **about,
         )
     if held > needed:
         raise TrailingBytesError(
             f"the file must end after {promise}; got {held - needed} more. "
             "The shape is wrong, or something was appended.",
-            path=path,
-            key=key,
+            **about,
         )
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
-    storage = Storage(
-        path=path,
+    storage = replace(
+        described,
         layout=f"contiguous, {'Fortran' if fortran and len(shape) > 1 else 'C'} order",
         codec="none",
         stored_bytes=needed,
         reading="each box by its byte offsets, straight into the batch",
         strides=strides,
         files=(version,),
-        **described,
     )
     (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)
     return Strided(OpenFile(version), stored, shape, strides, offset, storage, axis=rows)

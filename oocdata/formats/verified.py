@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError
 from oocdata.formats.checksums import checksums_of
@@ -29,7 +30,6 @@ class Verified:
 
     Attributes
     ----------
-    source : Source
     axis : int
         The axis along which the manifest numbers rows.
     checksums : Source
@@ -81,12 +81,16 @@ class Verified:
         rows = origins[:, axis, None] + extent.strides[axis] * np.arange(extent.lengths[axis])
         units, which = np.unique(rows // unit, return_inverse=True)
         which = which.reshape(rows.shape)
+        part, target = extent.with_axis(axis, 1), np.moveaxis(out, 1 + axis, 1)
         step = max(1, _SCRATCH_BYTES // (unit * prod(self._row) * self.dtype.itemsize))
         for start in range(0, len(units), step):
             whole = self._read_units(units[start : start + step])
             boxes, points = np.nonzero((which >= start) & (which < start + step))
-            taken = (which[boxes, points] - start) * unit + rows[boxes, points] % unit
-            self._copy(whole[taken], origins[boxes], extent, out, (boxes, points))
+            places = origins[boxes]
+            places[:, axis] = (which[boxes, points] - start) * unit + rows[boxes, points] % unit
+            found = np.empty((len(places), *part.lengths), self.dtype)
+            MemoryArray(whole).read(places, part, found)
+            target[boxes, points] = np.moveaxis(found, 1 + axis, 1)[:, 0]
 
     @property
     def _whole(self) -> Extent:
@@ -106,33 +110,7 @@ class Verified:
         origins[:, self.axis] = rows
         self.source.read(origins, self._whole, np.expand_dims(whole, 1 + self.axis))
         self._compare(units, checksums_of(whole, self.unit_rows))
-        return whole
-
-    def _copy(
-        self,
-        rows: NDArray[Any],
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
-        where: tuple[NDArray[np.int64], NDArray[np.int64]],
-    ) -> None:
-        """Copy parts of whole rows to boxes `where[0]`, at their places `where[1]` of the axis."""
-        target = np.moveaxis(out, 1 + self.axis, 1)
-        inner = np.delete(origins, self.axis, axis=1)
-        others = [axis for axis in range(len(self.shape)) if axis != self.axis]
-
-        def part(origin: NDArray[np.int64]) -> tuple[slice, ...]:
-            spans = zip(origin.tolist(), others, strict=True)
-            return tuple(
-                slice(first, first + extent.spans[axis], extent.strides[axis])
-                for first, axis in spans
-            )
-
-        if (inner == inner[0]).all():
-            target[where] = rows[(slice(None), *part(inner[0]))]
-            return
-        for row, origin, box, point in zip(rows, inner, *where, strict=True):
-            target[box, point] = row[part(origin)]
+        return np.moveaxis(whole, 0, self.axis)
 
     def _compare(self, units: NDArray[np.int64], found: NDArray[np.uint64]) -> None:
         expected = np.empty((len(units), 1), np.uint64)
@@ -153,13 +131,10 @@ class Verified:
 
 
 def verified(source: Source, manifest: str, *, path: str | None = None, axis: int = 0) -> Source:
-    """Return a source that compares every row with a manifest.
+    """Return a source that compares every row with the manifest of a path.
 
     Parameters
     ----------
-    source : Source
-    manifest : str
-        The manifest's path.
     path : str, optional
         What was opened: rows of the same file are compared along the axis that its manifest was
         written for.
@@ -207,10 +182,6 @@ def manifest_of(verify: object, path: str | None, name: str = "verify") -> str |
         What is opened; None for an object, which has nothing beside it.
     name : str
         Of the argument, for messages.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
 
     Examples
     --------

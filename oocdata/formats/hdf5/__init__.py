@@ -1,13 +1,12 @@
 """HDF5: datasets by name, contiguous ones by byte offset, all others by chunks.
 
 ``opening`` makes a source of a dataset, with the help of ``file`` (opening and HDF5's errors),
-``links`` (names), ``description`` and ``annotations`` (what the file says of a dataset),
-``storage`` and ``virtual`` (what is missing or lies elsewhere). ``filtered`` reads chunks by the
-offsets in ``table`` and undoes filters with ``decode``; ``library`` reads through HDF5 itself.
+``links`` (names), ``description`` (what the file says of a dataset), ``storage`` and ``virtual``
+(what is missing or lies elsewhere). ``filtered`` reads chunks by the offsets in ``table`` and
+undoes filters with ``decode``; ``library`` reads through HDF5 itself.
 """
 
-from oocdata.formats.hdf5.annotations import read_annotations
 from oocdata.formats.hdf5.file import is_hdf5
 from oocdata.formats.hdf5.opening import from_dataset, list_hdf5, open_hdf5
 
-__all__ = ["from_dataset", "is_hdf5", "list_hdf5", "open_hdf5", "read_annotations"]
+__all__ = ["from_dataset", "is_hdf5", "list_hdf5", "open_hdf5"]

@@ -1,4 +1,4 @@
-"""What a dataset is, in words and dtypes: for `opening`, which makes a source of it."""
+"""What a file says of a dataset, in words and dtypes: for `opening`, which makes a source of it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.source import Storage, check_dtype
+from oocdata.engines.source import Annotations, Storage, check_dtype
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import packing
-from oocdata.formats.hdf5.file import hdf5_library
+from oocdata.formats.hdf5.file import fill_value, hdf5_library
 from oocdata.formats.hdf5.storage import Stored, codec_name
 
 __all__ = [
     "DECODED",
     "READING",
+    "annotations_of",
+    "delivered",
     "describe",
     "dimension_names",
     "is_dimension_only",
@@ -35,6 +37,27 @@ DECODED = (
     "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
 )
 """How filtered chunks are read whose filters are undone here."""
+
+_DIMENSIONS = {
+    *("DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
+    *("_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"),
+}
+"""Attributes by which HDF5 and netCDF4 keep dimensions."""
+
+_OF_SCALES = {"CLASS", "NAME"}
+"""Those of a dimension scale; other datasets may have attributes of these names."""
+
+
+def delivered(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a stored dtype as it is delivered: native byte order, enums as their integers.
+
+    Examples
+    --------
+    >>> delivered(np.dtype(">i2"))
+    dtype('int16')
+    """
+    # The string leaves behind the metadata in which h5py keeps the names of an enum.
+    return np.dtype(dtype.newbyteorder("=").str)
 
 
 def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
@@ -140,3 +163,31 @@ def is_dimension_only(dataset: Any) -> bool:
     said = dataset.attrs.get("NAME") if dataset.is_scale else None
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     return text.startswith("This is a netCDF dimension but not a netCDF variable")
+
+
+def annotations_of(dataset: Any) -> Annotations:
+    """Return attributes and fill value of an open dataset; attributes of dimensions are left out.
+
+    Examples
+    --------
+    >>> import h5py
+    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
+    >>> file["u"] = [1.0, 2.0]
+    >>> file["u"].attrs["units"] = "K"
+    >>> annotations_of(file["u"]).attributes
+    {'units': 'K'}
+    """
+    # By numbers: to iterate, HDF5 opens the dataset again, and refuses to while a reader holds it
+    # whose external files have a folder.
+    h5a, by_name = hdf5_library().h5a, hdf5_library().h5.INDEX_NAME
+    attributes = {}
+    for number in range(h5a.get_num_attrs(dataset.id)):
+        opened = h5a.open(dataset.id, index=number, index_type=by_name)
+        name = opened.name.decode("utf-8", "surrogateescape")
+        if name in _DIMENSIONS or (name in _OF_SCALES and dataset.is_scale):
+            continue
+        try:
+            attributes[name] = dataset.attrs[name]
+        except (OSError, TypeError, ValueError, RuntimeError):  # of a kind that h5py can't read
+            attributes[name] = None
+    return Annotations(attributes, fill_value(dataset))

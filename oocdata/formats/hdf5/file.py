@@ -28,6 +28,7 @@ from oocdata.errors import (
 
 __all__ = [
     "FILTERS",
+    "fill_value",
     "find_beside",
     "hdf5_library",
     "hdf5_lock",
@@ -65,13 +66,7 @@ _FIRST_REGISTERED = 256
 
 
 def hdf5_library() -> Any:
-    """Return the module ``h5py``.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If it isn't installed.
-    """
+    """Return the module ``h5py``."""
     try:
         return importlib.import_module("h5py")
     except ImportError as error:
@@ -119,26 +114,16 @@ def said(error: BaseException) -> str:
     return str(error.args[-1] if error.args else error).rstrip(".")
 
 
+def fill_value(dataset: Any, undefined: Any = None) -> Any:
+    """Return what was never written reads as, or `undefined` where the file doesn't say."""
+    try:
+        return dataset.fillvalue
+    except RuntimeError:
+        return undefined
+
+
 def open_file(path: str) -> Any:
-    """Open a file for reading.
-
-    Parameters
-    ----------
-    path : str
-
-    Returns
-    -------
-    h5py.File
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError
-    oocdata.errors.TruncatedFileError
-        If the file is shorter than its superblock says.
-    oocdata.errors.UnknownFormatError
-        If it is no HDF5 file.
-    oocdata.errors.SourceError
-        If a writer has locked it, or it can't be read for another reason.
+    """Open an ``h5py.File`` for reading.
 
     Examples
     --------
@@ -201,9 +186,8 @@ def find_beside(own: str, name: str, variable: str) -> str | None:
 
     Parameters
     ----------
-    own : str
-        The file that holds the name.
-    name : str
+    own, name : str
+        The file that holds the name, and the name.
     variable : str
         ``"HDF5_VDS_PREFIX"`` or ``"HDF5_EXT_PREFIX"``.
     """
@@ -223,27 +207,20 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     """Make sure that HDF5 can decode these filters in this process.
 
     Plugins register with the HDF5 library of one process, so every process that reads asks again.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        Names the filter and the package that brings it.
     """
     available = hdf5_library().h5z.filter_avail
     for number in filters:
         if available(number):
             continue
+        hint = "This h5py was built without it."
         if number >= _FIRST_REGISTERED:
             try:
                 importlib.import_module("hdf5plugin")
+                hint = "hdf5plugin doesn't bring it; put its plugin on HDF5_PLUGIN_PATH."
             except ImportError:
                 hint = "Install it: pip install hdf5plugin."
-            else:
-                if available(number):
-                    continue
-                hint = "hdf5plugin doesn't bring it; put its plugin on HDF5_PLUGIN_PATH."
-        else:
-            hint = "This h5py was built without it."
+            if available(number):
+                continue
         name = FILTERS.get(number, "unknown")
         raise MissingDependencyError(
             f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; it has "

@@ -20,29 +20,21 @@ from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, Tr
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
-__all__ = ["FilteredChunks", "UnfilteredChunks"]
+__all__ = ["FilteredChunks"]
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredChunks:
     """The chunks of a filtered dataset; a `oocdata.engines.chunked.ChunkReader`.
 
-    Parameters
+    Attributes
     ----------
-    version : FileVersion
-    key : str
-    shape : tuple of int
-    dtype : numpy.dtype
-        Native byte order.
-    chunk_shape : tuple of int
-        At most the shape.
     axis : int
         Whose places errors call rows.
     fill : bool
         What was never written reads as the fill value.
     decoder : ChunkDecoder
         Of whole stored chunks, which may reach over the shape.
-    described : Storage
     """
 
     version: FileVersion
@@ -117,43 +109,3 @@ class FilteredChunks:
         first = int(place[self.axis]) * step
         rows = range(first, min(first + step, length))
         return kind(f"{message}.", path=self.version.path, key=self.key, rows=rows)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UnfilteredChunks:
-    """Where the chunks of an unfiltered dataset lie; `oocdata.engines.strided.ChunkOffsets`.
-
-    Parameters
-    ----------
-    table : ChunkTable
-    axis : int
-        Whose places errors call rows.
-    """
-
-    table: ChunkTable
-    axis: int
-
-    @property
-    def chunk_shape(self) -> tuple[int, ...]:
-        """Places along each axis."""
-        return self.table.chunk_shape
-
-    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the byte offset of the chunks at places in their grid.
-
-        Raises
-        ------
-        oocdata.errors.MissingChunkError
-            If one of them was never written.
-        """
-        offsets, _, _ = self.table.locate(places)
-        if (offsets < 0).any():
-            step = self.chunk_shape[self.axis]
-            first = int(places[np.argmax(offsets < 0), self.axis]) * step
-            raise MissingChunkError(
-                "every chunk must have been written; some are gone since the file was opened.",
-                path=self.table.version.path,
-                key=self.table.key,
-                rows=range(first, first + step),
-            )
-        return offsets

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from oocdata.errors import (
@@ -75,24 +74,13 @@ def list_names(file: Any) -> list[str]:
     return sorted(names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Exit:
-    """Where a name leaves the file.
-
-    Attributes
-    ----------
-    filename : str
-        The file that the external link names.
-    target : str
-        The link's path there, with what follows the link in the name.
-    """
-
-    filename: str
-    target: str
-
-
-def external_link(file: Any, name: str) -> _Exit | None:
+def external_link(file: Any, name: str) -> tuple[str, str] | None:
     """Return where a name leaves the file through an external link, or None; nothing is opened.
+
+    Returns
+    -------
+    filename, target : str
+        The file that the link names, and its path there with what follows the link in the name.
 
     Raises
     ------
@@ -108,7 +96,7 @@ def external_link(file: Any, name: str) -> _Exit | None:
         if link is None:
             raise MissingKeyError("it leads nowhere.", path=file.filename)
         if isinstance(link, h5py.ExternalLink):
-            return _Exit(link.filename, "/".join((link.path, *parts)))
+            return link.filename, "/".join((link.path, *parts))
         if isinstance(link, h5py.SoftLink):
             links += 1
             if links > _MOST_LINKS:
@@ -135,14 +123,17 @@ def choose_dataset(file: Any) -> str:
         The message lists what is there.
     """
     names = list_names(file)
-    arrays: dict[Any, str] = {}
+    arrays: dict[object, Named] = {}
     for name in names:
-        identity = _identity(file, name)
-        if identity is not None:
-            arrays.setdefault(identity, name)
-    candidates = list(arrays.values())
-    if len(candidates) > 1:
-        candidates = data_variables([_named(file, name) for name in candidates])
+        if external_link(file, name) is not None:
+            arrays.setdefault(name, Named(name, ()))
+            continue
+        dataset = _member(file, name)
+        if _is_array(dataset):
+            address = hdf5_library().h5o.get_info(dataset.id).addr
+            named = Named.of(name, dimension_names(dataset), dataset.attrs)
+            arrays.setdefault(address, named)
+    candidates = data_variables(list(arrays.values()))
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
@@ -172,40 +163,23 @@ def _member(group: Any, name: str) -> Any:
         return h5py.Dataset(found)
 
 
-def _named(file: Any, name: str) -> Named:
-    if external_link(file, name) is not None:
-        return Named(name, ())
-    dataset = _member(file, name)
-    return Named.of(name, dimension_names(dataset), dataset.attrs)
-
-
-def _identity(file: Any, name: str) -> object | None:
-    """Return what tells two datasets apart; None for one that is no array of numbers."""
-    if external_link(file, name) is not None:
-        return name
-    dataset = _member(file, name)
+def _is_array(dataset: Any) -> bool:
+    """Return whether it is an array of numbers."""
     try:
-        kind = dataset.dtype.kind
+        return bool(dataset.shape) and dataset.dtype.kind in _NUMBERS
     except TypeError:  # no NumPy dtype
-        return None
-    if not dataset.shape or kind not in _NUMBERS:
-        return None
-    return int(hdf5_library().h5o.get_info(dataset.id).addr)
+        return False
 
 
 def find_dataset(
     file: Any, name: str, external: bool, opened: ExitStack, links: int = 0
 ) -> tuple[Any, str]:
-    """Return the dataset of a name and its name in the file where it lies.
-
-    With `external` that may be another file than this one, ``dataset.file``.
+    """Return the dataset of a name and its name in the file where it lies, ``dataset.file``.
 
     Parameters
     ----------
-    file : h5py.File
-    name : str
     external : bool
-        Whether external links may be followed.
+        Whether external links may be followed, into another file.
     opened : contextlib.ExitStack
         Closes the files that external links lead to.
     links : int
@@ -230,8 +204,9 @@ def find_dataset(
             path=file.filename,
         ) from error
     if way_out is not None:
-        other = opened.enter_context(open_file(_linked_file(file, name, way_out, external, links)))
-        return find_dataset(other, way_out.target, external, opened, links + 1)
+        path = _linked_file(file, name, way_out, external, links)
+        other = opened.enter_context(open_file(path))
+        return find_dataset(other, way_out[1], external, opened, links + 1)
     found = _member(file, name)
     if isinstance(found, h5py.Dataset):
         if is_dimension_only(found):
@@ -261,22 +236,23 @@ def _is_dimension(group: Any, part: str) -> bool:
     )
 
 
-def _linked_file(file: Any, name: str, way_out: _Exit, external: bool, links: int) -> str:
+def _linked_file(file: Any, name: str, way_out: tuple[str, str], external: bool, links: int) -> str:
+    filename, target = way_out
     kind: type[SourceError] = ExternalDataError
     if not external:
         message = (
-            f"the dataset must lie in the file itself; it is linked from {way_out.filename!r} "
-            f"({way_out.target!r}). If you trust the file, pass external=True."
+            f"the dataset must lie in the file itself; it is linked from {filename!r} "
+            f"({target!r}). If you trust the file, pass external=True."
         )
     elif links >= _MOST_LINKS:
         kind = MissingKeyError
         message = f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
     else:
-        path = find_beside(file.filename, way_out.filename, "HDF5_EXT_PREFIX")
+        path = find_beside(file.filename, filename, "HDF5_EXT_PREFIX")
         if path is not None:
             return path
         kind = MissingFileError
-        message = f"the file of an external link must be there; {way_out.filename!r} is not."
+        message = f"the file of an external link must be there; {filename!r} is not."
     raise kind(message, path=file.filename, key=name)
 
 

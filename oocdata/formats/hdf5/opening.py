@@ -22,29 +22,24 @@ import numpy as np
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import ArgumentError, TruncatedFileError, place
 from oocdata.formats.dimensions import as_stored
-from oocdata.formats.hdf5.annotations import annotations_of, read_annotations
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
     DECODED,
     READING,
+    annotations_of,
+    delivered,
     describe,
     dimension_names,
     is_plain,
     stored_dtype,
 )
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
-from oocdata.formats.hdf5.filtered import FilteredChunks, UnfilteredChunks
-from oocdata.formats.hdf5.library import (
-    Boxes,
-    LibraryChunks,
-    OpenObject,
-    ThroughLibrary,
-    delivered,
-)
+from oocdata.formats.hdf5.filtered import FilteredChunks
+from oocdata.formats.hdf5.library import OpenObject, ThroughLibrary
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
@@ -53,22 +48,11 @@ from oocdata.formats.hdf5.virtual import inspect_storage
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
 Missing: TypeAlias = Literal["error", "fill"]
+Axis: TypeAlias = int | str | Sequence[int | str]
 
 
 def list_hdf5(path: str) -> list[str]:
-    """Return the absolute name of every dataset in a file, of any dtype.
-
-    Soft links to datasets are listed; external links are listed and not followed.
-
-    Parameters
-    ----------
-    path : str
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.TruncatedFileError
-    oocdata.errors.UnknownFormatError
-        If it is no HDF5 file, or its groups can't be read.
+    """Return the absolute name of every dataset in a file, of any dtype; see `links.list_names`.
 
     Examples
     --------
@@ -84,26 +68,28 @@ def list_hdf5(path: str) -> list[str]:
         return list_names(file)
 
 
+def _read_annotations(path: str, key: str) -> Annotations:
+    """Return what the file where a dataset lies says of it."""
+    with ExitStack() as opened, readable(path, key):
+        file = opened.enter_context(open_file(path))
+        return annotations_of(find_dataset(file, key, False, opened)[0])
+
+
 def open_hdf5(
     path: str,
     key: str | None = None,
     *,
-    axis: int | str | Sequence[int | str] = 0,
+    axis: Axis = 0,
     missing: Missing | None = None,
     external: bool = False,
 ) -> Source:
     """Open a dataset of an HDF5 file; reads metadata only.
 
+    Arguments and errors are those of `oocdata.open`. Of `axis` only the first counts: errors call
+    places along it rows.
+
     Parameters
     ----------
-    path : str
-    key : str, optional
-        The dataset's name, with or without its leading slash; not needed when there is one array.
-    axis : int, str, or sequence of them
-        Errors call the places along the first of them rows: its number, or the name of a dimension
-        (a label or dimension scale).
-    missing : {"error", "fill"}, optional
-        Whether what was never written is an error, as by default, or reads as the fill value.
     external : bool
         Whether the bytes may lie in other files (external links, external raw files, sources of a
         virtual dataset). Such a file can name any path on the machine.
@@ -111,24 +97,8 @@ def open_hdf5(
     Returns
     -------
     Source
-        `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `Boxes` where only
-        HDF5 knows what lies where, or somebody writes.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
-    oocdata.errors.UnsupportedDtypeError
-        For text, references, structured rows, variable lengths.
-    oocdata.errors.MissingChunkError
-        If some of it was never written, with the rows.
-    oocdata.errors.ExternalDataError
-        If bytes lie in other files.
-    oocdata.errors.TruncatedFileError, oocdata.errors.UnknownFormatError
-    oocdata.errors.MissingDependencyError
-        If a filter is needed that is not installed.
-    oocdata.errors.SourceError
-        If another process has the file open for writing.
+        `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `ThroughLibrary`
+        where only HDF5 knows what lies where, or somebody writes.
 
     Examples
     --------
@@ -140,45 +110,22 @@ def open_hdf5(
     >>> source.shape, source.dtype, source.storage().chunks
     ((10, 3), dtype('float32'), (10, 3))
     """
-    _check_missing(missing)
     with ExitStack() as opened, readable(path, key):
         file = opened.enter_context(open_file(path))
         name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
         dataset, name = find_dataset(file, name, external, opened)
         # A name that leads through an external link is described by the file where it ends.
-        version = _version(dataset.file)
-        return _source(dataset, version, name, axis, missing, external)
+        return _source(dataset, _version(dataset.file), name, axis, missing, external)
 
 
 def from_dataset(
-    dataset: Any,
-    *,
-    axis: int | str | Sequence[int | str] = 0,
-    missing: Missing | None = None,
-    external: bool = False,
+    dataset: Any, *, axis: Axis = 0, missing: Missing | None = None, external: bool = False
 ) -> Source:
-    """Open an ``h5py.Dataset``.
+    """Open an ``h5py.Dataset``; arguments and errors as for `open_hdf5`.
 
     A dataset of a file on disk that is open for reading is described by path and name: it can be
     pickled, and is read as `open_hdf5` reads it. Any other (in memory, in a file-like object, open
     for writing) is read through the object, which must stay open.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-    axis, missing, external
-        As for `open_hdf5`.
-
-    Returns
-    -------
-    Source
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it is no open dataset.
-    oocdata.errors.SourceError
-        As for `open_hdf5`.
 
     Examples
     --------
@@ -191,7 +138,6 @@ def from_dataset(
     h5py = hdf5_library()
     if not isinstance(dataset, h5py.Dataset) or not dataset:
         raise ArgumentError(f"`dataset` must be an open h5py.Dataset; got {dataset!r}.")
-    _check_missing(missing)
     path, key = dataset.file.filename, dataset.name
     if _can_be_reopened(dataset):
         return open_hdf5(path, key, axis=axis, missing=missing, external=external)
@@ -206,11 +152,6 @@ def _version(file: Any) -> FileVersion:
     except (NotImplementedError, RuntimeError):  # a driver without a descriptor
         status = None
     return FileVersion.of(file.filename, status)
-
-
-def _check_missing(missing: object) -> None:
-    if missing not in (None, "error", "fill"):
-        raise ArgumentError(f'`missing` must be "error" or "fill"; got {missing!r}.')
 
 
 def _can_be_reopened(dataset: Any) -> bool:
@@ -236,7 +177,7 @@ def _source(
     dataset: Any,
     version: FileVersion | None,
     key: str,
-    axis: int | str | Sequence[int | str],
+    axis: Axis,
     missing: Missing | None,
     external: bool,
 ) -> Source:
@@ -248,19 +189,16 @@ def _source(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
         )
     named = Storage("HDF5", path, key, dimensions=dimension_names(dataset))
-    fill = missing == "fill"
-    rules = Rules(path, key, sample_axes(axis, dataset.ndim, named)[0], fill, external)
+    rows = sample_axes(axis, dataset.ndim, named)[0]
+    rules = Rules(path, key, rows, missing == "fill", external)
     found = inspect_storage(dataset, rules)
     storage = describe(dataset, path, key, found)
     # What somebody writes to is read anew each time, never cached.
     changing = dataset.file.mode != "r"
+    outside = tuple(FileVersion.of(other) for other in found.outside)
     if version is None:
-        through: ThroughLibrary | OpenObject = OpenObject(
-            dataset, dataset.shape, delivered(stored), rules, found.kind
-        )
         storage = replace(storage, annotations=partial(annotations_of, dataset))
     else:
-        outside = tuple(FileVersion.of(other) for other in found.outside)
         opened = {"target": path, "key": key}
         opened |= {"missing": missing} if missing is not None else {}
         opened |= {"external": True} if external else {}
@@ -268,7 +206,7 @@ def _source(
             storage,
             files=(version, *outside),
             opened=opened,
-            annotations=partial(read_annotations, path, key),
+            annotations=partial(_read_annotations, path, key),
         )
         if not changing and is_plain(dataset, stored):
             # Without the names that h5py keeps of an enum.
@@ -276,22 +214,21 @@ def _source(
             direct = _direct(dataset, version, key, plain, rules, found, storage)
             if direct is not None:
                 return direct
-        through = ThroughLibrary(
-            version=version.writable() if changing else version,
-            key=key,
-            shape=dataset.shape,
-            dtype=delivered(stored),
-            rules=rules,
-            kind=found.kind,
-            filters=found.filters,
-            changing=changing,
-            outside=outside,
-        )
-    storage = replace(storage, reading=storage.reading + as_stored(storage.packed))
-    if changing or found.kind not in ("chunked", "compact"):
-        return Boxes(through, storage)
+    chunked = not changing and found.kind in ("chunked", "compact")
     chunk_shape = _chunk_shape(dataset)
-    return Chunked(LibraryChunks(through, chunk_shape, replace(storage, chunks=chunk_shape)))
+    storage = replace(
+        storage,
+        reading=storage.reading + as_stored(storage.packed),
+        chunks=chunk_shape if chunked else None,
+    )
+    about = dataset.shape, delivered(stored), chunk_shape, rules, found.kind, storage
+    reader: OpenObject | ThroughLibrary
+    if version is None:
+        reader = OpenObject(*about, dataset)
+    else:
+        version = version.writable() if changing else version
+        reader = ThroughLibrary(*about, version, found.filters, changing, outside)
+    return Chunked(reader) if chunked else reader
 
 
 def _direct(
@@ -304,38 +241,29 @@ def _direct(
     storage: Storage,
 ) -> Source | None:
     """Return a source that reads the file without HDF5; None where only HDF5 can."""
-    shape, file = dataset.shape, OpenFile(version)
+    shape, file, axis = dataset.shape, OpenFile(version), rules.axis
+    in_place = replace(storage, reading=READING["contiguous"] + as_stored(storage.packed))
     offset = dataset.id.get_offset() if found.kind == "contiguous" else None
     if offset is not None:
         end = offset + prod(shape) * stored.itemsize
         if end > version.nbytes:
             raise TruncatedFileError(
                 f"the file must hold {end} bytes; got {version.nbytes}. It was cut short.",
-                path=version.path,
-                key=key,
+                **rules.about,
             )
         strides = contiguous_strides(shape, stored.itemsize)
-        reading = READING["contiguous"] + as_stored(storage.packed)
-        storage = replace(storage, reading=reading, strides=strides)
-        return Strided(file, stored, shape, strides, offset, storage, axis=rules.axis)
+        in_place = replace(in_place, strides=strides)
+        return Strided(file, stored, shape, strides, offset, in_place, axis=axis)
     if found.kind != "chunked" or not can_decode(found.filters) or not prod(shape):
         return None
-    table = ChunkTable(version, key, dataset.chunks)
-    storage = replace(storage, table_bytes=ChunkTable.BYTES * dataset.id.get_num_chunks())
+    table = ChunkTable(version, key, dataset.chunks, axis)
+    table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()
     if not found.filters and not rules.fill:
-        reading = READING["contiguous"] + as_stored(storage.packed)
-        return Strided(
-            file,
-            stored,
-            shape,
-            contiguous_strides(dataset.chunks, stored.itemsize),
-            0,
-            replace(storage, reading=reading),
-            UnfilteredChunks(table, rules.axis),
-            axis=rules.axis,
-        )
+        strides = contiguous_strides(dataset.chunks, stored.itemsize)
+        in_place = replace(in_place, table_bytes=table_bytes)
+        return Strided(file, stored, shape, strides, 0, in_place, table, axis=axis)
     chunk_shape = _chunk_shape(dataset)
-    storage = replace(storage, reading=DECODED + as_stored(storage.packed), chunks=chunk_shape)
+    reading = DECODED + as_stored(storage.packed)
     return Chunked(
         FilteredChunks(
             version=version,
@@ -343,10 +271,12 @@ def _direct(
             shape=shape,
             dtype=delivered(stored),
             chunk_shape=chunk_shape,
-            axis=rules.axis,
+            axis=axis,
             fill=rules.fill,
             decoder=ChunkDecoder(found.filters, stored, dataset.chunks),
-            described=storage,
+            described=replace(
+                storage, reading=reading, chunks=chunk_shape, table_bytes=table_bytes
+            ),
             file=file,
             table=table,
         )

@@ -22,7 +22,7 @@ from oocdata.errors import (
     MissingFileError,
     TruncatedFileError,
 )
-from oocdata.formats.hdf5.file import FILTERS, hdf5_library, require_filters
+from oocdata.formats.hdf5.file import FILTERS, fill_value, hdf5_library, require_filters
 from oocdata.formats.hdf5.table import grid_of, present_chunks
 
 __all__ = [
@@ -44,8 +44,6 @@ class Rules:
 
     Attributes
     ----------
-    path : str
-    key : str or None
     axis : int
         The row axis in storage.
     fill : bool
@@ -62,6 +60,11 @@ class Rules:
     fill: bool
     external: bool
     depth: int = 0
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """File and dataset, for errors."""
+        return {"path": self.path, "key": self.key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +87,7 @@ class Stored:
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
-    """Say how a dataset that is not virtual is stored, after checking that all of it can be read.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-    rules : Rules
-
-    Raises
-    ------
-    oocdata.errors.ExternalDataError
-        If bytes lie in other files and the rules don't accept that.
-    oocdata.errors.MissingChunkError, oocdata.errors.MissingFileError
-        If some of it was never written, or a file that it needs is not there.
-    oocdata.errors.MissingDependencyError
-        If a filter is needed that this process can't have.
-    """
+    """Say how a dataset that is not virtual is stored; see `virtual.inspect_storage`."""
     h5d = hdf5_library().h5d
     plist = dataset.id.get_create_plist()
     kind = plist.get_layout()
@@ -139,7 +127,8 @@ def _check_chunks(dataset: Any, rules: Rules) -> None:
     counts = grid_of(dataset.shape, dataset.chunks)
     if dataset.id.get_num_chunks() == prod(counts):
         return
-    along = present_chunks(dataset).places[:, rules.axis]
+    present = present_chunks(dataset)
+    along = present.numbers // present.steps[rules.axis] % counts[rules.axis]
     missing = prod(counts) - len(along)
     if not missing:  # chunks may be left beyond the end of a dataset that shrank
         return
@@ -167,16 +156,13 @@ def missing_error(
         What is missing, up to and including "was" or "were".
     rows : sequence of range
         The rows concerned, ascending, or the first of them.
-    dataset : h5py.Dataset
-    rules : Rules
     count : int, optional
         How many rows there are, where `rows` holds only the first.
     """
     return MissingChunkError(
         f"every row must have been written; {what} never written, or lost ({rows_named(rows)}). "
-        f'Pass missing="fill" to read the fill value {dataset.fillvalue} there.',
-        path=rules.path,
-        key=rules.key,
+        f'Pass missing="fill" to read the fill value {fill_value(dataset, undefined=0)} there.',
+        **rules.about,
         rows=list(islice(chain.from_iterable(rows), _MOST_HOLES_NAMED)),
         count=sum(map(len, rows)) if count is None else count,
     )
@@ -210,8 +196,7 @@ def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:
             f"the bytes must lie in the file itself; they lie in {names[0]!r}"
             f"{f' and {count - 1} more' if count > 1 else ''}. If you trust the file, pass "
             "external=True.",
-            path=rules.path,
-            key=rules.key,
+            **rules.about,
         )
     needed = dataset.size * dataset.id.get_type().get_size()
     folder = raw_folder(rules.path)
@@ -228,15 +213,13 @@ def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:
             raise MissingFileError(
                 f"the external file {path!r}, which holds bytes of the dataset, must be there; "
                 f"{error.strerror}.",
-                path=rules.path,
-                key=rules.key,
+                **rules.about,
             ) from error
         if held < offset + part:
             # HDF5 would read zeros.
             raise TruncatedFileError(
                 f"the external file {path!r} must hold {offset + part} bytes; got {held}.",
-                path=rules.path,
-                key=rules.key,
+                **rules.about,
             )
         paths.append(path)
     return tuple(paths)

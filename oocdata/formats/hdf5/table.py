@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import FileVersion
-from oocdata.formats.hdf5.file import hdf5_lock, open_file, readable
+from oocdata.errors import MissingChunkError
+from oocdata.formats.hdf5.file import fill_value, hdf5_lock, open_file, readable
 
 __all__ = ["ChunkTable", "PresentChunks", "grid_of", "present_chunks"]
 
@@ -33,31 +34,29 @@ def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PresentChunks:
-    """The chunks that were written, in any order.
+    """The chunks that were written, in ascending order.
 
     Attributes
     ----------
-    places : ndarray of int64, shape (n, N)
-        In the grid.
+    steps : ndarray of int64, shape (N,)
+        From one chunk to the next along each axis.
+    numbers : ndarray of int64, shape (n,)
+        In C order of the grid.
     offsets : ndarray of int64, shape (n,)
         In the file.
     sizes, skipped : ndarray of uint32, shape (n,)
         Bytes as stored; bit i of `skipped` is set where filter i was not applied.
     """
 
-    places: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    numbers: NDArray[np.int64]
     offsets: NDArray[np.int64]
     sizes: NDArray[np.uint32]
     skipped: NDArray[np.uint32]
 
 
 def present_chunks(dataset: Any) -> PresentChunks:
-    """List the chunks of an open dataset; one pass over HDF5's own index.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-    """
+    """List the chunks of an open ``h5py.Dataset``; one pass over HDF5's own index."""
     starts, offsets, sizes, skipped = array("Q"), array("Q"), array("Q"), array("Q")
 
     def note(info: Any) -> None:
@@ -67,40 +66,29 @@ def present_chunks(dataset: Any) -> PresentChunks:
         skipped.append(info.filter_mask)
 
     dataset.id.chunk_iter(note)
-    places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), dataset.ndim)
+    grid = grid_of(dataset.shape, dataset.chunks)
+    steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
+    places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), len(grid))
     places //= np.array(dataset.chunks)
     # Chunks may be left beyond the end of a dataset that shrank.
-    inside = (places < np.array(grid_of(dataset.shape, dataset.chunks))).all(axis=1)
+    inside = np.flatnonzero((places < np.array(grid)).all(axis=1))
+    numbers = places[inside] @ steps
+    order = numbers.argsort()
+    kept = inside[order]
     return PresentChunks(
-        places[inside],
+        steps,
+        numbers[order],
         # A damaged offset may be anything; beyond the end of the file they are all alike.
-        np.minimum(np.frombuffer(offsets, np.uint64)[inside], _BEYOND).astype(np.int64),
-        np.frombuffer(sizes, np.uint64)[inside].astype(np.uint32),
-        np.frombuffer(skipped, np.uint64)[inside].astype(np.uint32),
+        np.minimum(np.frombuffer(offsets, np.uint64)[kept], _BEYOND).astype(np.int64),
+        np.frombuffer(sizes, np.uint64)[kept].astype(np.uint32),
+        np.frombuffer(skipped, np.uint64)[kept].astype(np.uint32),
     )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Read:
-    """What a table holds once it was read: of present chunks only, by ascending number.
-
-    Attributes
-    ----------
-    numbers : ndarray of int64, shape (n,) or None
-        None where all chunks are present.
-    fill : generic
-        What a chunk that was never written reads as.
-    """
-
-    numbers: NDArray[np.int64] | None
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.uint32]
-    skipped: NDArray[np.uint32] | None
-    fill: Any
 
 
 class ChunkTable:
     """Where each chunk of a dataset lies; read from the file when it is first asked.
+
+    Also the `oocdata.engines.strided.ChunkOffsets` of a dataset without filters.
 
     Parameters
     ----------
@@ -108,86 +96,73 @@ class ChunkTable:
     key : str
     chunk_shape : tuple of int
         As stored.
+    axis : int
+        Whose places errors call rows.
     """
 
     BYTES = 24
-    """For each chunk, at most."""
+    """For each chunk."""
 
-    __slots__ = ("_read", "chunk_shape", "key", "version")
+    __slots__ = ("_read", "axis", "chunk_shape", "key", "version")
 
-    def __init__(self, version: FileVersion, key: str, chunk_shape: tuple[int, ...]) -> None:
-        self.version, self.key, self.chunk_shape = version, key, chunk_shape
-        self._read: tuple[_Read, NDArray[np.int64]] | None = None
+    def __init__(
+        self, version: FileVersion, key: str, chunk_shape: tuple[int, ...], axis: int
+    ) -> None:
+        self.version, self.key, self.chunk_shape, self.axis = version, key, chunk_shape, axis
+        self._read: tuple[PresentChunks, Any] | None = None
 
     def __reduce__(self) -> Any:
-        return ChunkTable, (self.version, self.key, self.chunk_shape)
+        return ChunkTable, (self.version, self.key, self.chunk_shape, self.axis)
 
     def locate(
         self, places: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return where chunks lie.
-
-        Parameters
-        ----------
-        places : ndarray of int64, shape (k, N)
-            In the grid.
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+        """Return where the chunks at places in the grid, shape (k, N), lie.
 
         Returns
         -------
-        offsets, sizes, skipped : ndarray of int64, shape (k,)
-            The offset is -1 for a chunk that was never written.
+        offsets, sizes, skipped : ndarray, shape (k,)
+            As in `PresentChunks`; the offset is -1 for a chunk that was never written.
 
         Raises
         ------
         oocdata.errors.SourceError
             If the file is another one by now, or its metadata can't be read.
         """
-        table, steps = self._read or self._load()
-        numbers = places @ steps
-        if table.numbers is None:
-            found, absent = numbers, None
-        else:
-            found = np.minimum(np.searchsorted(table.numbers, numbers), len(table.numbers) - 1)
-            absent = table.numbers[found] != numbers if len(table.numbers) else None
-            if absent is None:
-                return np.full(len(places), -1), np.zeros_like(numbers), np.zeros_like(numbers)
-        offsets, sizes = table.offsets[found], table.sizes[found].astype(np.int64)
-        if absent is not None:
-            offsets[absent] = -1
-        if table.skipped is None:
-            return offsets, sizes, np.zeros_like(numbers)
-        return offsets, sizes, table.skipped[found].astype(np.int64)
+        chunks, _ = self._read or self._load()
+        numbers = places @ chunks.steps
+        if not len(chunks.numbers):
+            return np.full_like(numbers, -1), *np.zeros((2, len(numbers)), np.uint32)
+        found = np.minimum(np.searchsorted(chunks.numbers, numbers), len(chunks.numbers) - 1)
+        offsets = np.where(chunks.numbers[found] == numbers, chunks.offsets[found], -1)
+        return offsets, chunks.sizes[found], chunks.skipped[found]
+
+    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the byte offsets of chunks, all of which must have been written."""
+        offsets, _, _ = self.locate(places)
+        if (offsets < 0).any():
+            step = self.chunk_shape[self.axis]
+            first = int(places[np.argmax(offsets < 0), self.axis]) * step
+            raise MissingChunkError(
+                "every chunk must have been written; some are gone since the file was opened.",
+                path=self.version.path,
+                key=self.key,
+                rows=range(first, first + step),
+            )
+        return offsets
 
     @property
     def fill(self) -> Any:
         """What a chunk that was never written reads as."""
-        return (self._read or self._load())[0].fill
+        return (self._read or self._load())[1]
 
-    def _load(self) -> tuple[_Read, NDArray[np.int64]]:
+    def _load(self) -> tuple[PresentChunks, Any]:
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
             if self._read is None:
                 with open_file(self.version.path) as file, readable(self.version.path, self.key):
                     # At the path may lie another file by now.
                     self.version.compare(os.fstat(file.id.get_vfd_handle()), self.key)
-                    self._read = self._of(file[self.key])
+                    dataset = file[self.key]
+                    self._read = present_chunks(dataset), fill_value(dataset, undefined=0)
             return self._read
-
-    def _of(self, dataset: Any) -> tuple[_Read, NDArray[np.int64]]:
-        grid = grid_of(dataset.shape, self.chunk_shape)
-        steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
-        present = present_chunks(dataset)
-        numbers = present.places @ steps
-        order = np.argsort(numbers)
-        try:
-            fill = dataset.fillvalue
-        except RuntimeError:  # it was left undefined
-            fill = 0
-        table = _Read(
-            None if len(numbers) == prod(grid) else numbers[order],
-            present.offsets[order],
-            present.sizes[order],
-            present.skipped[order] if present.skipped.any() else None,
-            fill,
-        )
-        return table, steps

@@ -39,45 +39,24 @@ _MOST_NESTED = 8
 def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     """Say how a dataset is stored, after checking that all of it can be read.
 
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-    rules : Rules
+    Every mapping of a virtual dataset is followed.
 
     Raises
     ------
     oocdata.errors.ExternalDataError
-        If bytes lie in other files and the rules don't accept that.
+        If bytes lie in other files and the rules don't accept that; no such file is touched.
     oocdata.errors.MissingChunkError, oocdata.errors.MissingFileError
         If some of it was never written, or a file that it needs is not there.
     oocdata.errors.MissingDependencyError
         If a filter is needed that this process can't have.
     """
-    virtual = dataset.id.get_create_plist().get_layout() == hdf5_library().h5d.VIRTUAL
-    return _inspect_virtual(dataset, rules) if virtual else inspect_stored(dataset, rules)
-
-
-def _inspect_virtual(dataset: Any, rules: Rules) -> Stored:
-    """Say what a virtual dataset needs, after following every mapping.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-    rules : Rules
-
-    Raises
-    ------
-    oocdata.errors.ExternalDataError
-        If a source lies in another file and the rules don't accept that; no such file is touched.
-    oocdata.errors.MissingFileError, oocdata.errors.MissingChunkError
-        If some of it would read as the fill value and the rules don't accept that.
-    """
+    if dataset.id.get_create_plist().get_layout() != hdf5_library().h5d.VIRTUAL:
+        return inspect_stored(dataset, rules)
     if rules.depth > _MOST_NESTED:
         raise UnknownFormatError(
             f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
             "hold themselves.",
-            path=rules.path,
-            key=rules.key,
+            **rules.about,
         )
     own = dataset.file.filename
     mappings = dataset.virtual_sources()
@@ -88,8 +67,7 @@ def _inspect_virtual(dataset: Any, rules: Rules) -> Stored:
             f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}"
             f"{f' and {len(elsewhere) - 1} more' if len(elsewhere) > 1 else ''} does not. If you "
             "trust the file, pass external=True.",
-            path=rules.path,
-            key=rules.key,
+            **rules.about,
         )
     filters: dict[int, None] = {}
     outside: dict[str, None] = {}
@@ -103,8 +81,7 @@ def _inspect_virtual(dataset: Any, rules: Rules) -> Stored:
                 "the sources of a virtual dataset must be countable; got a mapping without end "
                 f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
                 'missing. Pass missing="fill" to read the fill value there.',
-                path=rules.path,
-                key=rules.key,
+                **rules.about,
             )
         path: str | None = own
         if not _is_own(own, mapping.file_name):
@@ -116,8 +93,7 @@ def _inspect_virtual(dataset: Any, rules: Rules) -> Stored:
             raise MissingFileError(
                 f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
                 'not. Pass missing="fill" to read the fill value there.',
-                path=rules.path,
-                key=rules.key,
+                **rules.about,
                 rows=_rows(mapping, rules),
             )
         at = (path, mapping.dset_name)
