@@ -22,8 +22,8 @@ from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import memory_array
 from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.objects import RowReader
 from oocdata.engines.objects import Sliced as SlicedSource
-from oocdata.engines.objects import row_source
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import ArgumentError, SourceError, UnknownFormatError, UnsupportedDtypeError
@@ -445,12 +445,12 @@ class Rows:
 
 class TestRows(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
-        return row_source(Rows(array))
+        return RowReader(Rows(array))
 
 
 def test_whole_rows_are_read_straight_into_the_batch():
     rows = Rows(sample_array((10, 3, 4)))
-    view = View.of(row_source(rows))
+    view = View.of(RowReader(rows))
     assert_array_equal(view.take([7, 2]), rows.array[[7, 2]])
     x = view.windows(2, stride=3).take([1, 4])
     assert_array_equal(x, rows.array[[[1, 4], [4, 7]]])

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.engines.chunked import Chunked
+from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.objects import ObjectChunks, Sliced
+from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Source
 from oocdata.errors import (
     ArgumentError,
@@ -95,7 +95,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def through_xarray(view: ooc.View) -> bool:
     source = view.source
     return isinstance(source, Sliced) or (
-        isinstance(source, Chunked) and isinstance(source.reader, ObjectChunks)
+        isinstance(source, Chunked) and isinstance(source.reader, SourceChunks)
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.chunked import Chunked
+from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.concat import Concat, concatenate
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
@@ -144,22 +144,10 @@ def _far_apart(source: Strided, axes: tuple[int, ...], element: list[int]) -> So
     return Chunked(StridedChunks(source, tuple(chunk), described))
 
 
-@dataclass(frozen=True, eq=False)
-class StridedChunks:
-    """Blocks of an array in a file, as a `oocdata.engines.chunked.ChunkReader`.
-
-    Attributes
-    ----------
-    source : Strided
-    chunk_shape : tuple of int
-    described : Storage
-    """
+class StridedChunks(SourceChunks):
+    """Blocks of an array in a file: equal where they are of the same bytes, so cached once."""
 
     source: Strided
-    chunk_shape: tuple[int, ...]
-    described: Storage
-
-    own_threads = False
 
     def _key(self) -> tuple[object, ...]:
         source = self.source
@@ -172,31 +160,11 @@ class StridedChunks:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array."""
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
-        return self.source.dtype
-
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
-        """Read each block."""
-        origins = places * np.array(self.chunk_shape)
-        for origin, out in zip(origins, outs, strict=True):
-            self.source.read(origin[None], Extent.of(out.shape), out[None])
-
     def check(self) -> None:
         """Raise if the file has changed."""
         file = self.source.file
         with file.opened() as number:
             file.check(number, self.described.key)
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self.described
 
 
 class SmallRows:

@@ -12,6 +12,7 @@ process's one cache (`cache`), and gathers the boxes out of it. There are two wa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, Protocol
@@ -22,11 +23,11 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import holds_hdf5
 
-__all__ = ["ChunkReader", "Chunked"]
+__all__ = ["ChunkReader", "Chunked", "SourceChunks"]
 
 _MOST_PLANS = 64
 _MOST_CHUNKS = 1 << 62
@@ -96,6 +97,48 @@ class ChunkReader(Hashable, Protocol):
     def storage(self) -> Storage:
         """Return how the array is stored."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class SourceChunks:
+    """Blocks of another source, as a `ChunkReader`: each is read as one box, and cached.
+
+    Attributes
+    ----------
+    source : Source
+    chunk_shape : tuple of int
+    described : Storage
+        How the blocks are read, in words.
+    own_threads : bool
+        One thread at a time reads from the source.
+    """
+
+    source: Source
+    chunk_shape: tuple[int, ...]
+    described: Storage
+    own_threads: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.source.dtype
+
+    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+        """Read each block."""
+        for origin, out in zip(places * np.array(self.chunk_shape), outs, strict=True):
+            self.source.read(origin[None], Extent.of(out.shape), out[None])
+
+    def check(self) -> None:
+        """Do nothing: whether the source has changed is its own business."""
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self.described
 
 
 class Chunked:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -19,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.source import RowSource, Source, Storage
+from oocdata.engines.source import RowSource, Storage
 from oocdata.errors import SourceError
 
-__all__ = ["ObjectChunks", "RowReader", "Sliced", "regular_chunks", "row_source"]
+__all__ = ["RowReader", "Sliced", "regular_chunks"]
 
 _MOST_BYTES = 8 << 20
 """Of neighbouring boxes that are asked for as one."""
@@ -203,53 +201,23 @@ def _neighbours(origins: NDArray[np.int64], extent: Extent, most: int) -> tuple[
     return best, borders
 
 
-@dataclass(frozen=True, eq=False)
-class ObjectChunks:
-    """An object with regular chunks, as a `oocdata.engines.chunked.ChunkReader`.
-
-    Attributes
-    ----------
-    source : Sliced
-    chunk_shape : tuple of int
-    """
-
-    source: Sliced
-    chunk_shape: tuple[int, ...]
-
-    own_threads = True  # one at a time
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As the object says."""
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
-        return self.source.dtype
-
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
-        """Slice each chunk."""
-        starts = places * np.array(self.chunk_shape)
-        for start, out in zip(starts.tolist(), outs, strict=True):
-            out[...] = self.source.found(
-                tuple(slice(a, a + n) for a, n in zip(start, out.shape, strict=True))
-            )
-
-    def check(self) -> None:
-        """Do nothing: whether an object has changed is its own business."""
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self.source.storage()
-
-
 class RowReader:
     """A user's `oocdata.engines.source.RowSource`, which reads whole rows alone.
 
     Parameters
     ----------
     rows : RowSource
+
+    Examples
+    --------
+    >>> class Squares:
+    ...     shape, dtype = (100,), np.dtype("f8")
+    ...     def read_rows(self, rows, out):
+    ...         out[:] = rows**2
+    >>> out = np.zeros((2, 3), "f4")
+    >>> RowReader(Squares()).read(np.array([[2], [7]]), Extent.of((3,)), out)
+    >>> out.tolist()
+    [[4.0, 9.0, 16.0], [49.0, 64.0, 81.0]]
     """
 
     def __init__(self, rows: RowSource) -> None:
@@ -296,20 +264,3 @@ class RowReader:
                 )
                 boxes = slice(None) if alike else slice(place, place + 1)
                 out[start : start + count][boxes] = read[(boxes, slice(None), *cut)]
-
-
-def row_source(rows: RowSource) -> Source:
-    """Return the source of a user's own rows.
-
-    Examples
-    --------
-    >>> class Squares:
-    ...     shape, dtype = (100,), np.dtype("f8")
-    ...     def read_rows(self, rows, out):
-    ...         out[:] = rows**2
-    >>> out = np.zeros((2, 3), "f4")
-    >>> row_source(Squares()).read(np.array([[2], [7]]), Extent.of((3,)), out)
-    >>> out.tolist()
-    [[4.0, 9.0, 16.0], [49.0, 64.0, 81.0]]
-    """
-    return RowReader(rows)

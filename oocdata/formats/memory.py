@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
-from oocdata.engines.chunked import Chunked
+from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.objects import ObjectChunks, Sliced, regular_chunks
+from oocdata.engines.objects import Sliced, regular_chunks
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.engines.strided import Strided
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
@@ -137,7 +137,9 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
     )
     (rows,) = axis_numbers(axis, len(target.shape), storage) if target.shape else (0,)
     sliced = Sliced(target, storage, axis=rows)
-    return Chunked(ObjectChunks(sliced, chunks)) if chunks and max(chunks) > 1 else sliced
+    if not chunks or max(chunks) == 1:
+        return sliced
+    return Chunked(SourceChunks(sliced, chunks, sliced.storage(), own_threads=True))
 
 
 def _hint(target: Any) -> str:

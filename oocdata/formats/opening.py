@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.concat import concatenate
-from oocdata.engines.objects import row_source
+from oocdata.engines.objects import RowReader
 from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
@@ -291,7 +291,7 @@ def _open_object(
                 f"a source must deliver native byte order; {type(target).__name__} has "
                 f"{target.dtype.str}."
             )
-        return target if isinstance(target, Source) else row_source(target)
+        return target if isinstance(target, Source) else RowReader(target)
     if library == "h5py" and type(target).__name__ == "Dataset":
         from oocdata.formats import hdf5
 

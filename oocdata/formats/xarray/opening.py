@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from oocdata.engines.axes import sample_axes
-from oocdata.engines.chunked import Chunked
+from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.objects import ObjectChunks, Sliced, regular_chunks
+from oocdata.engines.objects import Sliced, regular_chunks
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import (
     ArgumentError,
@@ -215,7 +215,11 @@ def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
         chunks=regular_chunks(values),
     )
     source = Sliced(values, storage, axis=axis)
-    return source if storage.chunks is None else Chunked(ObjectChunks(source, storage.chunks))
+    return (
+        source
+        if storage.chunks is None
+        else Chunked(SourceChunks(source, storage.chunks, storage, own_threads=True))
+    )
 
 
 class _Values:
