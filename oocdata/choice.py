@@ -69,7 +69,7 @@ def choose_order(
     if shuffle is True and isinstance(blocks, Blocks) and blocks.length == 1:
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
     unit, shared = _block_bytes(dataset, blocks)
-    number = BlockShuffle(blocks, 1).block_count(count)
+    number = blocks.number(count)
     if shuffle is True and unit * (number + shared) <= WINDOW_BYTES:
         size = unit * (number + shared) / 2**20
         return Shuffle(), f"all chunks together are {size:.0f} MiB, so each is decoded once anyway"
@@ -93,7 +93,7 @@ def _with_lanes(order: Order, count: int, batch_size: int) -> Order:
     if not isinstance(order, BlockShuffle):
         return order
     if order.lanes is None:
-        blocks = order.block_count(count)
+        blocks = order.blocks.number(count)
         most = min(MOST_LANES, order.blocks_mixed, max(min(8, blocks // 8), blocks // 64))
         lanes = max(
             n for n in (1 << k for k in range(7)) if n <= max(1, most) and batch_size % n == 0

@@ -395,7 +395,7 @@ def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
     """No chunk lies in two blocks."""
     blocks = view.blocks
     assert isinstance(blocks, Blocks)
-    block_of = np.searchsorted(blocks.starts(len(view)), np.arange(len(view)), side="right")
+    block_of = blocks.of(np.arange(len(view)))
     for chunk in np.unique(ids):
         assert len(np.unique(block_of[ids == chunk])) == 1
 

@@ -189,10 +189,7 @@ class Patches(Dataset):
             if not chunked:
                 return ADDRESSABLE
             element = take(self.chosen, np.arange(len(self))) // per
-            if isinstance(inner, BlockIds):
-                return BlockIds(inner.ids[element])
-            starts = inner.starts(len(self.dataset))
-            return BlockIds(np.searchsorted(starts, element, side="right"))
+            return BlockIds(inner.of(element))
         if isinstance(inner, BlockIds):
             first = self.chosen.start // per
             return BlockIds(np.repeat(inner.ids[first:], per)[: len(self)])

@@ -56,17 +56,7 @@ _MOST_ROUNDS = 32
 
 
 def rounds_for(size: int) -> int:
-    """Say how many rounds a domain of ``size`` integers goes through.
-
-    Parameters
-    ----------
-    size : int
-        Number of integers in the domain.
-
-    Returns
-    -------
-    int
-        An even number: each half is changed equally often.
+    """Return how many rounds a domain goes through: an even number, so each half changes equally.
 
     Examples
     --------
@@ -80,21 +70,7 @@ def rounds_for(size: int) -> int:
 
 
 def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
-    """Hash seed, epoch and purpose into a key.
-
-    Parameters
-    ----------
-    seed : int
-        Any Python integer.
-    epoch : int
-        Number of the epoch, from 0.
-    purpose : str
-        What the key is for: one seed gives unrelated keys for different purposes.
-
-    Returns
-    -------
-    ndarray of uint64, shape (1,)
-        The key, as `forward` and `derive_keys` take it.
+    """Hash any seed, an epoch and a purpose into a key, shape (1,).
 
     Examples
     --------
@@ -110,26 +86,7 @@ def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
 
 
 def derive_keys(key: Keys, numbers: NDArray[np.uint64]) -> Keys:
-    """Unrelated keys for many permutations, made of one key: SplitMix64 [2]_ at ``numbers``.
-
-    Parameters
-    ----------
-    key : ndarray of uint64, shape (1,)
-        From `epoch_key`.
-    numbers : ndarray of uint64, shape (n,)
-        One integer for each key wanted.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        The keys.
-
-    Examples
-    --------
-    >>> keys = derive_keys(epoch_key(7, 0, "window"), np.arange(3, dtype=np.uint64))
-    >>> keys.shape
-    (3,)
-    """
+    """Return an unrelated key for each number: SplitMix64 [2]_ from one key, at ``numbers``."""
     z = numbers * _MULTIPLY_1
     z += key
     z ^= z >> np.uint64(30)
@@ -156,23 +113,17 @@ def forward(
     keys: Keys,
     runs: NDArray[np.int64] | None = None,
 ) -> NDArray[np.uint64]:
-    """Permute integers below ``size``.
+    """Permute integers below ``size``; return a new array.
 
     Parameters
     ----------
     values : ndarray of uint64, shape (n,)
-        Integers below ``size``.
     size : int or ndarray of uint64, shape (k,)
         Number of integers in the domain, ``1 <= size <= 2**62``; not checked.
     keys : ndarray of uint64, shape (1,), (n,) or (k,)
         Which permutation: one for all values, or one for each.
     runs : ndarray of int64, shape (k,), optional
         So many values after one another have a size and a key of their own; their sum is n.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        Where the permutation sends each value; a new array.
 
     Examples
     --------
