@@ -59,11 +59,18 @@ class Blocks:
         """Return the first position of blocks, by their numbers."""
         stretch, place = np.divmod(numbers, self.each)
         starts: Ints = np.maximum((place - 1) * self.length + self.first, 0)
-        return starts + stretch * (self.period or 0)
+        starts += stretch * (self.period or 0)
+        return starts
+
+    def within(self, count: int) -> Blocks:
+        """Return the same blocks of `count` positions, no length longer than that."""
+        period = count if self.period is None else min(self.period, count)
+        length, first = min(self.length, period), min(self.first, period)
+        return Blocks(length, first, period if period < count else None)
 
     def number(self, count: int) -> int:
         """Return the number of blocks that `count` positions are cut into."""
-        return int(self.of(np.array([count - 1]))[0]) + 1 if count else 0
+        return int(self.within(count).of(np.array([count - 1]))[0]) + 1 if count else 0
 
     def positions(self, slots: Ints) -> Ints:
         """Return the positions at slots."""

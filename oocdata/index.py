@@ -16,21 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut",
-    "Selection",
-    "as_count",
-    "as_positions",
-    "as_slice",
-    "check_distinct",
-    "compose_cuts",
-    "compose_ranges",
-    "cut_shape",
-    "expand_key",
-    "repeated",
-    "select",
-    "slice_range",
-    "take",
-]
+    "Cut", "Selection", "as_count", "as_positions", "check_distinct", "compose_cuts",
+    "compose_ranges", "expand_key", "repeated", "select", "slice_range", "take",
+]  # fmt: skip
 
 Cut: TypeAlias = int | range
 """What is kept of one element axis: an int drops the axis, a range keeps those places."""
@@ -42,12 +30,7 @@ _END = 2**63
 
 
 def as_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Check that an argument is a whole number of at least `at_least`.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it is not.
+    """Return an argument as a Python int, checked to be a whole number of at least `at_least`.
 
     Examples
     --------
@@ -68,25 +51,9 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
 
 
 def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
-    """Return positions as int64, each checked; negative ones count from the end, as in NumPy.
+    """Return positions, or those of a bool mask, as a new int64 array, each checked.
 
-    Parameters
-    ----------
-    positions : array_like of int or bool, shape (n,)
-        A bool mask must have `length` entries.
-    length : int
-        The length of what is indexed.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-
-    Raises
-    ------
-    oocdata.errors.PositionError
-        If a position does not exist. Nothing wraps around.
-    oocdata.errors.ArgumentError
-        If they are not integers in one dimension, or a mask of another length.
+    Negative ones count from the end of what has this length, as in NumPy; nothing wraps around.
 
     Examples
     --------
@@ -139,19 +106,6 @@ def compose_ranges(old: range, new: range) -> range:
     return range(start, start + len(new) * step, step)
 
 
-def as_slice(places: range) -> slice:
-    """Return the slice that takes the same places.
-
-    Examples
-    --------
-    >>> as_slice(range(4, -1, -2))
-    slice(4, None, -2)
-    """
-    if len(places) == 0:
-        return slice(0, 0)
-    return slice(places.start, places.stop if places.stop >= 0 else None, places.step)
-
-
 def select(selection: Selection, places: Selection) -> Selection:
     """Select checked places of a selection: a range of a range stays a range, at no cost.
 
@@ -166,7 +120,10 @@ def select(selection: Selection, places: Selection) -> Selection:
         return chosen
     if isinstance(selection, range):
         return compose_ranges(selection, places)
-    return selection[as_slice(places)]
+    if not places:
+        return selection[:0]
+    stop = places.stop if places.stop >= 0 else None
+    return selection[places.start : stop : places.step]
 
 
 def repeated(rows: Selection) -> int | None:
@@ -185,17 +142,7 @@ def repeated(rows: Selection) -> int | None:
 
 
 def check_distinct(rows: Selection) -> None:
-    """Check that no row is chosen twice, so that no two parts share one.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If one is.
-
-    Examples
-    --------
-    >>> check_distinct(np.array([2, 0, 1]))
-    """
+    """Raise if a row is chosen twice: two parts of a split could share it."""
     again = repeated(rows)
     if again is not None:
         raise ArgumentError(
@@ -220,11 +167,6 @@ def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64
 
 def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
     """Split an indexing key into the row key and one int or slice for each element axis.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        For too many axes, or anything but ints and slices on the element axes.
 
     Examples
     --------
@@ -257,18 +199,7 @@ def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
 
 
 def slice_range(places: range, part: slice) -> range:
-    """Return ``places[part]``.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the slice's parts are not whole numbers, or its step is 0.
-
-    Examples
-    --------
-    >>> slice_range(range(10), slice(None, None, -3))
-    range(9, -1, -3)
-    """
+    """Return ``places[part]``, or the error that the slice is wrong."""
     try:
         return places[part]
     except (TypeError, ValueError):
@@ -280,11 +211,6 @@ def slice_range(places: range, part: slice) -> range:
 def compose_cuts(cuts: Sequence[Cut], key: Sequence[int | slice]) -> tuple[Cut, ...]:
     """Apply one int or slice for each axis that is still kept to the cuts made so far.
 
-    Raises
-    ------
-    oocdata.errors.PositionError
-        If an int lies outside its axis.
-
     Examples
     --------
     >>> compose_cuts((range(3), 5, range(0, 40, 2)), (slice(None), slice(0, 10, 3)))
@@ -293,29 +219,16 @@ def compose_cuts(cuts: Sequence[Cut], key: Sequence[int | slice]) -> tuple[Cut, 
     keys = iter(key)
     composed: list[Cut] = []
     for cut in cuts:
+        part = cut if isinstance(cut, int) else next(keys)
         if isinstance(cut, int):
             composed.append(cut)
-            continue
-        part = next(keys)
-        if isinstance(part, slice):
+        elif isinstance(part, slice):
             composed.append(slice_range(cut, part))
-            continue
-        try:
+        elif -len(cut) <= part < len(cut):
             composed.append(cut[part])
-        except IndexError:
+        else:
             raise PositionError(
                 f"an element axis of length {len(cut)} must be indexed within "
                 f"[{-len(cut)}, {len(cut)}); got {part}."
-            ) from None
+            )
     return tuple(composed)
-
-
-def cut_shape(cuts: Sequence[Cut]) -> tuple[int, ...]:
-    """Return the shape that is left of an element.
-
-    Examples
-    --------
-    >>> cut_shape((range(3), 5, range(0, 20, 6)))
-    (3, 4)
-    """
-    return tuple(len(cut) for cut in cuts if isinstance(cut, range))

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
 
 import numpy as np
@@ -86,6 +86,9 @@ class Draw:
 class Dataset(ABC):
     """Elements by position. See `View` and its methods for how datasets are made."""
 
+    _described: ClassVar[tuple[str, ...]]
+    """Names of the fields that a description tells of."""
+
     @property
     @abstractmethod
     def spec(self) -> Spec:
@@ -119,13 +122,21 @@ class Dataset(ABC):
     def blocks(self) -> Blocks | BlockIds:
         """Which positions are stored together."""
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return ``{"kind": …}`` and what else the dataset is made of.
 
         Values are numbers, texts, lists, dicts, ranges, and as leaves arrays, functions, sources
         and the descriptions of other datasets: `oocdata.describe` writes them as JSON.
         """
+        described: dict[str, Any] = {"kind": type(self).__name__.lower()}
+        for name in self._described:
+            described[name] = map_tree(_described, getattr(self, name))
+        return described
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Self:
+        """Return the dataset that `describe` told of; its parts are made already."""
+        return cls(**described)
 
     @property
     def is_mapped(self) -> bool:
@@ -426,3 +437,7 @@ class Dataset(ABC):
             "loader", self, batch_size, shuffle, seed, drop_remainder, workers
         )
         return loader
+
+
+def _described(part: Any) -> Any:
+    return part.describe() if isinstance(part, Dataset) else part

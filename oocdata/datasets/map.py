@@ -35,6 +35,8 @@ class Map(Dataset):
     tried: Dataset | None = field(default=None)
     """The dataset of which no element was selected: the function is tried on one of its."""
 
+    _described = ("source", "fn", "batched", "rng")
+
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise ArgumentError(f"`fn` must be a function; got {self.fn!r}.")
@@ -107,20 +109,13 @@ class Map(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Return what is mapped, and the function."""
-        return {
-            "kind": "map",
-            "source": self.source.describe(),
-            "fn": self.fn,
-            "batched": self.batched,
-            "rng": self.rng,
-            "spec": map_tree(lambda leaf: [list(leaf.shape), leaf.dtype.str], self.spec),
-        }
+        spec = map_tree(lambda leaf: [list(leaf.shape), leaf.dtype.str], self.spec)
+        return {**super().describe(), "spec": spec}
 
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Map:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the map that `describe` told of; source, function and spec are made already."""
-        names = ("source", "fn", "batched", "rng", "spec")
-        return cls(*(described[name] for name in names))
+        return cls(*(described[name] for name in (*cls._described, "spec")))
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch after the function, checked against the spec.

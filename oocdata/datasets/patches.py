@@ -23,11 +23,9 @@ from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_count, select, take
+from oocdata.order.permutation import derive_keys
 
 __all__ = ["Patches", "make_patches"]
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def make_patches(
@@ -120,6 +118,8 @@ class Patches(Dataset):
     axes: tuple[int, ...]
     whole: tuple[int, ...]
     chosen: Selection
+
+    _described = ("dataset", "size", "step", "per_row", "axes", "chosen")
 
     def __repr__(self) -> str:
         return f"<Patches: {len(self)} of {self.size}, {self.per_row} of each of {self.dataset!r}>"
@@ -218,48 +218,26 @@ class Patches(Dataset):
             replace(self, dataset=part, chosen=range(len(part) * self.per_row)) for part in parts
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Return what the patches are made of."""
-        return {
-            "kind": "patches",
-            "dataset": self.dataset.describe(),
-            "size": list(self.size),
-            "step": list(self.step),
-            "per_row": self.per_row,
-            "axes": list(self.axes),
-            "chosen": self.chosen,
-        }
-
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Patches:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the patches that `describe` told of; the dataset is made already."""
         step, per_row = described["step"], described["per_row"]
+        places = {"step": step or None, "per_row": None if step else per_row}
         made = make_patches(
-            described["dataset"],
-            described["size"],
-            step or None,
-            None if step else per_row,
-            described["axes"],
+            described["dataset"], described["size"], axes=described["axes"], **places
         )
-        return replace(made, chosen=described["chosen"])
+        return replace(made, chosen=described["chosen"])  # type: ignore[return-value]
 
 
 def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> NDArray[np.int64]:
     """Return whole numbers in ``[0, count)``, one a patch, from (seed, epoch, patch, axis).
 
-    The finaliser of SplitMix64 (Steele, Lea and Flood 2014) over a counter, and the high half of a
-    product with `count` (Lemire 2019, without the rejection: its bias is below ``count / 2**32``).
-    NumPy's own generators may change from version to version (NEP 19).
+    SplitMix64 over a counter, and the high half of a product with `count` (Lemire 2019, without the
+    rejection: its bias is below ``count / 2**32``). NumPy's own generators may change from version
+    to version (NEP 19).
     """
-    key = np.array([draw.seed % 2**64, draw.epoch, axis], np.uint64)
-    state = np.zeros(1, np.uint64)
-    for word in key:
-        state = _mixed(state + _ODD + word)
-    numbers = _mixed(state + patches.astype(np.uint64) * _ODD)
+    key = np.zeros(1, np.uint64)
+    for word in (draw.seed % 2**64, draw.epoch, axis):
+        key = derive_keys(key + np.uint64(word), np.ones(1, np.uint64))
+    numbers = derive_keys(key, patches.astype(np.uint64))
     return ((numbers >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
-
-
-def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    state = (state ^ (state >> np.uint64(30))) * _MIX[0]
-    state = (state ^ (state >> np.uint64(27))) * _MIX[1]
-    return state ^ (state >> np.uint64(31))

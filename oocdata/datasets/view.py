@@ -81,6 +81,8 @@ class View(Dataset):
     order: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    _described = ("source", "axes", "grid", "rows", "cuts", "order", "dtype")
+
     @classmethod
     def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> View:
         """Return the view of every row, along one or several sample axes.
@@ -451,26 +453,9 @@ class View(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Return what the view is made of."""
-        return {
-            "kind": "view",
-            "source": self.source,
-            "axes": list(self.axes),
-            "grid": list(self.grid),
-            "rows": self.rows,
-            "cuts": list(self.cuts),
-            "order": list(self.order),
-            "dtype": self.dtype.str,
-        }
+        return {**super().describe(), "dtype": self.dtype.str}
 
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> View:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the view that `describe` told of."""
-        return cls(
-            described["source"],
-            tuple(described["axes"]),
-            tuple(described["grid"]),
-            described["rows"],
-            tuple(described["cuts"]),
-            tuple(described["order"]),
-            np.dtype(described["dtype"]),
-        )
+        return cls(**{**described, "dtype": np.dtype(described["dtype"])})

@@ -81,6 +81,10 @@ class Windows(Dataset):
     given_episodes: bool
     """Whether the user named the episodes."""
 
+    _described = (
+        "view", "inputs", "targets", "shift", "stride", "horizon", "time_axis", "chosen"
+    )  # fmt: skip
+
     def __repr__(self) -> str:
         return f"<Windows: {len(self)} elements of {self.inputs}+{self.targets} rows>"
 
@@ -225,24 +229,15 @@ class Windows(Dataset):
         return max(dropped, -(-gap // min(step, self.span)))
 
     def describe(self) -> dict[str, Any]:
-        """Return what the windows are made of."""
+        """Return what the windows are made of; the runs that sample axes give need not be told."""
         return {
-            "kind": "windows",
-            "view": self.view.describe(),
-            "inputs": self.inputs,
-            "targets": self.targets,
-            "shift": self.shift,
-            "stride": self.stride,
-            "horizon": self.horizon,
-            "time_axis": self.time_axis,
-            # Those that the sample axes give need not be told.
+            **super().describe(),
             "episodes": self.runs.lengths if self.given_episodes else None,
-            "chosen": self.chosen,
         }
 
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Windows:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the windows that `describe` told of; the view is made already."""
         names = ("view", "inputs", "targets", "shift", "stride", "horizon", "episodes")
         made = make_windows(*(described[name] for name in names), time_axis=described["time_axis"])
-        return replace(made, chosen=described["chosen"])
+        return replace(made, chosen=described["chosen"])  # type: ignore[return-value]

@@ -32,6 +32,8 @@ class Zip(Dataset):
 
     parts: Any
 
+    _described = ("parts",)
+
     def __repr__(self) -> str:
         return f"<Zip: {len(self)} elements of {self.parts!r}>"
 
@@ -101,16 +103,6 @@ class Zip(Dataset):
             replace(self, parts=_filled(self.parts, iter(parts)))
             for parts in builtins.zip(*split, strict=True)
         )
-
-    def describe(self) -> dict[str, Any]:
-        """Return what is zipped, in the same tuple (as a list) or dict."""
-        parts = map_tree(lambda part: part.describe(), self.parts)
-        return {"kind": "zip", "parts": parts}
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Zip:
-        """Return the datasets that `describe` told of, side by side; each is made already."""
-        return cls(described["parts"])
 
 
 def _filled(pattern: Any, parts: Iterator[Any]) -> Any:

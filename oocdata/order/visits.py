@@ -62,17 +62,15 @@ class RegularVisits:
     """
 
     def __init__(self, blocks: Blocks, count: int, seed: int, epoch: int) -> None:
-        period = count if blocks.period is None else min(blocks.period, count)
-        length, first = min(blocks.length, period), min(blocks.first, period)
-        self._blocks = Blocks(length, first, period if period < count else None)
+        self._blocks = blocks = blocks.within(count)
         self._count = count
-        self.number = self._blocks.number(count)
+        self.number = blocks.number(count)
         # Blocks of one length: their first number in a stretch, how many it has, how many there
         # are. The last block of a cut stretch belongs to none.
-        stretches, rest = divmod(count, period)
-        short = first if first < length else 0
-        full, last = divmod(period - short, length)
-        cut = max(0, rest - short) // length
+        stretches, rest = divmod(count, blocks.period or count)
+        short = blocks.first if blocks.first < blocks.length else 0
+        full, last = divmod((blocks.period or count) - short, blocks.length)
+        cut = max(0, rest - short) // blocks.length
         self._kinds = [
             (bool(short), full, stretches * full + cut),
             (0, bool(short), bool(short) * (stretches + (rest >= short))),
@@ -81,7 +79,7 @@ class RegularVisits:
         self._keys = [epoch_key(seed, epoch, kind) for kind in ("blocks", "first", "last")]
         full_alone = self._kinds[0][2] == self.number
         self._begin = 0 if full_alone else int(epoch_key(seed, epoch, "begin")[0]) % self.number
-        self._begin_place = int(self._blocks.starts(np.array([self._begin]))[0])
+        self._begin_place = int(blocks.starts(np.array([self._begin]))[0])
 
     def places_of(self, visits: Ints) -> Ints:
         """Return the first place of each visit; of the visit after the last one, the count."""
