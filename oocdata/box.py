@@ -68,19 +68,7 @@ class Extent:
 def point_origins(
     origins: NDArray[np.int64], extent: Extent, axis: int
 ) -> tuple[NDArray[np.int64], Extent]:
-    """Cut boxes into boxes of length 1 along an axis.
-
-    Parameters
-    ----------
-    origins : ndarray of int64, shape (n, N)
-    extent : Extent
-    axis : int
-
-    Returns
-    -------
-    origins : ndarray of int64, shape (n * extent.lengths[axis], N)
-        Those of the first box, in order along the axis, then those of the second, …
-    extent : Extent
+    """Cut boxes into boxes of length 1 along an axis; those of one box follow one another.
 
     Examples
     --------

@@ -7,7 +7,6 @@ are; only a selection that is irregular (an int array, a mask) becomes an int64 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,12 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Selection", "as_count", "as_positions", "check_distinct", "compose_cuts",
-    "compose_ranges", "expand_key", "repeated", "select", "slice_range", "take",
+    "Cut", "Selection", "as_count", "as_positions", "check_distinct", "compose_ranges",
+    "cut", "expand_key", "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
-"""What is kept of one element axis: an int drops the axis, a range keeps those places."""
+"""What is kept of an axis: an int drops the axis, a range keeps those places."""
 
 Selection: TypeAlias = range | NDArray[np.int64]
 """Chosen integers in order: a range where they are regular, else an int64 array."""
@@ -208,27 +207,20 @@ def slice_range(places: range, part: slice) -> range:
         ) from None
 
 
-def compose_cuts(cuts: Sequence[Cut], key: Sequence[int | slice]) -> tuple[Cut, ...]:
-    """Apply one int or slice for each axis that is still kept to the cuts made so far.
+def cut(places: range, part: int | slice) -> Cut:
+    """Return what is kept of an axis of which only some places were left.
 
     Examples
     --------
-    >>> compose_cuts((range(3), 5, range(0, 40, 2)), (slice(None), slice(0, 10, 3)))
-    (range(0, 3), 5, range(0, 20, 6))
+    >>> cut(range(0, 40, 2), slice(0, 10, 3)), cut(range(0, 40, 2), 5)
+    (range(0, 20, 6), 10)
     """
-    keys = iter(key)
-    composed: list[Cut] = []
-    for cut in cuts:
-        part = cut if isinstance(cut, int) else next(keys)
-        if isinstance(cut, int):
-            composed.append(cut)
-        elif isinstance(part, slice):
-            composed.append(slice_range(cut, part))
-        elif -len(cut) <= part < len(cut):
-            composed.append(cut[part])
-        else:
-            raise PositionError(
-                f"an element axis of length {len(cut)} must be indexed within "
-                f"[{-len(cut)}, {len(cut)}); got {part}."
-            )
-    return tuple(composed)
+    if isinstance(part, slice):
+        return slice_range(places, part)
+    length = len(places)
+    if not -length <= part < length:
+        raise PositionError(
+            f"an element axis of length {length} must be indexed within [{-length}, {length}); "
+            f"got {part}."
+        )
+    return places[part]

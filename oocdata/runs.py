@@ -30,15 +30,8 @@ _FEWEST_RUNS = 8
 def steps_together(steps: int, batch_bytes: int, *, share_chunks: bool = False) -> int:
     """Return how many steps of an epoch to read at once.
 
-    Parameters
-    ----------
-    steps : int
-        Steps of an epoch.
-    batch_bytes : int
-        Bytes of one batch.
-    share_chunks : bool
-        Each row costs the decoding of a chunk, unless others of the same read lie in it too: so
-        the more the better.
+    With `share_chunks` the more the better: each row costs the decoding of a chunk, unless others
+    of the same read lie in it too.
 
     Examples
     --------
@@ -77,16 +70,8 @@ class Ahead:
 def plan_ahead(together: int, batch_bytes: int, parallel: int, prefetch: int) -> Ahead:
     """Return how many runs to have under way, within the memory for batches.
 
-    Parameters
-    ----------
-    together : int
-        Steps of a run.
-    batch_bytes : int
-        Bytes of one batch.
-    parallel : int
-        Runs that are read at a time, at most.
-    prefetch : int
-        Batches that are kept ready besides, in whole runs, at most.
+    At most `parallel` of them are read at a time, and `prefetch` batches kept ready besides, in
+    whole runs.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """What every dataset can do, given which boxes an element is made of.
 
 A dataset is a frozen description: positions in, boxes out (`requests`), and how the arrays that
-come back make elements (`assemble`). It never touches storage, so composing reads nothing; `read`
-is the one place where the two meet.
+come back make elements (`assemble`). Composing reads nothing; `read` is where the two meet.
 """
 
 from __future__ import annotations
@@ -46,41 +45,30 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Draw:
-    """What randomness may depend on, and nothing else: never who reads.
-
-    Attributes
-    ----------
-    seed, epoch, step : int
-    lane : int
-        The first lane of the batch, or of the rank's part of it.
-    positions : ndarray of int64 or None
-        Of the batch's elements in the loader's dataset.
-
-    Examples
-    --------
-    >>> int(Draw(7, 0, 3).rng.integers(100)) == int(Draw(7, 0, 3).rng.integers(100))
-    True
-    """
+    """What randomness may depend on, and nothing else: never who reads."""
 
     seed: int = 0
     epoch: int = 0
     step: int = 0
     lane: int = 0
+    """The first lane of the batch, or of the rank's part of it."""
     positions: NDArray[np.int64] | None = None
+    """Of the batch's elements in the loader's dataset."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """One generator for the batch; the batched functions of a chain draw from it in turn."""
-        return np.random.default_rng([*self._key(0), self.step, self.lane])
+        return self._generator(0, self.step, self.lane)
 
     def rng_of(self, place: int) -> np.random.Generator:
         """Return the generator of one element, at a place of the batch."""
         position = place if self.positions is None else int(self.positions[place])
-        return np.random.default_rng([*self._key(1), position])
+        return self._generator(1, position)
 
-    def _key(self, kind: int) -> list[int]:
+    def _generator(self, kind: int, *words: int) -> np.random.Generator:
         # SeedSequence takes what is not negative: the sign becomes a word of its own.
-        return [abs(self.seed), int(self.seed < 0), kind, self.epoch]
+        key = [abs(self.seed), int(self.seed < 0), kind, self.epoch, *words]
+        return np.random.default_rng(key)
 
 
 class Dataset(ABC):
@@ -99,15 +87,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the boxes that elements are made of: arithmetic, nothing is read.
-
-        Parameters
-        ----------
-        positions : ndarray of int64, shape (batch,)
-            Each within ``[0, len(self))``.
-        draw : Draw
-            What random boxes depend on.
-        """
+        """Return the boxes that elements at checked positions are made of; nothing is read."""
 
     @abstractmethod
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
@@ -125,8 +105,7 @@ class Dataset(ABC):
     def describe(self) -> dict[str, Any]:
         """Return ``{"kind": …}`` and what else the dataset is made of.
 
-        Values are numbers, texts, lists, dicts, ranges, and as leaves arrays, functions, sources
-        and the descriptions of other datasets: `oocdata.describe` writes them as JSON.
+        `oocdata.describe` writes it as JSON, and arrays, functions and sources in it.
         """
         described: dict[str, Any] = {"kind": type(self).__name__.lower()}
         for name in self._described:
@@ -171,8 +150,7 @@ class Dataset(ABC):
 
         Returns
         -------
-        ndarray, tuple or dict of ndarray
-            With a leading axis of length n.
+        ndarray, tuple or dict of ndarray, each of shape (n, *element)
 
         Raises
         ------
@@ -280,19 +258,12 @@ class Dataset(ABC):
         raise NotImplementedError
 
     def shard(self, num_shards: int, index: int) -> Self:
-        """Return one of `num_shards` disjoint parts whose union is everything.
+        """Return one of `num_shards` contiguous parts whose union is everything.
 
         Parameters
         ----------
-        num_shards : int
-        index : int
-            0 ≤ index < num_shards.
-
-        Returns
-        -------
-        Dataset
-            A contiguous part, so that a shard reads its own chunks only; lengths differ by at most
-            1.
+        num_shards, index : int
+            0 ≤ index < num_shards. Lengths of parts differ by at most 1.
 
         Examples
         --------
@@ -367,12 +338,8 @@ class Dataset(ABC):
             function of (seed, epoch, position).
         axes : sequence of int, optional
             Axes of the element, negative ones counted from its end; by default the last
-            ``len(size)`` (of windows, those of a row).
-
-        Returns
-        -------
-        Patches
-            Of every array of an element the same part: x and y of a window, all of a zip.
+            ``len(size)`` (of windows, those of a row). Of every array of an element the same part
+            is cut: x and y of a window, all of a zip.
 
         Raises
         ------

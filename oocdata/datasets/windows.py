@@ -185,7 +185,7 @@ class Windows(Dataset):
                 return view._select(range(start, start + len(self) * step, step)).blocks
             if len(view.sample_shape) > 1 and not self.given_episodes:
                 last = view.grid[-1][: int(self.ends[0]) * self.shift : self.shift]
-                return replace(view, grid=(*view.grid[:-1], last), rows=chosen).blocks
+                return replace(view._with_places(view.axes[-1], last), rows=chosen).blocks
             if len(self) > MOST_IDS and isinstance(view.blocks, Blocks):
                 length = max(1, view.blocks.length // (self.shift * abs(chosen.step)))
                 return Blocks(length, length)

@@ -61,9 +61,9 @@ class Zip(Dataset):
     def blocks(self) -> Blocks | BlockIds:
         """Those of the part with the longest blocks: the one that costs most to read badly."""
         found = [part.blocks for part in self._datasets]
-        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
         regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
         longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
+        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
         return irregular[0] if irregular and longest.length == 1 else longest
 
     @property
