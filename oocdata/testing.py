@@ -25,14 +25,7 @@ __all__ = ["RecordingSource", "SourceConformance", "boxes_of", "sample_array"]
 
 
 def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
-    """Return an array in which every element differs from its neighbours on every axis.
-
-    Examples
-    --------
-    >>> sample_array((2, 3), "i4")
-    array([[0, 1, 2],
-           [3, 4, 5]], dtype=int32)
-    """
+    """Return an array in which every element differs from its neighbours on every axis."""
     kind = np.dtype(dtype)
     values: NDArray[Any] = np.arange(int(np.prod(shape))).reshape(shape)
     if kind.kind == "b":
@@ -72,6 +65,10 @@ class RecordingSource:
     array : ndarray
     chunks : int, tuple of int or None
         What it says is decoded together; an int: so many whole rows along axis 0.
+    reads : list
+        Origins of each read.
+    extents : list of Extent
+        Of each read.
 
     Examples
     --------
@@ -85,7 +82,6 @@ class RecordingSource:
     array: NDArray[Any]
     chunks: int | tuple[int, ...] | None = None
     reads: list[list[list[int]]] = field(default_factory=list)
-    """Origins of each read."""
     extents: list[Extent] = field(default_factory=list)
 
     @property

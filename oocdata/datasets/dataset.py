@@ -136,6 +136,11 @@ class Dataset(ABC):
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
         return gap
 
+    @property
+    def _together(self) -> int:
+        """Positions side by side that a split leaves together: patches of one element."""
+        return 1
+
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
         return self.assemble(map(Request.read, self.requests(positions, draw)), draw)
@@ -204,8 +209,8 @@ class Dataset(ABC):
         Parameters
         ----------
         *sizes : float or int
-            Fractions (each > 0, sum ≤ 1) or counts: of elements, or with several sample axes of
-            places along `axis`.
+            Fractions (each > 0, sum ≤ 1) or counts: of elements (not of their patches), or with
+            several sample axes of places along `axis`.
         gap : int
             Rows left unused between neighbouring parts; with several sample axes, places along
             `axis`. Windows that would reach across the border are dropped besides, so even 0 never
@@ -241,8 +246,10 @@ class Dataset(ABC):
         if len(self.sample_shape) > 1:
             return self._split_axis(sizes, rows, axis)
         self._check_split_axis(axis)
-        dropped = self._gap_positions(rows)
-        return tuple(self._select(part) for part in split_ranges(len(self), sizes, dropped))
+        each = self._together
+        dropped = -(-self._gap_positions(rows) // each)
+        parts = split_ranges(len(self) // each, sizes, dropped)
+        return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
 
     def _check_split_axis(self, axis: int | str | None) -> None:
         """Raise if an axis is given that is not the only sample axis."""

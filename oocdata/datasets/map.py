@@ -89,6 +89,10 @@ class Map(Dataset):
     def _gap_positions(self, gap: int) -> int:
         return self.source._gap_positions(gap)
 
+    @property
+    def _together(self) -> int:
+        return self.source._together
+
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the boxes of the dataset that is mapped."""
         return self.source.requests(positions, draw)
@@ -118,13 +122,7 @@ class Map(Dataset):
         return cls(*(described[name] for name in (*cls._described, "spec")))
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return the batch after the function, checked against the spec.
-
-        Raises
-        ------
-        oocdata.errors.MapError
-            If the function returns something other than the spec says.
-        """
+        """Return the batch after the function, checked against the spec."""
         batch = self.source.assemble(arrays, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # nothing to call the function on

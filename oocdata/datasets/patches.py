@@ -65,9 +65,8 @@ def make_patches(
         (length - part) // each + 1 for length, part, each in zip(whole, sizes, steps, strict=True)
     )
     per = prod(counts) if per_row is None else as_count("per_row", per_row)
-    is_random = per_row is not None
-    made = Patches(dataset, sizes, () if is_random else steps, per, chosen, whole, range(0))
-    return replace(made, chosen=range(len(dataset) * per))
+    places = () if per_row is not None else steps
+    return Patches(dataset, sizes, places, per, chosen, whole, range(len(dataset) * per))
 
 
 def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[int, ...]:
@@ -143,22 +142,12 @@ class Patches(Dataset):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Those of the elements, while all patches are chosen."""
-        whole = isinstance(self.chosen, range) and self.chosen == range(
-            len(self.dataset) * self.per_row
-        )
-        inner = self.dataset.sample_shape
+        inner, total = self.dataset.sample_shape, len(self.dataset) * self.per_row
+        whole = isinstance(self.chosen, range) and self.chosen == range(total)
         return inner if whole and len(inner) > 1 else (len(self),)
 
     def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
-        """Return the first place of patches along each axis, shape (n, len(axes)).
-
-        Parameters
-        ----------
-        patches : ndarray of int64, shape (n,)
-            Numbers among all patches.
-        draw : Draw
-            Of seed and epoch random places depend.
-        """
+        """Return the first place of all patches of these numbers along each axis."""
         free = [length - size for length, size in zip(self.whole, self.size, strict=True)]
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
@@ -183,40 +172,45 @@ class Patches(Dataset):
     @cached_property
     def blocks(self) -> Blocks | BlockIds:
         """The patches of the elements that are stored together."""
-        chunked = any(source.storage().chunks is not None for source in self.sources())
-        inner, per = self.dataset.blocks, self.per_row
-        if not isinstance(self.chosen, range) or self.chosen.step != 1 or self.chosen.start % per:
-            if not chunked:
-                return ADDRESSABLE
-            element = take(self.chosen, np.arange(len(self))) // per
-            return BlockIds(inner.of(element))
-        if isinstance(inner, BlockIds):
-            first = self.chosen.start // per
-            return BlockIds(np.repeat(inner.ids[first:], per)[: len(self)])
-        if not chunked:
+        if all(source.storage().chunks is None for source in self.sources()):
             return ADDRESSABLE
+        chosen, per = self.chosen, self.per_row
+        if not isinstance(chosen, range) or chosen.step != 1 or chosen.start % per:
+            return BlockIds(self.dataset.blocks.of(take(chosen, np.arange(len(self))) // per))
+        elements = range(chosen.start // per, -(-chosen.stop // per))
+        inner = self.dataset._select(elements).blocks
+        if isinstance(inner, BlockIds):
+            return BlockIds(np.repeat(inner.ids, per)[: len(self)])
         period = None if inner.period is None else inner.period * per
         return Blocks(inner.length * per, inner.first * per, period)
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
 
+    @property
+    def _together(self) -> int:
+        chosen, per = self.chosen, self.per_row
+        whole = isinstance(chosen, range) and chosen.step == 1
+        if whole and chosen.start % per == chosen.stop % per == 0:  # type: ignore[union-attr]
+            return per
+        raise ArgumentError(
+            "patches must be split before some of them are selected, so that no two parts share an "
+            "element; these were selected. Split first, then select."
+        )
+
     def _gap_positions(self, gap: int) -> int:
-        # Whole elements: parts of one element must not lie in two parts of a split.
         return self.dataset._gap_positions(gap) * self.per_row
 
-    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
-        """Split by whole elements: no two parts share one; see `Dataset.split`."""
-        everything = range(len(self.dataset) * self.per_row)
-        if not isinstance(self.chosen, range) or self.chosen != everything:
-            raise ArgumentError(
-                "patches must be split before some of them are selected, so that no two parts "
-                "share an element; these were selected. Split first, then select."
-            )
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
         parts = self.dataset.split(*sizes, gap=gap, axis=axis)
         return tuple(
             replace(self, dataset=part, chosen=range(len(part) * self.per_row)) for part in parts
         )
+
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        self.dataset._check_split_axis(axis)
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:

@@ -82,13 +82,7 @@ class View(Dataset):
 
     @classmethod
     def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> View:
-        """Return the view of every row, along one or several sample axes.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the array has no such axis, or one is named twice.
-        """
+        """Return the view of every row, along one or several sample axes."""
         shape = source.shape
         axes = sample_axes(axis, len(shape), source.storage())
         order = tuple(at for at in range(len(shape)) if at not in axes)
@@ -135,7 +129,7 @@ class View(Dataset):
 
     @property
     def ndim(self) -> int:
-        """How many axes, the rows counted as one."""
+        """The number of axes, rows counted as one."""
         return 1 + len(self.element)
 
     @property
@@ -265,7 +259,7 @@ class View(Dataset):
         return rows
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one row (an int first), or select and cut without reading; see `Dataset`."""
+        """Read one row (an int first), or select and cut without reading."""
         if type(key) is int and -len(self) <= key < len(self):  # the quick way for the usual case
             number = self.rows[key]
             out = np.empty(self.element, self.dtype)
@@ -410,10 +404,6 @@ class View(Dataset):
             Lengths of the episodes, which sum to the number of rows, or an id for each row (ids
             that repeat only side by side); "files": each file of a list or glob is one. No window
             crosses.
-
-        Returns
-        -------
-        Windows
 
         Raises
         ------

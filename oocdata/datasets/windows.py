@@ -64,8 +64,7 @@ def make_windows(
 class Windows(Dataset):
     """Runs of a view's rows as elements: ``x (inputs, …)``, or ``(x, y (targets, …))``.
 
-    Made by `View.windows` and `View.next_frame`. Positions are arithmetic: a window over 10⁹ rows
-    costs nothing.
+    Made by `View.windows` and `View.next_frame`.
     """
 
     view: View
@@ -108,11 +107,10 @@ class Windows(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shape and dtype of ``x``, or of ``x`` and ``y``."""
-        element, dtype = self.view.element, self.view.dtype
-        if not self.time_axis:
-            return (ArraySpec(element, dtype), ArraySpec(element, dtype))
-        x = ArraySpec((self.inputs, *element), dtype)
-        return (x, ArraySpec((self.targets, *element), dtype)) if self.targets else x
+        view, lengths = self.view, (self.inputs, self.targets)[: 2 if self.targets else 1]
+        shapes = [((length,) if self.time_axis else ()) + view.element for length in lengths]
+        specs = tuple(ArraySpec(shape, view.dtype) for shape in shapes)
+        return specs if self.targets else specs[0]
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -209,8 +207,7 @@ class Windows(Dataset):
 
     def _gap_positions(self, gap: int) -> int:
         check_distinct(self.view.rows)
-        # Element b starts at row b * shift; the last element before it, a, ends at a * shift +
-        # span.
+        # Element b starts at row b * shift; the last one before it, a, ends at a * shift + span.
         step = self.shift
         if isinstance(self.chosen, range):
             step *= abs(self.chosen.step)
@@ -224,8 +221,7 @@ class Windows(Dataset):
         dropped = max(0, -(-(self.span + gap) // step) - 1)
         if len(self.runs.starts) == 1:
             return dropped
-        # Across episodes elements may lie closer than `shift`; what is dropped still keeps its
-        # rows.
+        # Across episodes elements may lie closer than `shift`; those dropped still keep their rows.
         return max(dropped, -(-gap // min(step, self.span)))
 
     def describe(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 from typing import Any, Self
 
 import numpy as np
@@ -72,14 +73,17 @@ class Zip(Dataset):
         return any(part.is_mapped for part in self._datasets)
 
     def _gap_positions(self, gap: int) -> int:
-        # A table that is looked up, ``table[numbers]``, shares its rows; the parts beside it must
-        # not.
+        # A table that is looked up, ``table[numbers]``, shares its rows; parts beside it must not.
         own = [
             part
             for part in self._datasets
             if not (isinstance(part, View) and repeated(part.rows) is not None)
         ]
         return max(part._gap_positions(gap) for part in own or self._datasets)
+
+    @property
+    def _together(self) -> int:
+        return lcm(*(part._together for part in self._datasets))
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows of each part."""
@@ -117,10 +121,6 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     ----------
     *datasets : Dataset
         Elements become tuples; or one dict of datasets, and elements become dicts.
-
-    Returns
-    -------
-    Zip
 
     Raises
     ------

@@ -32,8 +32,7 @@ class BlockShuffle:
     chunks. A block is needed from when its window begins until it ends; only the blocks that a
     border between lanes cuts, at most ``lanes - 1``, are needed twice in an epoch.
 
-    For regular blocks no table is kept, whatever the count; for irregular ones one that is as long
-    as the ids.
+    Irregular blocks take a table as long as their ids; regular ones none.
 
     Parameters
     ----------
@@ -110,13 +109,7 @@ class BlockShuffle:
         return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
 
     def elements_mixed(self, count: int) -> int:
-        """Return how many positions are mixed at a time, on average.
-
-        Examples
-        --------
-        >>> BlockShuffle(4, 3).elements_mixed(100)
-        12
-        """
+        """Return how many positions are mixed at a time, on average."""
         return min(count, self.blocks_mixed * count // max(1, self.blocks.number(count)))
 
 

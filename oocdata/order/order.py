@@ -40,14 +40,10 @@ class Order(Protocol):
 
         Parameters
         ----------
-        count : int
-            Number of positions in the epoch.
-        start, stop : int
-            The range of places, ``0 <= start <= stop <= count``.
-        seed : int
-            Any integer, also negative or beyond 64 bits.
-        epoch : int
-            Number of the epoch, from 0.
+        count, start, stop : int
+            Positions in the epoch, and the range of places, ``0 <= start <= stop <= count``.
+        seed, epoch : int
+            Any integer, also negative or beyond 64 bits; the number of the epoch, from 0.
 
         Returns
         -------
@@ -112,14 +108,7 @@ class Shuffle:
 def visited(
     order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
 ) -> NDArray[np.int64]:
-    """Return the positions of any order, checked against what `Order.positions` promises.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it gives other than ``stop - start`` whole numbers in ``range(count)``: rows that are not
-        in the dataset would be read, of another split for one.
-    """
+    """Return the positions of any order, checked: others may be rows of another split."""
     found = np.asarray(order.positions(count, start, stop, seed=seed, epoch=epoch))
     if found.shape != (stop - start,) or found.dtype.kind not in "iu":
         got = f"{found.dtype} of shape {found.shape}"

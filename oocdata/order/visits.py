@@ -45,13 +45,6 @@ class RegularVisits:
     among themselves, so the lengths follow one another as they do in storage; but where some are
     short, an epoch begins anywhere among them.
 
-    Parameters
-    ----------
-    blocks : Blocks
-    count : int
-        Positions, at least 1.
-    seed, epoch : int
-
     Examples
     --------
     >>> visits = RegularVisits(Blocks(4, 2), 11, seed=7, epoch=0)
@@ -82,7 +75,7 @@ class RegularVisits:
         self._begin_place = int(blocks.starts(np.array([self._begin]))[0])
 
     def places_of(self, visits: Ints) -> Ints:
-        """Return the first place of each visit; of the visit after the last one, the count."""
+        """Return the first place of each visit."""
         numbers = visits + self._begin
         around = numbers >= self.number
         numbers -= around * np.int64(self.number)
@@ -128,7 +121,7 @@ class TableVisits:
         self._places = np.concatenate(([0], np.cumsum(blocks.starts(order + 1) - self._slots)))
 
     def places_of(self, visits: Ints) -> Ints:
-        """Return the first place of each visit; of the visit after the last one, the count."""
+        """Return the first place of each visit."""
         return self._places[visits]
 
     def visits_of(self, places: Ints) -> Ints:
