@@ -45,13 +45,7 @@ _ELEMENTS = 2048
 def choose_order(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int
 ) -> tuple[Order, str]:
-    """Return the order that `shuffle` asks for, and the reason in words.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If `shuffle` is none of those, or the lanes of an order don't divide the batch size.
-    """
+    """Return the order that `shuffle` asks for, and the reason in words."""
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
         return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):

@@ -123,11 +123,8 @@ class WorkerError(OocdataError, RuntimeError):
         step: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.pid = pid
-        self.exit_code = exit_code
-        self.signal = signal
-        self.epoch = epoch
-        self.step = step
+        self.pid, self.exit_code, self.signal = pid, exit_code, signal
+        self.epoch, self.step = epoch, step
 
 
 class MissingChunkWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
@@ -187,9 +184,8 @@ class SourceError(OocdataError, OSError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # OSError's own __reduce__ would lose the keywords when a worker process sends the error.
-        names = ("path", "key", "rows", "count")
-        given = {name: getattr(self, name) for name in names}
-        return (partial(type(self), **given), (self.message,))
+        where = {name: getattr(self, name) for name in ("path", "key", "rows", "count")}
+        return (partial(type(self), **where), (self.message,))
 
 
 def place(

@@ -29,13 +29,7 @@ _END = 2**63
 
 
 def as_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Return an argument as a Python int, checked to be a whole number of at least `at_least`.
-
-    Examples
-    --------
-    >>> as_count("batch_size", np.int32(32))
-    32
-    """
+    """Return an argument as a Python int, checked to be a whole number of at least `at_least`."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
     except TypeError:
@@ -53,11 +47,6 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     """Return positions, or those of a bool mask, as a new int64 array, each checked.
 
     Negative ones count from the end of what has this length, as in NumPy; nothing wraps around.
-
-    Examples
-    --------
-    >>> as_positions([0, -1], 10)
-    array([0, 9])
     """
     try:
         array = np.asarray(positions)
@@ -106,13 +95,7 @@ def compose_ranges(old: range, new: range) -> range:
 
 
 def select(selection: Selection, places: Selection) -> Selection:
-    """Select checked places of a selection: a range of a range stays a range, at no cost.
-
-    Examples
-    --------
-    >>> select(range(0, 10**9, 2), range(3, 6))
-    range(6, 12, 2)
-    """
+    """Select checked places of a selection: a range of a range stays a range, at no cost."""
     if not isinstance(places, range):
         chosen = take(selection, places)
         chosen.flags.writeable = False  # it becomes part of a description
@@ -126,13 +109,7 @@ def select(selection: Selection, places: Selection) -> Selection:
 
 
 def repeated(rows: Selection) -> int | None:
-    """Return the first row that is chosen more than once, if any is; ranges never do that.
-
-    Examples
-    --------
-    >>> repeated(np.array([2, 0, 1, 2]))
-    2
-    """
+    """Return the first row that is chosen more than once, if any is; ranges never do that."""
     if isinstance(rows, range):
         return None
     ordered = np.sort(rows)
@@ -152,13 +129,7 @@ def check_distinct(rows: Selection) -> None:
 
 
 def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the integers at checked positions of any shape.
-
-    Examples
-    --------
-    >>> take(range(100, 200, 10), np.array([0, 3]))
-    array([100, 130])
-    """
+    """Return the integers at checked positions of any shape."""
     if isinstance(selection, range):
         return positions * selection.step + selection.start
     return selection[positions]
@@ -208,13 +179,7 @@ def slice_range(places: range, part: slice) -> range:
 
 
 def cut(places: range, part: int | slice) -> Cut:
-    """Return what is kept of an axis of which only some places were left.
-
-    Examples
-    --------
-    >>> cut(range(0, 40, 2), slice(0, 10, 3)), cut(range(0, 40, 2), 5)
-    (range(0, 20, 6), 10)
-    """
+    """Return what is kept of an axis of which only some places were left."""
     if isinstance(part, slice):
         return slice_range(places, part)
     length = len(places)

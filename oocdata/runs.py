@@ -32,11 +32,6 @@ def steps_together(steps: int, batch_bytes: int, *, share_chunks: bool = False) 
 
     With `share_chunks` the more the better: each row costs the decoding of a chunk, unless others
     of the same read lie in it too.
-
-    Examples
-    --------
-    >>> steps_together(1000, 200_704), steps_together(1000, 3_840_000), steps_together(20, 200_704)
-    (64, 8, 2)
     """
     by_bytes = min(_RUN_BYTES, batch_share() // _RUNS) // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
@@ -72,13 +67,6 @@ def plan_ahead(together: int, batch_bytes: int, parallel: int, prefetch: int) ->
 
     At most `parallel` of them are read at a time, and `prefetch` batches kept ready besides, in
     whole runs.
-
-    Examples
-    --------
-    >>> plan_ahead(8, 3_840_000, parallel=2, prefetch=2)
-    Ahead(together=8, reading=2, ready=0)
-    >>> plan_ahead(1, 30 << 20, parallel=8, prefetch=4)
-    Ahead(together=1, reading=2, ready=0)
     """
     most = batch_share() // max(1, together * batch_bytes) - 2
     reading = max(1, min(parallel, most))

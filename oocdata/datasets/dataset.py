@@ -6,11 +6,13 @@ come back make elements (`assemble`). Composing reads nothing; `read` is where t
 
 from __future__ import annotations
 
+import itertools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
+from math import lcm
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
 
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Batch, Spec, map_tree
 from oocdata.datasets.splits import split_ranges
@@ -85,9 +87,15 @@ class Dataset(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
-    @abstractmethod
+    @property
+    def _members(self) -> Sequence[Dataset]:
+        """The datasets that it is made of, if their elements make its own, in order."""
+        return ()
+
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the boxes that elements at checked positions are made of; nothing is read."""
+        requests = [part.requests(positions, draw) for part in self._members]
+        return tuple(itertools.chain.from_iterable(requests))
 
     @abstractmethod
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
@@ -98,9 +106,13 @@ class Dataset(ABC):
         """Return the dataset of the elements at checked positions, in that order."""
 
     @property
-    @abstractmethod
     def blocks(self) -> Blocks | BlockIds:
-        """Which positions are stored together."""
+        """Which positions are stored together: in the part that costs most to read badly."""
+        found = [part.blocks for part in self._members]
+        regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
+        longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
+        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
+        return irregular[0] if irregular and longest.length == 1 else longest
 
     def describe(self) -> dict[str, Any]:
         """Return ``{"kind": …}`` and what else the dataset is made of.
@@ -120,12 +132,13 @@ class Dataset(ABC):
     @property
     def is_mapped(self) -> bool:
         """Whether a function of the user's makes the batches: it must get them one by one."""
-        return False
+        return any(part.is_mapped for part in self._members)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
-        return (len(self),)
+        shapes = {part.sample_shape for part in self._members}
+        return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
@@ -134,12 +147,12 @@ class Dataset(ABC):
 
     def _gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
-        return gap
+        return max((part._gap_positions(gap) for part in self._members), default=gap)
 
     @property
     def _together(self) -> int:
         """Positions side by side that a split leaves together: patches of one element."""
-        return 1
+        return lcm(*(part._together for part in self._members))
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""

@@ -37,13 +37,7 @@ class Runs:
 
 
 def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
-    """Return episodes given as lengths, or as an id for each row, as runs.
-
-    Examples
-    --------
-    >>> episode_runs([5, 5, 5, 8, 8, 8, 8], 7).lengths
-    array([3, 4])
-    """
+    """Return episodes given as lengths, or as an id for each row, as runs."""
     if episodes is None:
         return Runs(np.zeros(1, np.int64), np.array([rows], np.int64))
     try:
@@ -74,13 +68,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
 
 
 def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
-    """Return the runs of chosen rows that lie in one part each, e.g. in one file.
-
-    Examples
-    --------
-    >>> part_runs((0, 10, 20), range(25, 5, -2)).lengths
-    array([3, 5, 2])
-    """
+    """Return the runs of chosen rows that lie in one part each, e.g. in one file."""
     if not isinstance(rows, range):
         starts = np.asarray(part_starts, np.int64)
         return episode_runs(np.searchsorted(starts, rows, side="right"), len(rows))

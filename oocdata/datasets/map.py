@@ -11,9 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, align, as_spec, leaves, map_tree
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
@@ -72,30 +70,13 @@ class Map(Dataset):
         return checked
 
     @property
-    def blocks(self) -> Blocks | BlockIds:
-        """Those of the dataset that is mapped."""
-        return self.source.blocks
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """That of the dataset that is mapped."""
-        return self.source.sample_shape
+    def _members(self) -> tuple[Dataset]:
+        return (self.source,)
 
     @property
     def is_mapped(self) -> bool:
         """True."""
         return True
-
-    def _gap_positions(self, gap: int) -> int:
-        return self.source._gap_positions(gap)
-
-    @property
-    def _together(self) -> int:
-        return self.source._together
-
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the boxes of the dataset that is mapped."""
-        return self.source.requests(positions, draw)
 
     def _select(self, positions: Selection) -> Self:
         return self._over(self.source._select(positions))

@@ -45,14 +45,7 @@ class Placement:
         return not self.flipped and self.kept == sorted(self.kept)
 
     def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
-        """Return the view of a batch whose axes are those of storage, shape (n, *lengths).
-
-        Examples
-        --------
-        >>> placement = Placement(axes=(None, 1, 0))
-        >>> placement.stored(np.zeros((2, 5, 3)), (1, 3, 5)).shape
-        (2, 1, 3, 5)
-        """
+        """Return the view of a batch whose axes are those of storage, shape (n, *lengths)."""
         if self.is_plain:
             return out.reshape((len(out), *lengths))
         if self.flipped:
@@ -111,16 +104,10 @@ class Request:
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
     ) -> Request:
-        """Return the request for a part of each element.
+        """Return the request for a part of each element, of a size that fits.
 
-        Parameters
-        ----------
-        axes : tuple of int
-            Axes of the element, counted from its end: -1 is the last.
-        size : tuple of int
-            Places kept along each.
-        offsets : ndarray of int64, shape (elements, len(axes))
-            The first place kept in each element, along each.
+        Axes are counted from the element's end; offsets, shape (elements, len(axes)), are the first
+        places kept.
         """
         shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
         ndim = len(self.placement.kept)

@@ -62,13 +62,7 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def align(tree: Any, pattern: Any) -> Any:
-    """Return a tree with its dicts in the order of another's; ValueError if their shapes differ.
-
-    Examples
-    --------
-    >>> align({"b": 2, "a": 1}, {"a": None, "b": None})
-    {'a': 1, 'b': 2}
-    """
+    """Return a tree with its dicts in the order of another's; ValueError if their shapes differ."""
     if isinstance(pattern, tuple) and isinstance(tree, tuple):
         return tuple(align(one, other) for one, other in zip(tree, pattern, strict=True))
     if isinstance(pattern, dict) and isinstance(tree, dict) and tree.keys() == pattern.keys():
@@ -79,13 +73,7 @@ def align(tree: Any, pattern: Any) -> Any:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield the leaves of a tree in order.
-
-    Examples
-    --------
-    >>> list(leaves((1, {"a": 2, "b": (3,)})))
-    [1, 2, 3]
-    """
+    """Yield the leaves of a tree in order."""
     if isinstance(tree, tuple | dict):
         for part in tree.values() if isinstance(tree, dict) else tree:
             yield from leaves(part)
@@ -94,13 +82,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def as_spec(tree: Any) -> Spec:
-    """Return a tree of anything with shape and dtype (arrays, tensor specs) as a `Spec`.
-
-    Examples
-    --------
-    >>> print(as_spec(np.zeros((2, 3), "f4")))
-    (2, 3) float32
-    """
+    """Return a tree of anything with shape and dtype (arrays, tensor specs) as a `Spec`."""
 
     def leaf(value: Any) -> ArraySpec:
         if isinstance(value, ArraySpec):

@@ -272,8 +272,6 @@ class View(Dataset):
         return super(View, self._cut(cuts)).__getitem__(row)
 
     def _cut(self, cuts: Sequence[int | slice]) -> View:
-        if all(isinstance(cut, slice) and cut == slice(None) for cut in cuts):
-            return self
         kept = list(self.cuts)
         for at, part in zip(self.order, cuts, strict=True):
             kept[at] = cut(self.places_along(at), part)

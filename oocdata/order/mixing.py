@@ -51,11 +51,6 @@ class Mixing:
 def batch_entropy(blocks: NDArray[np.int64]) -> float:
     """Return the mean Shannon entropy of the block numbers in a batch, in bits.
 
-    Parameters
-    ----------
-    blocks : ndarray of integers, shape (batches, batch_size)
-        Block of each position of each batch; at least one.
-
     Examples
     --------
     >>> batch_entropy(np.array([[5, 5, 5, 5], [0, 1, 2, 3]]))
@@ -77,13 +72,7 @@ def batch_entropy(blocks: NDArray[np.int64]) -> float:
 
 
 def full_shuffle_entropy(count: int, batch_size: int, blocks: Blocks | BlockIds) -> float:
-    """Return the entropy of the blocks in a batch of a `Shuffle` of `count` positions, in bits.
-
-    Examples
-    --------
-    >>> round(full_shuffle_entropy(10**6, 32, Blocks(32, 32)), 1)
-    5.0
-    """
+    """Return the entropy of the blocks in a batch of a `Shuffle` of `count` positions, in bits."""
     if batch_size > count:
         raise ArgumentError(
             f"`batch_size` must be at most `count` ({count}); got {batch_size}. "
@@ -112,12 +101,6 @@ def mixing(
     blocks : Blocks or BlockIds
         Positions of one block count as neighbours, whatever the order is.
     count : int
-
-    Examples
-    --------
-    >>> in_order = lambda step: np.arange(32 * step, 32 * step + 32)
-    >>> mixing(in_order, 200, Blocks(32, 32), 6400).entropy
-    0.0
     """
     size = len(positions(0))
     whole = max(1, steps - 1 if steps > 1 and len(positions(steps - 1)) < size else steps)

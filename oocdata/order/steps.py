@@ -31,14 +31,8 @@ class Steps:
 
     Attributes
     ----------
-    order : Order
-    count : int
-        Positions of the dataset.
-    batch_size : int
-        Of a global batch.
-    seed : int
-    drop_remainder : bool
-        Whether a short last batch is dropped.
+    order, count, batch_size, seed, drop_remainder
+        Of a loader: all ranks together.
     num_shards, index : int
         Which rank this is. `num_shards` divides the batch size and the lanes.
 
@@ -88,13 +82,7 @@ class Steps:
         return max(1, _STRETCH // self.batch_size)
 
     def positions(self, step: int, epoch: int) -> NDArray[np.int64]:
-        """Return the positions of a step of this rank, read-only.
-
-        Parameters
-        ----------
-        step, epoch : int
-            Of ``range(number)``, and from 0; not checked.
-        """
+        """Return the positions of a step of this rank, read-only; nothing is checked."""
         number = step // self._together
         try:
             stretch = self._stretches[epoch, number]

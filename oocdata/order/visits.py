@@ -47,11 +47,9 @@ class RegularVisits:
 
     Examples
     --------
-    >>> visits = RegularVisits(Blocks(4, 2), 11, seed=7, epoch=0)
-    >>> visits.places_of(np.arange(visits.number + 1))
-    array([ 0,  1,  3,  7, 11])
-    >>> visits.slots_of(np.arange(visits.number))
-    array([10,  0,  2,  6])
+    >>> visits = RegularVisits(Blocks(4, 2), 11, seed=8, epoch=0)
+    >>> visits.places_of(np.arange(visits.number + 1)), visits.slots_of(np.arange(visits.number))
+    (array([ 0,  4,  5,  7, 11]), array([ 2, 10,  0,  6]))
     """
 
     def __init__(self, blocks: Blocks, count: int, seed: int, epoch: int) -> None:
