@@ -135,8 +135,8 @@ def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64
     return selection[positions]
 
 
-def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
-    """Split an indexing key into the row key and one int or slice for each element axis.
+def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[Any, ...]]:
+    """Split an indexing key into the row key and one key for each element axis, as `cut` takes it.
 
     Examples
     --------
@@ -152,20 +152,7 @@ def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
         raise ArgumentError(f"an index must have at most {ndim} axes; got {key!r}.")
     at = dots[0] if dots else len(parts)
     full = (*parts[:at], *[slice(None)] * missing, *parts[at + 1 :])
-    cuts: list[int | slice] = []
-    for part in full[1:]:
-        try:
-            cuts.append(part if isinstance(part, slice) else operator.index(part))
-        except TypeError:
-            wrong = True
-        else:
-            wrong = isinstance(part, bool | np.bool_)
-        if wrong:
-            raise ArgumentError(
-                f"element axes must be indexed by ints and slices; got {part!r}. "
-                "Take the whole axis and choose in `.map`."
-            )
-    return full[0], tuple(cuts)
+    return full[0], full[1:]
 
 
 def slice_range(places: range, part: slice) -> range:
@@ -178,14 +165,23 @@ def slice_range(places: range, part: slice) -> range:
         ) from None
 
 
-def cut(places: range, part: int | slice) -> Cut:
-    """Return what is kept of an axis of which only some places were left."""
+def cut(places: range, part: Any) -> Cut:
+    """Return what an int or a slice keeps of an axis of which only some places were left."""
     if isinstance(part, slice):
         return slice_range(places, part)
     length = len(places)
-    if not -length <= part < length:
+    try:
+        at = None if isinstance(part, bool | np.bool_) else operator.index(part)
+    except TypeError:
+        at = None
+    if at is None:
+        raise ArgumentError(
+            f"element axes must be indexed by ints and slices; got {part!r}. "
+            "Take the whole axis and choose in `.map`."
+        )
+    if not -length <= at < length:
         raise PositionError(
             f"an element axis of length {length} must be indexed within [{-length}, {length}); "
             f"got {part}."
         )
-    return places[part]
+    return places[at]

@@ -271,7 +271,7 @@ class View(Dataset):
         row, cuts = expand_key(key, self.ndim)
         return super(View, self._cut(cuts)).__getitem__(row)
 
-    def _cut(self, cuts: Sequence[int | slice]) -> View:
+    def _cut(self, cuts: Sequence[Any]) -> View:
         kept = list(self.cuts)
         for at, part in zip(self.order, cuts, strict=True):
             kept[at] = cut(self.places_along(at), part)
