@@ -315,9 +315,7 @@ class View(Dataset):
         return view.take(np.arange(len(view)))
 
     def astype(self, dtype: DTypeLike) -> View:
-        """Return the view in another dtype, converted in the one write that fills the batch.
-
-        Numbers are converted as NumPy's ``astype`` converts them.
+        """Return the view in another dtype, converted as NumPy does in the write of the batch.
 
         Raises
         ------
@@ -345,32 +343,21 @@ class View(Dataset):
 
     def runs(self, episodes: ArrayLike | str | None) -> Runs:
         """Return the runs of rows that no window leaves; see `windows`."""
-        outer = self._outer_runs()
-        if isinstance(episodes, str):
-            if episodes != "files":
-                raise ArgumentError(
-                    f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
-                )
-            if outer is not None:
-                return outer
-            return part_runs(self._part_starts(), self.rows)
-        given = episode_runs(episodes, len(self))
-        return given if outer is None else given.cut_by(outer)
-
-    def _outer_runs(self) -> Runs | None:
-        """Return the runs along the last sample axis; None for one sample axis."""
-        if len(self.grid) == 1:
-            return None
-        length = len(self.grid[-1])
-        total = prod(len(places) for places in self.grid)
-        return part_runs(range(0, total, max(1, length)), self.rows)
-
-    def _part_starts(self) -> list[int]:
-        """Return the number in the grid of the first row of each part of the array."""
-        storage, places = self.storage, self.grid[0]
-        if storage.parts_axis != self.axes[0] or places != range(self.source.shape[self.axes[0]]):
-            return [0]
-        return list(storage.parts)
+        by_file = isinstance(episodes, str)
+        if by_file and episodes != "files":
+            raise ArgumentError(
+                f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
+            )
+        lengths = list(map(len, self.grid))
+        if len(lengths) > 1:
+            outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
+        elif by_file:
+            whole = range(self.source.shape[self.axes[0]])
+            told = self.storage.parts_axis == self.axes[0] and self.grid[0] == whole
+            outer = part_runs(self.storage.parts if told else (0,), self.rows)
+        else:
+            return episode_runs(episodes, len(self))
+        return outer if by_file else episode_runs(episodes, len(self)).cut_by(outer)
 
     def windows(
         self,

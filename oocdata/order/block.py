@@ -13,7 +13,7 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.order.order import check_epoch, check_places
 from oocdata.order.permutation import derive_keys, epoch_key, forward
-from oocdata.order.visits import RegularVisits, TableVisits, Visits
+from oocdata.order.visits import RegularVisits, TableVisits
 
 __all__ = ["MOST_LANES", "BlockEpoch", "BlockShuffle"]
 
@@ -119,7 +119,7 @@ class BlockEpoch:
     def __init__(self, order: BlockShuffle, count: int, seed: int, epoch: int) -> None:
         self._blocks = blocks = order.blocks
         if isinstance(blocks, Blocks):
-            self._visits: Visits = RegularVisits(blocks, count, seed, epoch)
+            self._visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
         elif len(blocks.ids) == count:
             self._visits = TableVisits(blocks, seed, epoch)
         else:

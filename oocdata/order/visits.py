@@ -1,13 +1,11 @@
 """Blocks in the order in which one epoch visits them, laid end to end.
 
 A *visit* counts blocks in the order in which they are visited, a *place* positions along the
-visited blocks laid end to end. `Visits` goes from one to the other and to slots of the blocks: in
+visited blocks laid end to end. Both classes go from one to the other and to slots of the blocks: in
 closed form and constant memory for `Blocks`, by a table for `BlockIds`.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,27 +13,9 @@ from numpy.typing import NDArray
 from oocdata.blocks import BlockIds, Blocks
 from oocdata.order.permutation import epoch_key, forward
 
-__all__ = ["RegularVisits", "TableVisits", "Visits"]
+__all__ = ["RegularVisits", "TableVisits"]
 
 Ints = NDArray[np.int64]
-
-
-class Visits(Protocol):
-    """The visits of one epoch; `number` is how many there are."""
-
-    number: int
-
-    def places_of(self, visits: Ints) -> Ints:
-        """Return the first place of each visit; of the visit after the last one, the count."""
-        ...
-
-    def visits_of(self, places: Ints) -> Ints:
-        """Return the visit that each place belongs to."""
-        ...
-
-    def slots_of(self, visits: Ints) -> Ints:
-        """Return the first slot of the block of each visit."""
-        ...
 
 
 class RegularVisits:
@@ -73,7 +53,7 @@ class RegularVisits:
         self._begin_place = int(blocks.starts(np.array([self._begin]))[0])
 
     def places_of(self, visits: Ints) -> Ints:
-        """Return the first place of each visit."""
+        """Return the first place of each visit; of the visit after the last one, the count."""
         numbers = visits + self._begin
         around = numbers >= self.number
         numbers -= around * np.int64(self.number)
