@@ -1,18 +1,25 @@
-"""Which positions of a dataset are stored together: all that an order knows of storage."""
+"""Which positions of a dataset are stored together: all that an order knows of storage.
+
+Both kinds number the blocks, and count *slots*: positions along the blocks laid end to end in the
+order of their numbers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["ADDRESSABLE", "BlockIds", "Blocks"]
 
+Ints = NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Runs of positions that are stored, and decoded, together.
+    """Runs of positions that are stored, and decoded, together. A position is its own slot.
 
     Attributes
     ----------
@@ -26,36 +33,99 @@ class Blocks:
 
     Examples
     --------
-    >>> Blocks(4, 2, 9).starts(18).tolist()
-    [0, 2, 6, 9, 11, 15]
+    >>> blocks = Blocks(4, 2, 9)
+    >>> blocks.starts(np.arange(6)), blocks.of(np.arange(9))
+    (array([ 0,  2,  6,  9, 11, 15]), array([0, 0, 1, 1, 1, 1, 2, 2, 2]))
     """
 
     length: int
     first: int
     period: int | None = None
 
-    def starts(self, count: int) -> NDArray[np.int64]:
-        """Return the first position of every block, shape (blocks,); for tests and small counts."""
-        period = count if self.period is None else self.period
-        if count == 0:
-            return np.zeros(0, np.int64)
-        stretch = np.concatenate(([0], np.arange(self.first, period, self.length)))
-        stretches = np.arange(0, count, period)
-        starts = (stretches[:, None] + stretch).ravel()
-        return starts[starts < count]
+    @property
+    def each(self) -> int:
+        """Blocks of a stretch, in an epoch of one stretch beyond any number."""
+        return 2**62 if self.period is None else 1 - (self.first - self.period) // self.length
+
+    def of(self, positions: Ints) -> Ints:
+        """Return the number of the block that each position lies in."""
+        if self.period is None:
+            return (positions + (self.length - self.first)) // self.length
+        stretch = positions // self.period
+        within = positions - stretch * self.period
+        return (within + (self.length - self.first)) // self.length + stretch * self.each
+
+    def starts(self, numbers: Ints) -> Ints:
+        """Return the first position of blocks, by their numbers."""
+        stretch, place = np.divmod(numbers, self.each)
+        starts: Ints = np.maximum((place - 1) * self.length + self.first, 0)
+        starts += stretch * (self.period or 0)
+        return starts
+
+    def within(self, count: int) -> Blocks:
+        """Return the same blocks of `count` positions, no length longer than that."""
+        period = count if self.period is None else min(self.period, count)
+        length, first = min(self.length, period), min(self.first, period)
+        return Blocks(length, first, period if period < count else None)
+
+    def number(self, count: int) -> int:
+        """Return the number of blocks that `count` positions are cut into."""
+        return int(self.within(count).of(np.array([count - 1]))[0]) + 1 if count else 0
+
+    def positions(self, slots: Ints) -> Ints:
+        """Return the positions at slots."""
+        return slots
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class BlockIds:
     """The block that each position of an irregular selection lies in.
+
+    Blocks are numbered by their ids, ascending; slots are positions sorted by block.
 
     Attributes
     ----------
     ids : ndarray of int64, shape (positions,)
         Any numbers; positions of one number are stored together.
+
+    Examples
+    --------
+    >>> blocks = BlockIds(np.array([7, 3, 7, 7]))
+    >>> blocks.starts(np.arange(3)), blocks.positions(np.arange(4))
+    (array([0, 1, 4]), array([1, 0, 2, 3]))
     """
 
-    ids: NDArray[np.int64] = field(repr=False)
+    ids: Ints = field(repr=False)
+
+    def __getstate__(self) -> dict[str, Ints]:
+        return {"ids": self.ids}
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.signedinteger], Ints]:
+        """The positions sorted by block, and where each block begins among them."""
+        positions = np.argsort(self.ids, kind="stable")
+        borders = np.flatnonzero(np.diff(self.ids[positions])) + 1
+        starts = np.concatenate(([0], borders, [len(positions)]))
+        small = np.int32 if len(positions) < 2**31 else np.int64  # it is as long as the dataset
+        return positions.astype(small, copy=False), starts
+
+    def of(self, positions: Ints) -> Ints:
+        """Return the id of the block that each position lies in."""
+        return self.ids[positions]
+
+    def starts(self, numbers: Ints) -> Ints:
+        """Return the first slot of blocks, by their numbers; of the number after all, the count."""
+        found: Ints = self._sorted[1][numbers]
+        return found
+
+    def number(self, count: int) -> int:
+        """Return the number of blocks."""
+        return len(self._sorted[1]) - 1
+
+    def positions(self, slots: Ints) -> Ints:
+        """Return the positions at slots."""
+        found: Ints = self._sorted[0][slots].astype(np.int64, copy=False)
+        return found
 
 
 ADDRESSABLE = Blocks(1, 1)

@@ -68,26 +68,7 @@ class Extent:
 def point_origins(
     origins: NDArray[np.int64], extent: Extent, axis: int
 ) -> tuple[NDArray[np.int64], Extent]:
-    """Cut boxes into boxes of length 1 along an axis.
-
-    Parameters
-    ----------
-    origins : ndarray of int64, shape (n, N)
-    extent : Extent
-    axis : int
-
-    Returns
-    -------
-    origins : ndarray of int64, shape (n * extent.lengths[axis], N)
-        Those of the first box, in order along the axis, then those of the second, …
-    extent : Extent
-
-    Examples
-    --------
-    >>> origins, extent = point_origins(np.array([[5, 0]]), Extent((3, 4), (2, 1)), axis=0)
-    >>> origins.tolist(), extent.lengths
-    ([[5, 0], [7, 0], [9, 0]], (1, 4))
-    """
+    """Cut boxes into boxes of length 1 along an axis; those of one box follow one another."""
     length, stride = extent.lengths[axis], extent.strides[axis]
     points = np.repeat(origins, length, axis=0)
     points[:, axis] += np.tile(np.arange(length) * stride, len(origins))

@@ -45,13 +45,7 @@ _ELEMENTS = 2048
 def choose_order(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int
 ) -> tuple[Order, str]:
-    """Return the order that `shuffle` asks for, and the reason in words.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If `shuffle` is none of those, or the lanes of an order don't divide the batch size.
-    """
+    """Return the order that `shuffle` asks for, and the reason in words."""
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
         return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):
@@ -69,7 +63,7 @@ def choose_order(
     if shuffle is True and isinstance(blocks, Blocks) and blocks.length == 1:
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
     unit, shared = _block_bytes(dataset, blocks)
-    number = BlockShuffle(blocks, 1).block_count(count)
+    number = blocks.number(count)
     if shuffle is True and unit * (number + shared) <= WINDOW_BYTES:
         size = unit * (number + shared) / 2**20
         return Shuffle(), f"all chunks together are {size:.0f} MiB, so each is decoded once anyway"
@@ -93,7 +87,7 @@ def _with_lanes(order: Order, count: int, batch_size: int) -> Order:
     if not isinstance(order, BlockShuffle):
         return order
     if order.lanes is None:
-        blocks = order.block_count(count)
+        blocks = order.blocks.number(count)
         most = min(MOST_LANES, order.blocks_mixed, max(min(8, blocks // 8), blocks // 64))
         lanes = max(
             n for n in (1 << k for k in range(7)) if n <= max(1, most) and batch_size % n == 0
@@ -133,20 +127,16 @@ def _joined(blocks: Blocks | BlockIds, run: int) -> Blocks | BlockIds:
 def _block_bytes(dataset: Dataset, blocks: Blocks | BlockIds) -> tuple[int, int]:
     """Return the decoded bytes that a block adds to its neighbour's, and how many it shares.
 
-    Windows reach into the next chunks; files end within a chunk; a step may not divide one.
-
-    Returns
-    -------
-    unit : int
-        Bytes.
-    shared : int
-        What two neighbours share, in units, rounded up; the most of where it was looked at.
+    Windows reach into the next chunks; files end within a chunk; a step may not divide one. What
+    two neighbours share is in units of those bytes, rounded up; the most of where it was looked at.
     """
     storages: dict[int, Storage] = {}
     unit, most, shared = 0, 0, 0.0
-    for one, other in _neighbours(blocks, len(dataset)):
+    count, number = len(dataset), blocks.number(len(dataset))
+    for one in np.unique(np.linspace(0, max(0, number - 2), _LOOKED_AT).astype(np.int64)).tolist():
+        pair = (_some(blocks, count, block) for block in (one, min(one + 1, number - 1)))
         first, second = (
-            chunks_of(dataset.requests(at, Draw(positions=at)), storages) for at in (one, other)
+            chunks_of(dataset.requests(at, Draw(positions=at)), storages) for at in pair
         )
         whole = sum((first | second).values())
         added = whole - sum(first.values())
@@ -161,41 +151,8 @@ def _block_bytes(dataset: Dataset, blocks: Blocks | BlockIds) -> tuple[int, int]
     return max(1, unit), ceil(shared - 0.1)
 
 
-def _neighbours(
-    blocks: Blocks | BlockIds, count: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return some elements of a few blocks, and of the block after each."""
-    if isinstance(blocks, BlockIds):
-        ids = np.unique(blocks.ids)
-        chosen = np.unique(np.linspace(0, max(0, len(ids) - 2), _LOOKED_AT).astype(np.int64))
-        found = [
-            [_some(np.flatnonzero(blocks.ids == number)) for number in ids[at : at + 2]]
-            for at in chosen.tolist()
-        ]
-        return [(few[0], few[-1]) for few in found]
-    pairs = []
-    for place in np.unique(np.linspace(0, count - 1, _LOOKED_AT).astype(np.int64)).tolist():
-        start, stop = _bounds(blocks, count, place)
-        if stop == count and start:
-            start, stop = _bounds(blocks, count, start - 1)
-        after = _bounds(blocks, count, stop) if stop < count else (start, stop)
-        pairs.append((_some(np.arange(start, stop)), _some(np.arange(*after))))
-    return pairs
-
-
-def _bounds(blocks: Blocks, count: int, position: int) -> tuple[int, int]:
-    """Return where the block of a position begins and ends."""
-    period = count if blocks.period is None else blocks.period
-    stretch = position // period * period
-    end = min(stretch + period, count)
-    offset = position - stretch - blocks.first
-    if offset < 0:
-        return stretch, min(stretch + blocks.first, end)
-    start = position - offset % blocks.length
-    return start, min(start + blocks.length, end)
-
-
-def _some(positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    if len(positions) <= _ELEMENTS:
-        return positions
-    return positions[np.linspace(0, len(positions) - 1, _ELEMENTS).astype(np.int64)]
+def _some(blocks: Blocks | BlockIds, count: int, number: int) -> NDArray[np.int64]:
+    """Return some positions of a block, the outermost among them."""
+    start, stop = blocks.starts(np.array([number, number + 1])).tolist()
+    slots = np.linspace(0, min(stop, count) - start - 1, _ELEMENTS).astype(np.int64)
+    return blocks.positions(start + np.unique(slots))

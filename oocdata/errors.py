@@ -35,38 +35,19 @@ A message says what must hold, what came, and one hint.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sized
+from functools import partial
 from itertools import islice
 from typing import Any
 
 __all__ = [
-    "ArgumentError",
-    "ChecksumError",
-    "CompressedMemberError",
-    "DamagedChunkError",
-    "DatasetGoneError",
-    "DescriptionError",
-    "EmptyError",
-    "ExternalDataError",
-    "ManifestError",
-    "MapError",
-    "MismatchedPartsError",
-    "MissingChunkError",
-    "MissingChunkWarning",
-    "MissingDependencyError",
-    "MissingFileError",
-    "MissingKeyError",
-    "OocdataError",
-    "PositionError",
-    "RestoreError",
-    "ServiceError",
-    "SeveralDatasetsError",
-    "SourceError",
-    "TrailingBytesError",
-    "TruncatedFileError",
-    "UnknownFormatError",
-    "UnsupportedDtypeError",
+    "ArgumentError", "ChecksumError", "CompressedMemberError", "DamagedChunkError",
+    "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError", "ManifestError",
+    "MapError", "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning",
+    "MissingDependencyError", "MissingFileError", "MissingKeyError", "OocdataError",
+    "PositionError", "RestoreError", "ServiceError", "SeveralDatasetsError", "SourceError",
+    "TrailingBytesError", "TruncatedFileError", "UnknownFormatError", "UnsupportedDtypeError",
     "WorkerError",
-]
+]  # fmt: skip
 
 _ROWS_SHOWN = 8
 _ROWS_KEPT = 1000
@@ -142,11 +123,8 @@ class WorkerError(OocdataError, RuntimeError):
         step: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.pid = pid
-        self.exit_code = exit_code
-        self.signal = signal
-        self.epoch = epoch
-        self.step = step
+        self.pid, self.exit_code, self.signal = pid, exit_code, signal
+        self.epoch, self.step = epoch, step
 
 
 class MissingChunkWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
@@ -205,20 +183,9 @@ class SourceError(OocdataError, OSError):
         return f"{self.message} [{where}]" if where else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # OSError's own __reduce__ would lose the keywords when a worker process sends the error
-        # home.
-        return (_rebuild, (type(self), self.message, self.path, self.key, self.rows, self.count))
-
-
-def _rebuild(
-    kind: type[SourceError],
-    message: str,
-    path: str | None,
-    key: str | None,
-    rows: tuple[int, ...] | None,
-    count: int | None,
-) -> SourceError:
-    return kind(message, path=path, key=key, rows=rows, count=count)
+        # OSError's own __reduce__ would lose the keywords when a worker process sends the error.
+        where = {name: getattr(self, name) for name in ("path", "key", "rows", "count")}
+        return (partial(type(self), **where), (self.message,))
 
 
 def place(
@@ -227,13 +194,7 @@ def place(
     rows: Collection[int] | None = None,
     count: int | None = None,
 ) -> str:
-    """Return file, dataset and rows in the one form that all messages use.
-
-    Examples
-    --------
-    >>> place("a.h5", "/u", range(100))
-    "file 'a.h5', dataset '/u', rows 0, 1, 2, 3, 4, 5, 6, 7, … (100 in all)"
-    """
+    """Return file, dataset and rows in the one form that all messages use."""
     parts = []
     if path is not None:
         parts.append(f"file '{path}'")

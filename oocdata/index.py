@@ -7,7 +7,6 @@ are; only a selection that is irregular (an int array, a mask) becomes an int64 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,24 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut",
-    "Selection",
-    "as_count",
-    "as_positions",
-    "as_slice",
-    "check_distinct",
-    "compose_cuts",
-    "compose_ranges",
-    "cut_shape",
-    "expand_key",
-    "repeated",
-    "select",
-    "slice_range",
-    "take",
-]
+    "Cut", "Selection", "as_count", "as_positions", "check_distinct", "compose_ranges",
+    "cut", "expand_key", "repeated", "select", "slice_range", "take",
+]  # fmt: skip
 
 Cut: TypeAlias = int | range
-"""What is kept of one element axis: an int drops the axis, a range keeps those places."""
+"""What is kept of an axis: an int drops the axis, a range keeps those places."""
 
 Selection: TypeAlias = range | NDArray[np.int64]
 """Chosen integers in order: a range where they are regular, else an int64 array."""
@@ -42,18 +29,7 @@ _END = 2**63
 
 
 def as_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Check that an argument is a whole number of at least `at_least`.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it is not.
-
-    Examples
-    --------
-    >>> as_count("batch_size", np.int32(32))
-    32
-    """
+    """Return an argument as a Python int, checked to be a whole number of at least `at_least`."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
     except TypeError:
@@ -68,30 +44,9 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
 
 
 def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
-    """Return positions as int64, each checked; negative ones count from the end, as in NumPy.
+    """Return positions, or those of a bool mask, as a new int64 array, each checked.
 
-    Parameters
-    ----------
-    positions : array_like of int or bool, shape (n,)
-        A bool mask must have `length` entries.
-    length : int
-        The length of what is indexed.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-
-    Raises
-    ------
-    oocdata.errors.PositionError
-        If a position does not exist. Nothing wraps around.
-    oocdata.errors.ArgumentError
-        If they are not integers in one dimension, or a mask of another length.
-
-    Examples
-    --------
-    >>> as_positions([0, -1], 10)
-    array([0, 9])
+    Negative ones count from the end of what has this length, as in NumPy; nothing wraps around.
     """
     try:
         array = np.asarray(positions)
@@ -139,44 +94,22 @@ def compose_ranges(old: range, new: range) -> range:
     return range(start, start + len(new) * step, step)
 
 
-def as_slice(places: range) -> slice:
-    """Return the slice that takes the same places.
-
-    Examples
-    --------
-    >>> as_slice(range(4, -1, -2))
-    slice(4, None, -2)
-    """
-    if len(places) == 0:
-        return slice(0, 0)
-    return slice(places.start, places.stop if places.stop >= 0 else None, places.step)
-
-
 def select(selection: Selection, places: Selection) -> Selection:
-    """Select checked places of a selection: a range of a range stays a range, at no cost.
-
-    Examples
-    --------
-    >>> select(range(0, 10**9, 2), range(3, 6))
-    range(6, 12, 2)
-    """
+    """Select checked places of a selection: a range of a range stays a range, at no cost."""
     if not isinstance(places, range):
         chosen = take(selection, places)
         chosen.flags.writeable = False  # it becomes part of a description
         return chosen
     if isinstance(selection, range):
         return compose_ranges(selection, places)
-    return selection[as_slice(places)]
+    if not places:
+        return selection[:0]
+    stop = places.stop if places.stop >= 0 else None
+    return selection[places.start : stop : places.step]
 
 
 def repeated(rows: Selection) -> int | None:
-    """Return the first row that is chosen more than once, if any is; ranges never do that.
-
-    Examples
-    --------
-    >>> repeated(np.array([2, 0, 1, 2]))
-    2
-    """
+    """Return the first row that is chosen more than once, if any is; ranges never do that."""
     if isinstance(rows, range):
         return None
     ordered = np.sort(rows)
@@ -185,17 +118,7 @@ def repeated(rows: Selection) -> int | None:
 
 
 def check_distinct(rows: Selection) -> None:
-    """Check that no row is chosen twice, so that no two parts share one.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If one is.
-
-    Examples
-    --------
-    >>> check_distinct(np.array([2, 0, 1]))
-    """
+    """Raise if a row is chosen twice: two parts of a split could share it."""
     again = repeated(rows)
     if again is not None:
         raise ArgumentError(
@@ -206,25 +129,14 @@ def check_distinct(rows: Selection) -> None:
 
 
 def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the integers at checked positions of any shape.
-
-    Examples
-    --------
-    >>> take(range(100, 200, 10), np.array([0, 3]))
-    array([100, 130])
-    """
+    """Return the integers at checked positions of any shape."""
     if isinstance(selection, range):
         return positions * selection.step + selection.start
     return selection[positions]
 
 
-def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
-    """Split an indexing key into the row key and one int or slice for each element axis.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        For too many axes, or anything but ints and slices on the element axes.
+def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[Any, ...]]:
+    """Split an indexing key into the row key and one key for each element axis, as `cut` takes it.
 
     Examples
     --------
@@ -240,35 +152,11 @@ def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[int | slice, ...]]:
         raise ArgumentError(f"an index must have at most {ndim} axes; got {key!r}.")
     at = dots[0] if dots else len(parts)
     full = (*parts[:at], *[slice(None)] * missing, *parts[at + 1 :])
-    cuts: list[int | slice] = []
-    for part in full[1:]:
-        try:
-            cuts.append(part if isinstance(part, slice) else operator.index(part))
-        except TypeError:
-            wrong = True
-        else:
-            wrong = isinstance(part, bool | np.bool_)
-        if wrong:
-            raise ArgumentError(
-                f"element axes must be indexed by ints and slices; got {part!r}. "
-                "Take the whole axis and choose in `.map`."
-            )
-    return full[0], tuple(cuts)
+    return full[0], full[1:]
 
 
 def slice_range(places: range, part: slice) -> range:
-    """Return ``places[part]``.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the slice's parts are not whole numbers, or its step is 0.
-
-    Examples
-    --------
-    >>> slice_range(range(10), slice(None, None, -3))
-    range(9, -1, -3)
-    """
+    """Return ``places[part]``, or the error that the slice is wrong."""
     try:
         return places[part]
     except (TypeError, ValueError):
@@ -277,45 +165,23 @@ def slice_range(places: range, part: slice) -> range:
         ) from None
 
 
-def compose_cuts(cuts: Sequence[Cut], key: Sequence[int | slice]) -> tuple[Cut, ...]:
-    """Apply one int or slice for each axis that is still kept to the cuts made so far.
-
-    Raises
-    ------
-    oocdata.errors.PositionError
-        If an int lies outside its axis.
-
-    Examples
-    --------
-    >>> compose_cuts((range(3), 5, range(0, 40, 2)), (slice(None), slice(0, 10, 3)))
-    (range(0, 3), 5, range(0, 20, 6))
-    """
-    keys = iter(key)
-    composed: list[Cut] = []
-    for cut in cuts:
-        if isinstance(cut, int):
-            composed.append(cut)
-            continue
-        part = next(keys)
-        if isinstance(part, slice):
-            composed.append(slice_range(cut, part))
-            continue
-        try:
-            composed.append(cut[part])
-        except IndexError:
-            raise PositionError(
-                f"an element axis of length {len(cut)} must be indexed within "
-                f"[{-len(cut)}, {len(cut)}); got {part}."
-            ) from None
-    return tuple(composed)
-
-
-def cut_shape(cuts: Sequence[Cut]) -> tuple[int, ...]:
-    """Return the shape that is left of an element.
-
-    Examples
-    --------
-    >>> cut_shape((range(3), 5, range(0, 20, 6)))
-    (3, 4)
-    """
-    return tuple(len(cut) for cut in cuts if isinstance(cut, range))
+def cut(places: range, part: Any) -> Cut:
+    """Return what an int or a slice keeps of an axis of which only some places were left."""
+    if isinstance(part, slice):
+        return slice_range(places, part)
+    length = len(places)
+    try:
+        at = None if isinstance(part, bool | np.bool_) else operator.index(part)
+    except TypeError:
+        at = None
+    if at is None:
+        raise ArgumentError(
+            f"element axes must be indexed by ints and slices; got {part!r}. "
+            "Take the whole axis and choose in `.map`."
+        )
+    if not -length <= at < length:
+        raise PositionError(
+            f"an element axis of length {length} must be indexed within [{-length}, {length}); "
+            f"got {part}."
+        )
+    return places[at]

@@ -30,20 +30,8 @@ _FEWEST_RUNS = 8
 def steps_together(steps: int, batch_bytes: int, *, share_chunks: bool = False) -> int:
     """Return how many steps of an epoch to read at once.
 
-    Parameters
-    ----------
-    steps : int
-        Steps of an epoch.
-    batch_bytes : int
-        Bytes of one batch.
-    share_chunks : bool
-        Each row costs the decoding of a chunk, unless others of the same read lie in it too: so
-        the more the better.
-
-    Examples
-    --------
-    >>> steps_together(1000, 200_704), steps_together(1000, 3_840_000), steps_together(20, 200_704)
-    (64, 8, 2)
+    With `share_chunks` the more the better: each row costs the decoding of a chunk, unless others
+    of the same read lie in it too.
     """
     by_bytes = min(_RUN_BYTES, batch_share() // _RUNS) // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
@@ -77,23 +65,8 @@ class Ahead:
 def plan_ahead(together: int, batch_bytes: int, parallel: int, prefetch: int) -> Ahead:
     """Return how many runs to have under way, within the memory for batches.
 
-    Parameters
-    ----------
-    together : int
-        Steps of a run.
-    batch_bytes : int
-        Bytes of one batch.
-    parallel : int
-        Runs that are read at a time, at most.
-    prefetch : int
-        Batches that are kept ready besides, in whole runs, at most.
-
-    Examples
-    --------
-    >>> plan_ahead(8, 3_840_000, parallel=2, prefetch=2)
-    Ahead(together=8, reading=2, ready=0)
-    >>> plan_ahead(1, 30 << 20, parallel=8, prefetch=4)
-    Ahead(together=1, reading=2, ready=0)
+    At most `parallel` of them are read at a time, and `prefetch` batches kept ready besides, in
+    whole runs.
     """
     most = batch_share() // max(1, together * batch_bytes) - 2
     reading = max(1, min(parallel, most))

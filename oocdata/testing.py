@@ -25,14 +25,7 @@ __all__ = ["RecordingSource", "SourceConformance", "boxes_of", "sample_array"]
 
 
 def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
-    """Return an array in which every element differs from its neighbours on every axis.
-
-    Examples
-    --------
-    >>> sample_array((2, 3), "i4")
-    array([[0, 1, 2],
-           [3, 4, 5]], dtype=int32)
-    """
+    """Return an array in which every element differs from its neighbours on every axis."""
     kind = np.dtype(dtype)
     values: NDArray[Any] = np.arange(int(np.prod(shape))).reshape(shape)
     if kind.kind == "b":
@@ -46,13 +39,7 @@ def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
 
 
 def boxes_of(array: NDArray[Any], origins: NDArray[np.int64], extent: Extent) -> NDArray[Any]:
-    """Return boxes of an array by NumPy's own slicing: the oracle, shape (n, *extent.lengths).
-
-    Examples
-    --------
-    >>> boxes_of(np.arange(10), np.array([[2], [0]]), Extent((3,), (2,))).tolist()
-    [[2, 4, 6], [0, 2, 4]]
-    """
+    """Return boxes of an array by NumPy's own slicing: the oracle, shape (n, *extent.lengths)."""
     found = np.empty((len(origins), *extent.lengths), array.dtype)
     for place, origin in enumerate(origins.tolist()):
         box = tuple(
@@ -72,6 +59,10 @@ class RecordingSource:
     array : ndarray
     chunks : int, tuple of int or None
         What it says is decoded together; an int: so many whole rows along axis 0.
+    reads : list
+        Origins of each read.
+    extents : list of Extent
+        Of each read.
 
     Examples
     --------
@@ -85,7 +76,6 @@ class RecordingSource:
     array: NDArray[Any]
     chunks: int | tuple[int, ...] | None = None
     reads: list[list[list[int]]] = field(default_factory=list)
-    """Origins of each read."""
     extents: list[Extent] = field(default_factory=list)
 
     @property

@@ -395,7 +395,7 @@ def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
     """No chunk lies in two blocks."""
     blocks = view.blocks
     assert isinstance(blocks, Blocks)
-    block_of = np.searchsorted(blocks.starts(len(view)), np.arange(len(view)), side="right")
+    block_of = blocks.of(np.arange(len(view)))
     for chunk in np.unique(ids):
         assert len(np.unique(block_of[ids == chunk])) == 1
 
@@ -432,3 +432,29 @@ def test_habits_are_told_what_to_write():
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
             getattr(view, name)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_zipped_patches_of_one_element_are_in_one_part_of_a_split(mapped: bool):
+    view = ooc.open(np.arange(30).reshape(5, 6))
+    patches: ooc.Dataset = view.patches(2, per_row=3)
+    patches = patches.map(lambda x: x) if mapped else patches
+    parts = ooc.zip(patches, patches, ooc.open(np.arange(15))).split(0.5, 0.5, gap=1)
+    rows = [set((part.take(np.arange(len(part)))[0] // 6).ravel()) for part in parts]
+    assert rows == [{0, 1}, {3, 4}]
+    first, second = patches.split(0.5, 0.5)[0].split(1, 1)
+    assert set(first.take([0, 1, 2]).ravel() // 6) == {0}
+    assert set(second.take([0, 1, 2]).ravel() // 6) == {1}
+
+
+@pytest.mark.parametrize("start", [0, 15, 16, 24])
+@pytest.mark.parametrize("irregular", [False, True])
+def test_blocks_of_later_patches_are_those_of_their_chunks(start: int, irregular: bool):
+    rows = np.roll(np.arange(40), 3) if irregular else slice(None)
+    view = ooc.open(RecordingSource(sample_array((40, 6)), 8))[rows]
+    patches = view.patches(2, per_row=3)[start:]
+    origins = patches.requests(np.arange(len(patches)), Draw())[0].origins[:, 0]
+    of_blocks = patches.blocks.of(np.arange(len(patches)))
+    for chunk in np.unique(origins // 8):
+        assert len(np.unique(of_blocks[origins // 8 == chunk])) == 1
+    assert len(np.unique(of_blocks)) == len(np.unique(origins // 8))

@@ -365,3 +365,14 @@ def test_pickle():
     copy = pickle.loads(pickle.dumps(windows))
     for one, other in zip(copy.take([0, 1, 2]), windows.take([0, 1, 2]), strict=True):
         assert_array_equal(one, other)
+
+
+def test_windows_of_scalars_and_of_transposed_rows_chosen_one_by_one():
+    rows = [1, 5, 3, 7]
+    x, y = ooc.open(np.arange(10))[rows].windows(2, 1).take([0, 1])
+    assert_array_equal(x, [[1, 5], [5, 3]])
+    assert_array_equal(y, [[3], [7]])
+    array = sample_array((10, 2, 3))
+    view = ooc.open(array)[rows].transpose()
+    assert_array_equal(view.windows(1).take([2, 0])[:, 0], array[[3, 1]].transpose(0, 2, 1))
+    assert_array_equal(view[..., ::-1].windows(2).take([1])[0], array[[5, 3], ::-1].swapaxes(1, 2))

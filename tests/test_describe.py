@@ -646,8 +646,8 @@ def _view(description: dict[str, Any]) -> dict[str, Any]:
             lambda d: _view(d).update(rows={"int64": encode_integers(np.array([3, 99, 4]))}),
             "array",
         ),
-        (lambda d: _view(d).update(grid=[{"range": [0, 120, 2]}]), "lie in the array"),
-        (lambda d: _view(d).update(cuts=[{"range": [0, 4, 1]}, {"range": [0, 5, 1]}]), "lie in"),
+        (lambda d: _view(d)["cuts"].__setitem__(0, {"range": [0, 120, 2]}), "lie in the array"),
+        (lambda d: _view(d)["cuts"].__setitem__(1, {"range": [0, 4, 1]}), "lie in"),
     ],
 )
 def test_what_is_no_description(

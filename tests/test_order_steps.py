@@ -80,7 +80,7 @@ def test_a_step_does_not_depend_on_what_was_asked_before(
     for step, epoch in data.draw(st.lists(asked, min_size=1, max_size=20)):
         used.positions(step, epoch)
     assert_array_equal(used.positions(step, epoch), fresh.positions(step, epoch))
-    assert len(used.recent) <= used.recent.most
+    assert len(used._stretches) <= 8
 
 
 def needed_at_a_time(steps: Steps, block: int) -> tuple[int, int]:

@@ -40,18 +40,7 @@ def blocks_of(view: View) -> Blocks | BlockIds:
 
 
 def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number of the chunk that each row lies in, along the sample axes.
-
-    Parameters
-    ----------
-    view : View
-    numbers : ndarray of int64, shape (n,)
-        Of rows in the view's grid.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-    """
+    """Return a number of the chunk that each row of the grid lies in, along the sample axes."""
     found = np.zeros(len(numbers), np.int64)
     storage, shape = view.storage, view.source.shape
     lengths = _chunk_lengths(view)
@@ -76,28 +65,21 @@ def _chunk_lengths(view: View) -> list[int]:
 
 def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | None:
     """Return the blocks of rows that follow one another by a rule, if one tells them."""
-    grid, lengths = view.grid, [len(places) for places in view.grid]
     if len(view.storage.parts) > 1 and view.storage.parts_axis in view.axes:
         return None  # chunks begin anew in each part
-    if len(grid) == 1:
-        length, first = _along(compose_ranges(grid[0], rows), chunks[0])
-        return Blocks(length, first)
-    if rows.step != 1 or rows.start % lengths[-1]:
+    # A chunk holds several places of this axis, with all rows below them.
+    at = next(place for place, chunk in enumerate(chunks) if chunk > 1)
+    lengths = [len(places) for places in view.grid]
+    each, places = prod(lengths[at + 1 :]), view.grid[at]
+    if len(lengths) == 1:
+        places = compose_ranges(places, rows)
+    elif rows.step != 1 or rows.start % (each * lengths[at] if at else each):
         return None
-    outer = [place for place, chunk in enumerate(chunks[:-1]) if chunk > 1]
-    if not outer:
-        length, first = _along(grid[-1], chunks[-1])
-        return Blocks(min(length, lengths[-1]), min(first, lengths[-1]), lengths[-1])
-    # A chunk holds several outer places: all rows of so many are a block.
-    at = outer[0]
-    each = prod(lengths[at + 1 :])
-    if rows.start % each:
-        return None
-    length, first = _along(grid[at][rows.start // each % lengths[at] :], chunks[at])
+    elif at == 0:
+        places = places[rows.start // each :]
+    length, first = _along(places, chunks[at])
     if at == 0:
         return Blocks(length * each, first * each)
-    if rows.start % (lengths[at] * each):
-        return None
     length, first = min(length, lengths[at]), min(first, lengths[at])
     return Blocks(length * each, first * each, lengths[at] * each)
 

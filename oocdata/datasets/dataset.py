@@ -1,25 +1,26 @@
 """What every dataset can do, given which boxes an element is made of.
 
 A dataset is a frozen description: positions in, boxes out (`requests`), and how the arrays that
-come back make elements (`assemble`). It never touches storage, so composing reads nothing; `read`
-is the one place where the two meet.
+come back make elements (`assemble`). Composing reads nothing; `read` is where the two meet.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from math import lcm
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Batch, Spec, map_tree
 from oocdata.datasets.splits import split_ranges
@@ -46,45 +47,37 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Draw:
-    """What randomness may depend on, and nothing else: never who reads.
-
-    Attributes
-    ----------
-    seed, epoch, step : int
-    lane : int
-        The first lane of the batch, or of the rank's part of it.
-    positions : ndarray of int64 or None
-        Of the batch's elements in the loader's dataset.
-
-    Examples
-    --------
-    >>> int(Draw(7, 0, 3).rng.integers(100)) == int(Draw(7, 0, 3).rng.integers(100))
-    True
-    """
+    """What randomness may depend on, and nothing else: never who reads."""
 
     seed: int = 0
     epoch: int = 0
     step: int = 0
     lane: int = 0
+    """The first lane of the batch, or of the rank's part of it."""
     positions: NDArray[np.int64] | None = None
+    """Of the batch's elements in the loader's dataset."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """One generator for the batch; the batched functions of a chain draw from it in turn."""
-        return np.random.default_rng([*self._key(0), self.step, self.lane])
+        return self._generator(0, self.step, self.lane)
 
     def rng_of(self, place: int) -> np.random.Generator:
         """Return the generator of one element, at a place of the batch."""
         position = place if self.positions is None else int(self.positions[place])
-        return np.random.default_rng([*self._key(1), position])
+        return self._generator(1, position)
 
-    def _key(self, kind: int) -> list[int]:
+    def _generator(self, kind: int, *words: int) -> np.random.Generator:
         # SeedSequence takes what is not negative: the sign becomes a word of its own.
-        return [abs(self.seed), int(self.seed < 0), kind, self.epoch]
+        key = [abs(self.seed), int(self.seed < 0), kind, self.epoch, *words]
+        return np.random.default_rng(key)
 
 
 class Dataset(ABC):
     """Elements by position. See `View` and its methods for how datasets are made."""
+
+    _described: ClassVar[tuple[str, ...]]
+    """Names of the fields that a description tells of."""
 
     @property
     @abstractmethod
@@ -94,17 +87,15 @@ class Dataset(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
-    @abstractmethod
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the boxes that elements are made of: arithmetic, nothing is read.
+    @property
+    def _members(self) -> Sequence[Dataset]:
+        """The datasets that it is made of, if their elements make its own, in order."""
+        return ()
 
-        Parameters
-        ----------
-        positions : ndarray of int64, shape (batch,)
-            Each within ``[0, len(self))``.
-        draw : Draw
-            What random boxes depend on.
-        """
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the boxes that elements at checked positions are made of; nothing is read."""
+        requests = [part.requests(positions, draw) for part in self._members]
+        return tuple(itertools.chain.from_iterable(requests))
 
     @abstractmethod
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
@@ -115,27 +106,39 @@ class Dataset(ABC):
         """Return the dataset of the elements at checked positions, in that order."""
 
     @property
-    @abstractmethod
     def blocks(self) -> Blocks | BlockIds:
-        """Which positions are stored together."""
+        """Which positions are stored together: in the part that costs most to read badly."""
+        found = [part.blocks for part in self._members]
+        regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
+        longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
+        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
+        return irregular[0] if irregular and longest.length == 1 else longest
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return ``{"kind": …}`` and what else the dataset is made of.
 
-        Values are numbers, texts, lists, dicts, ranges, and as leaves arrays, functions, sources
-        and the descriptions of other datasets: `oocdata.describe` writes them as JSON.
+        `oocdata.describe` writes it as JSON, and arrays, functions and sources in it.
         """
+        described: dict[str, Any] = {"kind": type(self).__name__.lower()}
+        for name in self._described:
+            described[name] = map_tree(_described, getattr(self, name))
+        return described
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Self:
+        """Return the dataset that `describe` told of; its parts are made already."""
+        return cls(**described)
 
     @property
     def is_mapped(self) -> bool:
         """Whether a function of the user's makes the batches: it must get them one by one."""
-        return False
+        return any(part.is_mapped for part in self._members)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
-        return (len(self),)
+        shapes = {part.sample_shape for part in self._members}
+        return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
@@ -144,7 +147,12 @@ class Dataset(ABC):
 
     def _gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
-        return gap
+        return max((part._gap_positions(gap) for part in self._members), default=gap)
+
+    @property
+    def _together(self) -> int:
+        """Positions side by side that a split leaves together: patches of one element."""
+        return lcm(*(part._together for part in self._members))
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
@@ -160,8 +168,7 @@ class Dataset(ABC):
 
         Returns
         -------
-        ndarray, tuple or dict of ndarray
-            With a leading axis of length n.
+        ndarray, tuple or dict of ndarray, each of shape (n, *element)
 
         Raises
         ------
@@ -215,8 +222,8 @@ class Dataset(ABC):
         Parameters
         ----------
         *sizes : float or int
-            Fractions (each > 0, sum ≤ 1) or counts: of elements, or with several sample axes of
-            places along `axis`.
+            Fractions (each > 0, sum ≤ 1) or counts: of elements (not of their patches), or with
+            several sample axes of places along `axis`.
         gap : int
             Rows left unused between neighbouring parts; with several sample axes, places along
             `axis`. Windows that would reach across the border are dropped besides, so even 0 never
@@ -252,8 +259,10 @@ class Dataset(ABC):
         if len(self.sample_shape) > 1:
             return self._split_axis(sizes, rows, axis)
         self._check_split_axis(axis)
-        dropped = self._gap_positions(rows)
-        return tuple(self._select(part) for part in split_ranges(len(self), sizes, dropped))
+        each = self._together
+        dropped = -(-self._gap_positions(rows) // each)
+        parts = split_ranges(len(self) // each, sizes, dropped)
+        return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
 
     def _check_split_axis(self, axis: int | str | None) -> None:
         """Raise if an axis is given that is not the only sample axis."""
@@ -269,19 +278,12 @@ class Dataset(ABC):
         raise NotImplementedError
 
     def shard(self, num_shards: int, index: int) -> Self:
-        """Return one of `num_shards` disjoint parts whose union is everything.
+        """Return one of `num_shards` contiguous parts whose union is everything.
 
         Parameters
         ----------
-        num_shards : int
-        index : int
-            0 ≤ index < num_shards.
-
-        Returns
-        -------
-        Dataset
-            A contiguous part, so that a shard reads its own chunks only; lengths differ by at most
-            1.
+        num_shards, index : int
+            0 ≤ index < num_shards. Lengths of parts differ by at most 1.
 
         Examples
         --------
@@ -356,12 +358,8 @@ class Dataset(ABC):
             function of (seed, epoch, position).
         axes : sequence of int, optional
             Axes of the element, negative ones counted from its end; by default the last
-            ``len(size)`` (of windows, those of a row).
-
-        Returns
-        -------
-        Patches
-            Of every array of an element the same part: x and y of a window, all of a zip.
+            ``len(size)`` (of windows, those of a row). Of every array of an element the same part
+            is cut: x and y of a window, all of a zip.
 
         Raises
         ------
@@ -426,3 +424,7 @@ class Dataset(ABC):
             "loader", self, batch_size, shuffle, seed, drop_remainder, workers
         )
         return loader
+
+
+def _described(part: Any) -> Any:
+    return part.describe() if isinstance(part, Dataset) else part

@@ -27,20 +27,8 @@ class Runs:
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
-    @property
-    def common_length(self) -> int | None:
-        """The length that all runs have; None where they differ."""
-        same = len(self.lengths) > 0 and bool((self.lengths == self.lengths[0]).all())
-        return int(self.lengths[0]) if same else None
-
     def cut_by(self, others: Runs) -> Runs:
-        """Return the runs cut wherever one of the others begins.
-
-        Examples
-        --------
-        >>> episode_runs([6, 4], 10).cut_by(episode_runs([5, 5], 10)).lengths
-        array([5, 1, 4])
-        """
+        """Return the runs cut wherever one of the others begins."""
         if not len(self.starts):
             return self
         starts = np.union1d(self.starts, others.starts)
@@ -49,20 +37,7 @@ class Runs:
 
 
 def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
-    """Return episodes given as lengths, or as an id for each row, as runs.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If lengths don't sum to `rows`, or an id comes back after another one.
-
-    Examples
-    --------
-    >>> episode_runs([3, 4], 7).starts
-    array([0, 3])
-    >>> episode_runs([5, 5, 5, 8, 8, 8, 8], 7).lengths
-    array([3, 4])
-    """
+    """Return episodes given as lengths, or as an id for each row, as runs."""
     if episodes is None:
         return Runs(np.zeros(1, np.int64), np.array([rows], np.int64))
     try:
@@ -93,18 +68,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
 
 
 def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
-    """Return the runs of chosen rows that lie in one part each, e.g. in one file.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the rows come back to a part after another one.
-
-    Examples
-    --------
-    >>> part_runs((0, 10, 20), range(25, 5, -2)).lengths
-    array([3, 5, 2])
-    """
+    """Return the runs of chosen rows that lie in one part each, e.g. in one file."""
     if not isinstance(rows, range):
         starts = np.asarray(part_starts, np.int64)
         return episode_runs(np.searchsorted(starts, rows, side="right"), len(rows))

@@ -11,9 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, align, as_spec, leaves, map_tree
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
@@ -34,6 +32,8 @@ class Map(Dataset):
     """The spec as given, or None to try one element."""
     tried: Dataset | None = field(default=None)
     """The dataset of which no element was selected: the function is tried on one of its."""
+
+    _described = ("source", "fn", "batched", "rng")
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -70,26 +70,13 @@ class Map(Dataset):
         return checked
 
     @property
-    def blocks(self) -> Blocks | BlockIds:
-        """Those of the dataset that is mapped."""
-        return self.source.blocks
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """That of the dataset that is mapped."""
-        return self.source.sample_shape
+    def _members(self) -> tuple[Dataset]:
+        return (self.source,)
 
     @property
     def is_mapped(self) -> bool:
         """True."""
         return True
-
-    def _gap_positions(self, gap: int) -> int:
-        return self.source._gap_positions(gap)
-
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the boxes of the dataset that is mapped."""
-        return self.source.requests(positions, draw)
 
     def _select(self, positions: Selection) -> Self:
         return self._over(self.source._select(positions))
@@ -107,29 +94,16 @@ class Map(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Return what is mapped, and the function."""
-        return {
-            "kind": "map",
-            "source": self.source.describe(),
-            "fn": self.fn,
-            "batched": self.batched,
-            "rng": self.rng,
-            "spec": map_tree(lambda leaf: [list(leaf.shape), leaf.dtype.str], self.spec),
-        }
+        spec = map_tree(lambda leaf: [list(leaf.shape), leaf.dtype.str], self.spec)
+        return {**super().describe(), "spec": spec}
 
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Map:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the map that `describe` told of; source, function and spec are made already."""
-        names = ("source", "fn", "batched", "rng", "spec")
-        return cls(*(described[name] for name in names))
+        return cls(*(described[name] for name in (*cls._described, "spec")))
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return the batch after the function, checked against the spec.
-
-        Raises
-        ------
-        oocdata.errors.MapError
-            If the function returns something other than the spec says.
-        """
+        """Return the batch after the function, checked against the spec."""
         batch = self.source.assemble(arrays, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # nothing to call the function on

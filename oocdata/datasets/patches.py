@@ -23,11 +23,9 @@ from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_count, select, take
+from oocdata.order.permutation import derive_keys
 
 __all__ = ["Patches", "make_patches"]
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def make_patches(
@@ -67,9 +65,8 @@ def make_patches(
         (length - part) // each + 1 for length, part, each in zip(whole, sizes, steps, strict=True)
     )
     per = prod(counts) if per_row is None else as_count("per_row", per_row)
-    is_random = per_row is not None
-    made = Patches(dataset, sizes, () if is_random else steps, per, chosen, whole, range(0))
-    return replace(made, chosen=range(len(dataset) * per))
+    places = () if per_row is not None else steps
+    return Patches(dataset, sizes, places, per, chosen, whole, range(len(dataset) * per))
 
 
 def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[int, ...]:
@@ -121,6 +118,8 @@ class Patches(Dataset):
     whole: tuple[int, ...]
     chosen: Selection
 
+    _described = ("dataset", "size", "step", "per_row", "axes", "chosen")
+
     def __repr__(self) -> str:
         return f"<Patches: {len(self)} of {self.size}, {self.per_row} of each of {self.dataset!r}>"
 
@@ -143,22 +142,12 @@ class Patches(Dataset):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Those of the elements, while all patches are chosen."""
-        whole = isinstance(self.chosen, range) and self.chosen == range(
-            len(self.dataset) * self.per_row
-        )
-        inner = self.dataset.sample_shape
+        inner, total = self.dataset.sample_shape, len(self.dataset) * self.per_row
+        whole = isinstance(self.chosen, range) and self.chosen == range(total)
         return inner if whole and len(inner) > 1 else (len(self),)
 
     def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
-        """Return the first place of patches along each axis, shape (n, len(axes)).
-
-        Parameters
-        ----------
-        patches : ndarray of int64, shape (n,)
-            Numbers among all patches.
-        draw : Draw
-            Of seed and epoch random places depend.
-        """
+        """Return the first place of all patches of these numbers along each axis."""
         free = [length - size for length, size in zip(self.whole, self.size, strict=True)]
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
@@ -183,86 +172,66 @@ class Patches(Dataset):
     @cached_property
     def blocks(self) -> Blocks | BlockIds:
         """The patches of the elements that are stored together."""
-        chunked = any(source.storage().chunks is not None for source in self.sources())
-        inner, per = self.dataset.blocks, self.per_row
-        if not isinstance(self.chosen, range) or self.chosen.step != 1 or self.chosen.start % per:
-            if not chunked:
-                return ADDRESSABLE
-            element = take(self.chosen, np.arange(len(self))) // per
-            if isinstance(inner, BlockIds):
-                return BlockIds(inner.ids[element])
-            starts = inner.starts(len(self.dataset))
-            return BlockIds(np.searchsorted(starts, element, side="right"))
-        if isinstance(inner, BlockIds):
-            first = self.chosen.start // per
-            return BlockIds(np.repeat(inner.ids[first:], per)[: len(self)])
-        if not chunked:
+        if all(source.storage().chunks is None for source in self.sources()):
             return ADDRESSABLE
+        chosen, per = self.chosen, self.per_row
+        if not isinstance(chosen, range) or chosen.step != 1 or chosen.start % per:
+            return BlockIds(self.dataset.blocks.of(take(chosen, np.arange(len(self))) // per))
+        elements = range(chosen.start // per, -(-chosen.stop // per))
+        inner = self.dataset._select(elements).blocks
+        if isinstance(inner, BlockIds):
+            return BlockIds(np.repeat(inner.ids, per)[: len(self)])
         period = None if inner.period is None else inner.period * per
         return Blocks(inner.length * per, inner.first * per, period)
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
 
+    @property
+    def _together(self) -> int:
+        chosen, per = self.chosen, self.per_row
+        whole = isinstance(chosen, range) and chosen.step == 1
+        if whole and chosen.start % per == chosen.stop % per == 0:  # type: ignore[union-attr]
+            return per
+        raise ArgumentError(
+            "patches must be split before some of them are selected, so that no two parts share an "
+            "element; these were selected. Split first, then select."
+        )
+
     def _gap_positions(self, gap: int) -> int:
-        # Whole elements: parts of one element must not lie in two parts of a split.
         return self.dataset._gap_positions(gap) * self.per_row
 
-    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
-        """Split by whole elements: no two parts share one; see `Dataset.split`."""
-        everything = range(len(self.dataset) * self.per_row)
-        if not isinstance(self.chosen, range) or self.chosen != everything:
-            raise ArgumentError(
-                "patches must be split before some of them are selected, so that no two parts "
-                "share an element; these were selected. Split first, then select."
-            )
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
         parts = self.dataset.split(*sizes, gap=gap, axis=axis)
         return tuple(
             replace(self, dataset=part, chosen=range(len(part) * self.per_row)) for part in parts
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Return what the patches are made of."""
-        return {
-            "kind": "patches",
-            "dataset": self.dataset.describe(),
-            "size": list(self.size),
-            "step": list(self.step),
-            "per_row": self.per_row,
-            "axes": list(self.axes),
-            "chosen": self.chosen,
-        }
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        self.dataset._check_split_axis(axis)
 
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Patches:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the patches that `describe` told of; the dataset is made already."""
         step, per_row = described["step"], described["per_row"]
+        places = {"step": step or None, "per_row": None if step else per_row}
         made = make_patches(
-            described["dataset"],
-            described["size"],
-            step or None,
-            None if step else per_row,
-            described["axes"],
+            described["dataset"], described["size"], axes=described["axes"], **places
         )
-        return replace(made, chosen=described["chosen"])
+        return replace(made, chosen=described["chosen"])  # type: ignore[return-value]
 
 
 def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> NDArray[np.int64]:
     """Return whole numbers in ``[0, count)``, one a patch, from (seed, epoch, patch, axis).
 
-    The finaliser of SplitMix64 (Steele, Lea and Flood 2014) over a counter, and the high half of a
-    product with `count` (Lemire 2019, without the rejection: its bias is below ``count / 2**32``).
-    NumPy's own generators may change from version to version (NEP 19).
+    SplitMix64 over a counter, and the high half of a product with `count` (Lemire 2019, without the
+    rejection: its bias is below ``count / 2**32``). NumPy's own generators may change from version
+    to version (NEP 19).
     """
-    key = np.array([draw.seed % 2**64, draw.epoch, axis], np.uint64)
-    state = np.zeros(1, np.uint64)
-    for word in key:
-        state = _mixed(state + _ODD + word)
-    numbers = _mixed(state + patches.astype(np.uint64) * _ODD)
+    key = np.zeros(1, np.uint64)
+    for word in (draw.seed % 2**64, draw.epoch, axis):
+        key = derive_keys(key + np.uint64(word), np.ones(1, np.uint64))
+    numbers = derive_keys(key, patches.astype(np.uint64))
     return ((numbers >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
-
-
-def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    state = (state ^ (state >> np.uint64(30))) * _MIX[0]
-    state = (state ^ (state >> np.uint64(27))) * _MIX[1]
-    return state ^ (state >> np.uint64(31))

@@ -35,39 +35,25 @@ class Placement:
     flipped: tuple[int, ...] = ()
 
     @cached_property
+    def kept(self) -> list[int]:
+        """The axes of the element in the order of storage."""
+        return [axis for axis in self.axes if axis is not None]
+
+    @cached_property
     def is_plain(self) -> bool:
         """Whether the element has the order of storage, so that adding axes of length 1 is all."""
-        kept = [axis for axis in self.axes if axis is not None]
-        return not self.flipped and kept == sorted(kept)
+        return not self.flipped and self.kept == sorted(self.kept)
 
     def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
-        """Return the view of a batch whose axes are those of storage.
-
-        Parameters
-        ----------
-        out : ndarray, shape (n, *element)
-        lengths : tuple of int
-            Of the boxes.
-
-        Returns
-        -------
-        ndarray, shape (n, *lengths)
-
-        Examples
-        --------
-        >>> placement = Placement(axes=(None, 1, 0))
-        >>> placement.stored(np.zeros((2, 5, 3)), (1, 3, 5)).shape
-        (2, 1, 3, 5)
-        """
+        """Return the view of a batch whose axes are those of storage, shape (n, *lengths)."""
         if self.is_plain:
             return out.reshape((len(out), *lengths))
         if self.flipped:
             whole, reverse = slice(None), slice(None, None, -1)
             turned = [reverse if axis in self.flipped else whole for axis in range(out.ndim - 1)]
             out = out[(whole, *turned)]
-        moved = out.transpose(0, *[axis + 1 for axis in self.axes if axis is not None])
-        added = [None if axis is None else slice(None) for axis in self.axes]
-        return moved[(slice(None), *added)]
+        moved = out.transpose(0, *[axis + 1 for axis in self.kept])
+        return moved[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
 
 
 @dataclass(frozen=True)
@@ -99,11 +85,6 @@ class Request:
         """Bytes of the batch's array."""
         return prod(self.shape) * self.dtype.itemsize
 
-    @property
-    def element_ndim(self) -> int:
-        """Axes of the batch's array that a box fills."""
-        return sum(axis is not None for axis in self.placement.axes)
-
     def read(self) -> NDArray[Any]:
         """Read the boxes into fresh memory, and return it as the batch's array."""
         out = empty(self.shape, self.dtype)
@@ -114,32 +95,22 @@ class Request:
         """Read the boxes into memory of this shape and dtype, C-contiguous."""
         if out.size == 0:
             return
-        boxes = len(self.origins)
-        flat = out if boxes == len(out) else out.reshape(boxes, *self.shape[-self.element_ndim :])
-        lengths = self.extent.lengths
-        self.source.read(self.origins, self.extent, self.placement.stored(flat, lengths))
+        numbering = out.ndim - len(self.placement.kept)
+        if numbering != 1:
+            out = out.reshape(-1, *self.shape[numbering:])
+        stored = self.placement.stored(out, self.extent.lengths)
+        self.source.read(self.origins, self.extent, stored)
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
     ) -> Request:
-        """Return the request for a part of each element.
+        """Return the request for a part of each element, of a size that fits.
 
-        Parameters
-        ----------
-        axes : tuple of int
-            Axes of the element, counted from its end: -1 is the last.
-        size : tuple of int
-            Places kept along each.
-        offsets : ndarray of int64, shape (elements, len(axes))
-            The first place kept in each element, along each.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If an element has no such axis, or is smaller than the part.
+        Axes are counted from the element's end; offsets, shape (elements, len(axes)), are the first
+        places kept.
         """
         shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
-        ndim = self.element_ndim
+        ndim = len(self.placement.kept)
         each = np.repeat(offsets, len(origins) // max(1, len(offsets)), axis=0)
         for axis, length, offset in zip(axes, size, each.T, strict=True):
             if -axis > ndim:
@@ -147,13 +118,10 @@ class Request:
                     f"`axes` must be axes of the element, which has {ndim}; got {axis}."
                 )
             stored = self.placement.axes.index(ndim + axis)
-            whole = extent.lengths[stored]
-            if length > whole:
-                raise ArgumentError(
-                    f"`size` must fit into the element; got {length} along an axis of {whole}."
-                )
-            first = whole - length - offset if ndim + axis in self.placement.flipped else offset
-            origins[:, stored] += first * extent.strides[stored]
-            extent = extent.with_axis(stored, length, extent.strides[stored])
+            whole, stride = extent.lengths[stored], extent.strides[stored]
+            if ndim + axis in self.placement.flipped:
+                offset = whole - length - offset
+            origins[:, stored] += offset * stride
+            extent = extent.with_axis(stored, length, stride)
             shape[axis] = length
         return replace(self, origins=origins, extent=extent, shape=tuple(shape))

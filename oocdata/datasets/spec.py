@@ -53,13 +53,7 @@ Batch: TypeAlias = NDArray[Any] | tuple["Batch", ...] | dict[str, "Batch"]
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply a function to each leaf of a tree of tuples and dicts.
-
-    Examples
-    --------
-    >>> map_tree(lambda n: n + 1, (1, {"a": 2}))
-    (2, {'a': 3})
-    """
+    """Apply a function to each leaf of a tree of tuples and dicts."""
     if isinstance(tree, tuple):
         return tuple(map_tree(function, part) for part in tree)
     if isinstance(tree, dict):
@@ -68,18 +62,7 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def align(tree: Any, pattern: Any) -> Any:
-    """Return a tree with its dicts in the order of another tree's.
-
-    Raises
-    ------
-    ValueError
-        If their tuples, dicts and names differ.
-
-    Examples
-    --------
-    >>> align({"b": 2, "a": 1}, {"a": None, "b": None})
-    {'a': 1, 'b': 2}
-    """
+    """Return a tree with its dicts in the order of another's; ValueError if their shapes differ."""
     if isinstance(pattern, tuple) and isinstance(tree, tuple):
         return tuple(align(one, other) for one, other in zip(tree, pattern, strict=True))
     if isinstance(pattern, dict) and isinstance(tree, dict) and tree.keys() == pattern.keys():
@@ -90,36 +73,16 @@ def align(tree: Any, pattern: Any) -> Any:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield the leaves of a tree in order.
-
-    Examples
-    --------
-    >>> list(leaves((1, {"a": 2, "b": (3,)})))
-    [1, 2, 3]
-    """
-    if isinstance(tree, tuple):
-        for part in tree:
-            yield from leaves(part)
-    elif isinstance(tree, dict):
-        for part in tree.values():
+    """Yield the leaves of a tree in order."""
+    if isinstance(tree, tuple | dict):
+        for part in tree.values() if isinstance(tree, dict) else tree:
             yield from leaves(part)
     else:
         yield tree
 
 
 def as_spec(tree: Any) -> Spec:
-    """Return a tree of anything with shape and dtype (arrays, tensor specs) as a `Spec`.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If a leaf has no shape and dtype.
-
-    Examples
-    --------
-    >>> print(as_spec(np.zeros((2, 3), "f4")))
-    (2, 3) float32
-    """
+    """Return a tree of anything with shape and dtype (arrays, tensor specs) as a `Spec`."""
 
     def leaf(value: Any) -> ArraySpec:
         if isinstance(value, ArraySpec):
@@ -130,8 +93,7 @@ def as_spec(tree: Any) -> Spec:
         except (AttributeError, TypeError) as error:
             raise ArgumentError(
                 "`spec` must hold things with a shape and a dtype, in tuples and dicts; got "
-                f"{value!r}. "
-                "Write ooc.ArraySpec((3, 4), np.dtype('f4'))."
+                f"{value!r}. Write ooc.ArraySpec((3, 4), np.dtype('f4'))."
             ) from error
 
     result: Spec = map_tree(leaf, tree)
@@ -139,20 +101,7 @@ def as_spec(tree: Any) -> Spec:
 
 
 def as_dtype(given: DTypeLike) -> np.dtype[Any]:
-    """Return a dtype that batches can hold, from what a caller gave.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If NumPy knows no such dtype.
-    oocdata.errors.UnsupportedDtypeError
-        If batches can't hold it.
-
-    Examples
-    --------
-    >>> as_dtype("f4")
-    dtype('float32')
-    """
+    """Return the dtype that a caller gave; it is an error if batches can't hold it."""
     try:
         dtype = np.dtype(given)
     except TypeError as error:

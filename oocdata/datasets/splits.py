@@ -16,26 +16,8 @@ __all__ = ["split_ranges"]
 def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[range]:
     """Cut ``range(length)`` into consecutive ranges with `gap` places dropped between neighbours.
 
-    Parameters
-    ----------
-    length : int
-        How many places there are.
-    sizes : sequence of float, or of int
-        Fractions of what is left after the gaps (each > 0, sum ≤ 1), or counts (sum ≤ what is
-        left). The ends of fractions are rounded, so fractions that sum to 1 use every place.
-    gap : int
-        Places dropped between two neighbours.
-
-    Returns
-    -------
-    list of range
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If fractions and counts are mixed, are not positive, or sum to too much.
-    oocdata.errors.EmptyError
-        If a part would be empty.
+    Sizes are fractions of what is left after the gaps (each > 0, sum ≤ 1), or counts. The ends of
+    fractions are rounded, so fractions that sum to 1 use every place.
 
     Examples
     --------

@@ -27,8 +27,8 @@ from oocdata.index import (
     Cut,
     Selection,
     check_distinct,
-    compose_cuts,
     compose_ranges,
+    cut,
     expand_key,
     select,
     take,
@@ -47,14 +47,12 @@ class View(Dataset):
         The array as stored.
     axes : tuple of int
         Its sample axes, outermost first. Rows are numbered in C order of their places.
-    grid : tuple of range
-        The places along each sample axis.
-    rows : range or ndarray of int64
-        Which of the grid's rows, in order.
     cuts : tuple of Cut
-        What is kept of each other axis, in the order of storage.
+        What is kept of each axis as stored.
+    rows : range or ndarray of int64
+        Which of the rows along the sample axes, in order.
     order : tuple of int
-        Which of the axes kept each axis of an element is.
+        Which axis as stored each axis of an element is.
     dtype : numpy.dtype
         As delivered, in native byte order.
 
@@ -75,28 +73,21 @@ class View(Dataset):
 
     source: Source
     axes: tuple[int, ...]
-    grid: tuple[range, ...]
-    rows: Selection
     cuts: tuple[Cut, ...]
+    rows: Selection
     order: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    _described = ("source", "axes", "cuts", "rows", "order", "dtype")
+
     @classmethod
     def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> View:
-        """Return the view of every row, along one or several sample axes.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the array has no such axis, or one is named twice.
-        """
+        """Return the view of every row, along one or several sample axes."""
         shape = source.shape
         axes = sample_axes(axis, len(shape), source.storage())
-        grid = tuple(range(shape[at]) for at in axes)
-        others = [length for at, length in enumerate(shape) if at not in axes]
-        cuts = tuple(range(length) for length in others)
-        rows = range(prod(len(places) for places in grid))
-        return cls(source, axes, grid, rows, cuts, tuple(range(len(others))), source.dtype)
+        order = tuple(at for at in range(len(shape)) if at not in axes)
+        rows = range(prod(shape[at] for at in axes))
+        return cls(source, axes, tuple(map(range, shape)), rows, order, source.dtype)
 
     def __repr__(self) -> str:
         shape = f"{len(self)} rows"
@@ -116,16 +107,20 @@ class View(Dataset):
         return self.source.storage()
 
     @cached_property
-    def _kept(self) -> list[tuple[int, range]]:
-        """The axes of an element as stored: (axis of storage, places kept)."""
-        others = (at for at in range(len(self.source.shape)) if at not in self.axes)
-        pairs = zip(others, self.cuts, strict=True)
-        return [(at, cut) for at, cut in pairs if isinstance(cut, range)]
+    def grid(self) -> tuple[range, ...]:
+        """The places along each sample axis."""
+        return tuple(self.places_along(at) for at in self.axes)
+
+    def places_along(self, axis: int) -> range:
+        """Return the places kept along an axis as stored that no int has dropped."""
+        kept = self.cuts[axis]
+        assert isinstance(kept, range)
+        return kept
 
     @cached_property
     def element(self) -> tuple[int, ...]:
         """The shape of one row."""
-        return tuple(len(self._kept[place][1]) for place in self.order)
+        return tuple(len(self.places_along(at)) for at in self.order)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,7 +129,7 @@ class View(Dataset):
 
     @property
     def ndim(self) -> int:
-        """How many axes, the rows counted as one."""
+        """The number of axes, rows counted as one."""
         return 1 + len(self.element)
 
     @property
@@ -150,8 +145,7 @@ class View(Dataset):
         dimensions = self.storage.dimensions
         if not dimensions:
             return ()
-        stored = [*self.axes, *(self._kept[place][0] for place in self.order)]
-        return tuple(dimensions[at] or None for at in stored)
+        return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
 
     @property
     def nbytes(self) -> int:
@@ -168,33 +162,28 @@ class View(Dataset):
     @cached_property
     def extent(self) -> Extent:
         """The extent of one row."""
-        lengths, strides = [1] * len(self.source.shape), [1] * len(self.source.shape)
-        for at, places in self._kept:
-            lengths[at], strides[at] = len(places), abs(places.step)
-        return Extent(tuple(lengths), tuple(strides))
+        extent = Extent.of([1] * len(self.cuts))
+        for at in self.order:
+            places = self.places_along(at)
+            extent = extent.with_axis(at, len(places), abs(places.step))
+        return extent
 
     @cached_property
     def placement(self) -> Placement:
         """Where the axes of storage lie in a row."""
-        axes: list[int | None] = [None] * len(self.source.shape)
-        flipped = []
-        for number, place in enumerate(self.order):
-            at, places = self._kept[place]
-            axes[at] = number
-            if places.step < 0:
-                flipped.append(number)
-        return Placement(tuple(axes), tuple(flipped))
+        places = {at: number for number, at in enumerate(self.order)}
+        flipped = [places[at] for at in self.order if self.places_along(at).step < 0]
+        return Placement(tuple(places.get(at) for at in range(len(self.cuts))), tuple(flipped))
 
     @cached_property
     def _base(self) -> NDArray[np.int64]:
         """The origin of a row but for its places on the sample axes, shape (N,)."""
-        base = np.zeros(len(self.source.shape), np.int64)
-        others = (at for at in range(len(base)) if at not in self.axes)
-        for at, cut in zip(others, self.cuts, strict=True):
-            if isinstance(cut, int):
-                base[at] = cut
-            elif len(cut):
-                base[at] = min(cut[0], cut[-1])
+        base = np.zeros(len(self.cuts), np.int64)
+        for at, kept in enumerate(self.cuts):
+            if isinstance(kept, int):
+                base[at] = kept
+            elif kept:
+                base[at] = min(kept[0], kept[-1])
         return base
 
     def origins(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -246,14 +235,16 @@ class View(Dataset):
     def _split_axis(
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
-        place = 0 if axis is None else self.axis_place(axis)
-        parts = []
-        for part in split_ranges(len(self.grid[place]), sizes, gap):
-            grid = list(self.grid)
-            grid[place] = compose_ranges(grid[place], part)
-            rows = range(prod(len(places) for places in grid))
-            parts.append(replace(self, grid=tuple(grid), rows=rows))
+        at = self.axes[0 if axis is None else self.axis_place(axis)]
+        places, parts = self.places_along(at), []
+        for part in split_ranges(len(places), sizes, gap):
+            view = self._with_places(at, compose_ranges(places, part))
+            parts.append(replace(view, rows=range(prod(map(len, view.grid)))))
         return tuple(parts)
+
+    def _with_places(self, axis: int, places: range) -> Self:
+        """Return the view with other places kept along an axis."""
+        return replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
 
     def axis_place(self, axis: int | str) -> int:
         """Return which of the sample axes an axis of the array is."""
@@ -268,7 +259,7 @@ class View(Dataset):
         return rows
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one row (an int first), or select and cut without reading; see `Dataset`."""
+        """Read one row (an int first), or select and cut without reading."""
         if type(key) is int and -len(self) <= key < len(self):  # the quick way for the usual case
             number = self.rows[key]
             out = np.empty(self.element, self.dtype)
@@ -280,15 +271,12 @@ class View(Dataset):
         row, cuts = expand_key(key, self.ndim)
         return super(View, self._cut(cuts)).__getitem__(row)
 
-    def _cut(self, cuts: Sequence[int | slice]) -> View:
-        if all(isinstance(cut, slice) and cut == slice(None) for cut in cuts):
-            return self
-        # In the order of storage; an axis that an int takes away leaves the order of the others.
-        by_place: dict[int, int | slice] = dict(zip(self.order, cuts, strict=True))
-        stored = [by_place[place] for place in range(len(self.order))]
-        left = [place for place in self.order if not isinstance(by_place[place], int)]
-        order = tuple(sorted(left).index(place) for place in left)
-        return replace(self, cuts=compose_cuts(self.cuts, stored), order=order)
+    def _cut(self, cuts: Sequence[Any]) -> View:
+        kept = list(self.cuts)
+        for at, part in zip(self.order, cuts, strict=True):
+            kept[at] = cut(self.places_along(at), part)
+        order = tuple(at for at in self.order if isinstance(kept[at], range))
+        return replace(self, cuts=tuple(kept), order=order)
 
     def transpose(self, *axes: int) -> View:
         """Return the view with the axes of its elements in another order; nothing is read.
@@ -327,9 +315,7 @@ class View(Dataset):
         return view.take(np.arange(len(view)))
 
     def astype(self, dtype: DTypeLike) -> View:
-        """Return the view in another dtype, converted in the one write that fills the batch.
-
-        Numbers are converted as NumPy's ``astype`` converts them.
+        """Return the view in another dtype, converted as NumPy does in the write of the batch.
 
         Raises
         ------
@@ -357,32 +343,21 @@ class View(Dataset):
 
     def runs(self, episodes: ArrayLike | str | None) -> Runs:
         """Return the runs of rows that no window leaves; see `windows`."""
-        outer = self._outer_runs()
-        if isinstance(episodes, str):
-            if episodes != "files":
-                raise ArgumentError(
-                    f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
-                )
-            if outer is not None:
-                return outer
-            return part_runs(self._part_starts(), self.rows)
-        given = episode_runs(episodes, len(self))
-        return given if outer is None else given.cut_by(outer)
-
-    def _outer_runs(self) -> Runs | None:
-        """Return the runs along the last sample axis; None for one sample axis."""
-        if len(self.grid) == 1:
-            return None
-        length = len(self.grid[-1])
-        total = prod(len(places) for places in self.grid)
-        return part_runs(range(0, total, max(1, length)), self.rows)
-
-    def _part_starts(self) -> list[int]:
-        """Return the number in the grid of the first row of each part of the array."""
-        storage, places = self.storage, self.grid[0]
-        if storage.parts_axis != self.axes[0] or places != range(self.source.shape[self.axes[0]]):
-            return [0]
-        return list(storage.parts)
+        by_file = isinstance(episodes, str)
+        if by_file and episodes != "files":
+            raise ArgumentError(
+                f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
+            )
+        lengths = list(map(len, self.grid))
+        if len(lengths) > 1:
+            outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
+        elif by_file:
+            whole = range(self.source.shape[self.axes[0]])
+            told = self.storage.parts_axis == self.axes[0] and self.grid[0] == whole
+            outer = part_runs(self.storage.parts if told else (0,), self.rows)
+        else:
+            return episode_runs(episodes, len(self))
+        return outer if by_file else episode_runs(episodes, len(self)).cut_by(outer)
 
     def windows(
         self,
@@ -414,10 +389,6 @@ class View(Dataset):
             Lengths of the episodes, which sum to the number of rows, or an id for each row (ids
             that repeat only side by side); "files": each file of a list or glob is one. No window
             crosses.
-
-        Returns
-        -------
-        Windows
 
         Raises
         ------
@@ -451,26 +422,9 @@ class View(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Return what the view is made of."""
-        return {
-            "kind": "view",
-            "source": self.source,
-            "axes": list(self.axes),
-            "grid": list(self.grid),
-            "rows": self.rows,
-            "cuts": list(self.cuts),
-            "order": list(self.order),
-            "dtype": self.dtype.str,
-        }
+        return {**super().describe(), "dtype": self.dtype.str}
 
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> View:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the view that `describe` told of."""
-        return cls(
-            described["source"],
-            tuple(described["axes"]),
-            tuple(described["grid"]),
-            described["rows"],
-            tuple(described["cuts"]),
-            tuple(described["order"]),
-            np.dtype(described["dtype"]),
-        )
+        return cls(**{**described, "dtype": np.dtype(described["dtype"])})

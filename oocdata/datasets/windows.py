@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
-from oocdata.datasets.chunking import MOST_IDS, chunk_ids
+from oocdata.datasets.chunking import MOST_IDS
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs
 from oocdata.datasets.request import Placement, Request
@@ -64,8 +64,7 @@ def make_windows(
 class Windows(Dataset):
     """Runs of a view's rows as elements: ``x (inputs, …)``, or ``(x, y (targets, …))``.
 
-    Made by `View.windows` and `View.next_frame`. Positions are arithmetic: a window over 10⁹ rows
-    costs nothing.
+    Made by `View.windows` and `View.next_frame`.
     """
 
     view: View
@@ -80,6 +79,10 @@ class Windows(Dataset):
     """Which of all windows, in order."""
     given_episodes: bool
     """Whether the user named the episodes."""
+
+    _described = (
+        "view", "inputs", "targets", "shift", "stride", "horizon", "time_axis", "chosen"
+    )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Windows: {len(self)} elements of {self.inputs}+{self.targets} rows>"
@@ -104,11 +107,10 @@ class Windows(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shape and dtype of ``x``, or of ``x`` and ``y``."""
-        element, dtype = self.view.element, self.view.dtype
-        if not self.time_axis:
-            return (ArraySpec(element, dtype), ArraySpec(element, dtype))
-        x = ArraySpec((self.inputs, *element), dtype)
-        return (x, ArraySpec((self.targets, *element), dtype)) if self.targets else x
+        view, lengths = self.view, (self.inputs, self.targets)[: 2 if self.targets else 1]
+        shapes = [((length,) if self.time_axis else ()) + view.element for length in lengths]
+        specs = tuple(ArraySpec(shape, view.dtype) for shape in shapes)
+        return specs if self.targets else specs[0]
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -129,90 +131,63 @@ class Windows(Dataset):
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows of the inputs, and of the targets if there are any."""
         starts = self.starts(take(self.chosen, positions))
-        if not self.time_axis:
-            return (self._rows(starts), self._rows(starts + self.horizon))
-        inputs = self._runs_of_rows(starts, self.inputs)
+        inputs = self._rows(starts, self.inputs)
         if not self.targets:
             return (inputs,)
         first = (self.inputs - 1) * self.stride + self.horizon
-        return (inputs, self._runs_of_rows(starts + first, self.targets))
+        return (inputs, self._rows(starts + first, self.targets))
 
-    def _rows(self, positions: NDArray[np.int64]) -> Request:
-        view = self.view
-        origins = view.origins(take(view.rows, positions))
-        shape = (len(positions), *view.element)
-        return Request(view.source, origins, view.extent, shape, view.dtype, view.placement)
-
-    def _runs_of_rows(self, starts: NDArray[np.int64], length: int) -> Request:
+    def _rows(self, starts: NDArray[np.int64], length: int) -> Request:
         """Return windows of so many rows: boxes along the last sample axis, or their rows."""
         view = self.view
-        shape = (len(starts), length, *view.element)
-        if not isinstance(view.rows, range):  # rows chosen one by one: each is a box of its own
-            every = (starts[:, None] + np.arange(length) * self.stride).ravel()
-            origins = view.origins(take(view.rows, every))
-            return Request(view.source, origins, view.extent, shape, view.dtype, view.placement)
-        step = view.rows.step * self.stride * view.grid[-1].step
-        # The origin is the place with the lowest number; a reversed view is delivered reversed.
-        lowest = starts if step > 0 else starts + (length - 1) * self.stride
-        origins = view.origins(take(view.rows, lowest))
-        extent = view.extent.with_axis(view.axes[-1], length, abs(step))
-        return Request(view.source, origins, extent, shape, view.dtype, self._placement(step < 0))
+        time = (length,) if self.time_axis else ()
+        shape = (len(starts), *time, *view.element)
+        extent, placement = view.extent, view.placement
+        if length > 1 and isinstance(view.rows, range):
+            step = view.rows.step * self.stride * view.grid[-1].step
+            if step < 0:  # the origin is the place with the lowest number
+                starts = starts + (length - 1) * self.stride
+            extent = extent.with_axis(view.axes[-1], length, abs(step))
+            placement = self._reversed if step < 0 else self._forwards
+        elif length > 1:  # rows chosen one by one: each is a box of its own
+            starts = (starts[:, None] + np.arange(length) * self.stride).ravel()
+        origins = view.origins(take(view.rows, starts))
+        return Request(view.source, origins, extent, shape, view.dtype, placement)
 
-    def _placement(self, is_reversed: bool) -> Placement:
-        """Return where the axes of storage lie in an element whose first axis is time."""
-        of_row, time = self.view.placement, self.view.axes[-1]
+    @cached_property
+    def _forwards(self) -> Placement:
+        """Where the axes of storage lie in an element whose first axis is time."""
+        of_row = self.view.placement
         axes = [None if axis is None else axis + 1 for axis in of_row.axes]
-        axes[time] = 0
-        flipped = tuple(axis + 1 for axis in of_row.flipped)
-        return Placement(tuple(axes), (0, *flipped) if is_reversed else flipped)
+        axes[self.view.axes[-1]] = 0
+        return Placement(tuple(axes), tuple(axis + 1 for axis in of_row.flipped))
+
+    @cached_property
+    def _reversed(self) -> Placement:
+        """The same for windows of a reversed view, which are delivered reversed."""
+        return replace(self._forwards, flipped=(0, *self._forwards.flipped))
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return ``x``, or ``(x, y)``."""
         return (next(arrays), next(arrays)) if self.targets else next(arrays)
 
-    # Which are stored together -------------------------------------------------------------------
-
     @cached_property
     def blocks(self) -> Blocks | BlockIds:
-        """Windows that start in one storage chunk."""
-        rows = self.view.blocks
-        if rows == ADDRESSABLE or len(self) == 0:
+        """Windows that start in one storage chunk: the blocks of the rows at which they start."""
+        view, chosen = self.view, self.chosen
+        if view.blocks == ADDRESSABLE or len(self) == 0:
             return ADDRESSABLE
-        regular = isinstance(self.chosen, range) and isinstance(rows, Blocks)
-        if regular and abs(self.chosen.step) == 1:  # type: ignore[union-attr]
-            found = self._regular_blocks(rows)  # type: ignore[arg-type]
-            if found is not None:
-                return found
-        if regular and len(self) > MOST_IDS:
-            step = self.shift * abs(self.chosen.step)  # type: ignore[union-attr]
-            length = max(1, rows.length // step)  # type: ignore[union-attr]
-            return Blocks(length, length) if length > 1 else ADDRESSABLE
-        starts = self.starts(np.asarray(self.chosen, np.int64))
-        return BlockIds(chunk_ids(self.view, take(self.view.rows, starts)))
-
-    def _regular_blocks(self, rows: Blocks) -> Blocks | None:
-        """Return the blocks of windows that start row after row, if a rule tells them."""
-        length = max(1, rows.length // self.shift)
-        chosen = self.chosen
-        assert isinstance(chosen, range)
-        if len(self.ends) == 1:
-            if rows.period is not None and rows.period < len(self.view):
-                return None
-            start = int(self.starts(np.array([chosen[0]]))[0])
-            ahead = rows.first - 1 - start if chosen.step > 0 else start - rows.first
-            left = ahead % rows.length + 1
-            return Blocks(length, min(length, (left - 1) // self.shift + 1))
-        episode, windows = self.runs.common_length, Runs(self.ends, np.diff(self.ends, prepend=0))
-        period = windows.common_length
-        aligned = period is not None and chosen.step > 0 and chosen.start % period == 0
-        if episode is None or period is None or not aligned:
-            return None
-        if rows.period == episode:
-            first = (rows.first - 1) // self.shift + 1
-            return Blocks(min(length, period), min(first, length, period), period)
-        if rows.period is None and rows.length % episode == 0:  # chunks of whole episodes
-            return Blocks(rows.length // episode * period, rows.first // episode * period)
-        return None
+        if isinstance(chosen, range):
+            if len(self.ends) == 1:
+                start, step = int(self.starts(np.array(chosen[:1]))[0]), self.shift * chosen.step
+                return view._select(range(start, start + len(self) * step, step)).blocks
+            if len(view.sample_shape) > 1 and not self.given_episodes:
+                last = view.grid[-1][: int(self.ends[0]) * self.shift : self.shift]
+                return replace(view._with_places(view.axes[-1], last), rows=chosen).blocks
+            if len(self) > MOST_IDS and isinstance(view.blocks, Blocks):
+                length = max(1, view.blocks.length // (self.shift * abs(chosen.step)))
+                return Blocks(length, length)
+        return view._select(self.starts(np.asarray(chosen, np.int64))).blocks
 
     # Other windows -------------------------------------------------------------------------------
 
@@ -232,8 +207,7 @@ class Windows(Dataset):
 
     def _gap_positions(self, gap: int) -> int:
         check_distinct(self.view.rows)
-        # Element b starts at row b * shift; the last element before it, a, ends at a * shift +
-        # span.
+        # Element b starts at row b * shift; the last one before it, a, ends at a * shift + span.
         step = self.shift
         if isinstance(self.chosen, range):
             step *= abs(self.chosen.step)
@@ -247,29 +221,19 @@ class Windows(Dataset):
         dropped = max(0, -(-(self.span + gap) // step) - 1)
         if len(self.runs.starts) == 1:
             return dropped
-        # Across episodes elements may lie closer than `shift`; what is dropped still keeps its
-        # rows.
+        # Across episodes elements may lie closer than `shift`; those dropped still keep their rows.
         return max(dropped, -(-gap // min(step, self.span)))
 
     def describe(self) -> dict[str, Any]:
-        """Return what the windows are made of."""
+        """Return what the windows are made of; the runs that sample axes give need not be told."""
         return {
-            "kind": "windows",
-            "view": self.view.describe(),
-            "inputs": self.inputs,
-            "targets": self.targets,
-            "shift": self.shift,
-            "stride": self.stride,
-            "horizon": self.horizon,
-            "time_axis": self.time_axis,
-            # Those that the sample axes give need not be told.
+            **super().describe(),
             "episodes": self.runs.lengths if self.given_episodes else None,
-            "chosen": self.chosen,
         }
 
     @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Windows:
+    def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the windows that `describe` told of; the view is made already."""
         names = ("view", "inputs", "targets", "shift", "stride", "horizon", "episodes")
         made = make_windows(*(described[name] for name in names), time_axis=described["time_axis"])
-        return replace(made, chosen=described["chosen"])
+        return replace(made, chosen=described["chosen"])  # type: ignore[return-value]

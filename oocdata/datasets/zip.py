@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
@@ -32,15 +29,17 @@ class Zip(Dataset):
 
     parts: Any
 
+    _described = ("parts",)
+
     def __repr__(self) -> str:
         return f"<Zip: {len(self)} elements of {self.parts!r}>"
 
     @property
-    def _datasets(self) -> list[Dataset]:
+    def _members(self) -> list[Dataset]:
         return list(leaves(self.parts))
 
     def __len__(self) -> int:
-        return len(self._datasets[0])
+        return len(self._members[0])
 
     @property
     def spec(self) -> Spec:
@@ -48,42 +47,14 @@ class Zip(Dataset):
         spec: Spec = map_tree(lambda part: part.spec, self.parts)
         return spec
 
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Those of a part that has several sample axes; else ``(len,)``."""
-        shapes = [part.sample_shape for part in self._datasets]
-        same = all(shape == shapes[0] for shape in shapes)
-        return shapes[0] if same else (len(self),)
-
-    @property
-    def blocks(self) -> Blocks | BlockIds:
-        """Those of the part with the longest blocks: the one that costs most to read badly."""
-        found = [part.blocks for part in self._datasets]
-        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
-        regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
-        longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
-        return irregular[0] if irregular and longest.length == 1 else longest
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether any part is."""
-        return any(part.is_mapped for part in self._datasets)
-
     def _gap_positions(self, gap: int) -> int:
-        # A table that is looked up, ``table[numbers]``, shares its rows; the parts beside it must
-        # not.
+        # A table that is looked up, ``table[numbers]``, shares its rows; parts beside it must not.
         own = [
             part
-            for part in self._datasets
+            for part in self._members
             if not (isinstance(part, View) and repeated(part.rows) is not None)
         ]
-        return max(part._gap_positions(gap) for part in own or self._datasets)
-
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the rows of each part."""
-        return tuple(
-            request for part in self._datasets for request in part.requests(positions, draw)
-        )
+        return max(part._gap_positions(gap) for part in own or self._members)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
@@ -96,21 +67,11 @@ class Zip(Dataset):
     def _split_axis(
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
-        split = [part.split(*sizes, gap=gap, axis=axis) for part in self._datasets]
+        split = [part.split(*sizes, gap=gap, axis=axis) for part in self._members]
         return tuple(
             replace(self, parts=_filled(self.parts, iter(parts)))
             for parts in builtins.zip(*split, strict=True)
         )
-
-    def describe(self) -> dict[str, Any]:
-        """Return what is zipped, in the same tuple (as a list) or dict."""
-        parts = map_tree(lambda part: part.describe(), self.parts)
-        return {"kind": "zip", "parts": parts}
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Zip:
-        """Return the datasets that `describe` told of, side by side; each is made already."""
-        return cls(described["parts"])
 
 
 def _filled(pattern: Any, parts: Iterator[Any]) -> Any:
@@ -126,10 +87,6 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     *datasets : Dataset
         Elements become tuples; or one dict of datasets, and elements become dicts.
 
-    Returns
-    -------
-    Zip
-
     Raises
     ------
     oocdata.errors.ArgumentError
@@ -137,7 +94,7 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
 
     Examples
     --------
-    >>> import oocdata as ooc
+    >>> import numpy as np, oocdata as ooc
     >>> image, label = ooc.open(np.zeros((10, 2))), ooc.open(np.arange(10))
     >>> ooc.zip({"image": image, "label": label})[3]
     {'image': array([0., 0.]), 'label': np.int64(3)}

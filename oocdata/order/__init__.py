@@ -13,8 +13,6 @@ epoch)``, a pure function. It knows a count and integers, never storage.
 from __future__ import annotations
 
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import Order
-from oocdata.order.sequential import Sequential
-from oocdata.order.shuffle import Shuffle
+from oocdata.order.order import Order, Sequential, Shuffle
 
 __all__ = ["BlockShuffle", "Order", "Sequential", "Shuffle"]

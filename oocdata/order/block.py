@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,14 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.order.order import check_epoch, check_places
 from oocdata.order.permutation import derive_keys, epoch_key, forward
-from oocdata.order.recent import Recent
-from oocdata.order.visits import Groups, RegularVisits, TableVisits, Visits
+from oocdata.order.visits import RegularVisits, TableVisits
 
-__all__ = ["MOST_LANES", "BlockShuffle"]
+__all__ = ["MOST_LANES", "BlockEpoch", "BlockShuffle"]
 
 MOST_LANES = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BlockShuffle:
     """Blocks in random order, positions mixed within a window of several blocks.
 
@@ -33,8 +32,7 @@ class BlockShuffle:
     chunks. A block is needed from when its window begins until it ends; only the blocks that a
     border between lanes cuts, at most ``lanes - 1``, are needed twice in an epoch.
 
-    For regular blocks no table is kept, whatever the count; for irregular ones one that is as long
-    as the ids.
+    Irregular blocks take a table as long as their ids; regular ones none.
 
     Parameters
     ----------
@@ -65,13 +63,6 @@ class BlockShuffle:
     blocks: Blocks | BlockIds
     blocks_mixed: int
     lanes: int | None = None
-    # Two epochs: while one ends, the next one is read ahead.
-    _epochs: Recent = field(
-        default_factory=lambda: Recent(2), init=False, repr=False, compare=False
-    )
-    _groups: Recent = field(
-        default_factory=lambda: Recent(1), init=False, repr=False, compare=False
-    )
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -104,33 +95,51 @@ class BlockShuffle:
         """Return the positions at a range of places; see `Order.positions`.
 
         Places go through the lanes one after the other: lane l has places ``l * count // lanes``
-        to ``(l + 1) * count // lanes - 1``. A loader walks all lanes side by side, by `at`.
+        to ``(l + 1) * count // lanes - 1``. A loader walks all lanes side by side.
         """
         count, start, stop = check_places(count, start, stop)
-        return self.at(np.arange(start, stop), count, *check_epoch(seed, epoch))
-
-    def at(self, places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-        """Return the positions at places, each in ``range(count)``; not checked.
-
-        Parameters
-        ----------
-        places : ndarray of int64, shape (n,)
-        count, seed, epoch : int
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-        """
-        if not places.size:
+        seed, epoch = check_epoch(seed, epoch)
+        if start == stop:
             return np.empty(0, np.int64)
-        visits, borders = self._visits(count, seed, epoch), self.borders(count)
-        lanes = len(borders) - 1
-        width = max(1, min(self.blocks_mixed, visits.number) // lanes)
+        return BlockEpoch(self, count, seed, epoch).at(np.arange(start, stop))
+
+    def borders(self, count: int) -> NDArray[np.int64]:
+        """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
+        lanes = self.lanes or 1
+        return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
+
+    def elements_mixed(self, count: int) -> int:
+        """Return how many positions are mixed at a time, on average."""
+        return min(count, self.blocks_mixed * count // max(1, self.blocks.number(count)))
+
+
+class BlockEpoch:
+    """One epoch of a block shuffle, of at least one position."""
+
+    def __init__(self, order: BlockShuffle, count: int, seed: int, epoch: int) -> None:
+        self._blocks = blocks = order.blocks
+        if isinstance(blocks, Blocks):
+            self._visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
+        elif len(blocks.ids) == count:
+            self._visits = TableVisits(blocks, seed, epoch)
+        else:
+            raise ArgumentError(
+                f"`count` must be the {len(blocks.ids)} positions whose blocks the order knows; "
+                f'got {count}. Make the order for this dataset: shuffle="block".'
+            )
+        self._borders = order.borders(count)
+        lanes = len(self._borders) - 1
+        self._width = max(1, min(order.blocks_mixed, self._visits.number) // lanes)
         # Where each lane's second window begins: not all at once, so that decoding is spread.
-        second = visits.visits_of(np.minimum(borders[:-1], count - 1))
-        second += np.arange(lanes) * width // lanes
-        lane = np.searchsorted(borders, places, side="right") - 1
-        begin = second[lane]
+        self._second = self._visits.visits_of(np.minimum(self._borders[:-1], count - 1))
+        self._second += np.arange(lanes) * self._width // lanes
+        self._key = epoch_key(seed, epoch, "windows")
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions at places, in any order of them, shape (n,)."""
+        visits, width = self._visits, self._width
+        lane = np.searchsorted(self._borders, places, side="right") - 1
+        begin = self._second[lane]
         begin += (visits.visits_of(places) - begin) // width * width
 
         # From here on by runs of places that lie in one window.
@@ -139,62 +148,20 @@ class BlockShuffle:
         lengths = np.diff(runs, append=len(places))
         lane, first = lane[runs], np.maximum(begin[runs], 0)
         last = np.minimum(begin[runs] + width, visits.number)
-        low = np.maximum(visits.slots_of(first), borders[lane])
-        high = np.minimum(visits.slots_of(last), borders[lane + 1])
-        keys = derive_keys(epoch_key(seed, epoch, "windows"), low.view(np.uint64))
+        low = np.maximum(visits.places_of(first), self._borders[lane])
+        high = np.minimum(visits.places_of(last), self._borders[lane + 1])
+        keys = derive_keys(self._key, low.view(np.uint64))
         start = np.repeat(low, lengths)
         offsets = (places - start).view(np.uint64)
-        slots = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
-        slots += start
+        mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
+        mixed += start
 
-        visited, each = visits.visits_of(slots), last - first
-        if each.sum() > len(places):
-            return visits.positions(visits.begins_of(visited), slots - visits.slots_of(visited))
-        # Fewer blocks than places: each is looked up once.
-        table = first - (np.cumsum(each) - each)  # from a visit to its number in the table
-        blocks = np.arange(each.sum()) + np.repeat(table, each)
-        visited -= np.repeat(table, lengths)
-        starts = visits.slots_of(blocks)[visited]
-        return visits.positions(visits.begins_of(blocks)[visited], slots - starts)
-
-    def borders(self, count: int) -> NDArray[np.int64]:
-        """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
-        lanes = self.lanes or 1
-        return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
-
-    def block_count(self, count: int) -> int:
-        """Return the number of blocks that `count` positions are cut into.
-
-        Examples
-        --------
-        >>> BlockShuffle(Blocks(4, 1), 2).block_count(10)
-        4
-        """
-        return self._visits(count, 0, 0).number if count else 0
-
-    def elements_mixed(self, count: int) -> int:
-        """Return how many positions are mixed at a time, on average.
-
-        Examples
-        --------
-        >>> BlockShuffle(4, 3).elements_mixed(100)
-        12
-        """
-        blocks = self.block_count(count)
-        return min(count, self.blocks_mixed * count // max(1, blocks))
-
-    def _visits(self, count: int, seed: int, epoch: int) -> Visits:
-        if isinstance(self.blocks, Blocks):
-            return RegularVisits(self.blocks, count, seed, epoch)
-        if len(self.blocks.ids) != count:
-            raise ArgumentError(
-                f"`count` must be the {len(self.blocks.ids)} positions whose blocks the order "
-                f'knows; got {count}. Make the order for this dataset: shuffle="block".'
-            )
-        visits: Visits | None = self._epochs.get((seed, epoch))
-        if visits is None:
-            groups = self._groups.get(0) or Groups.of(self.blocks)
-            self._groups.add(0, groups)
-            visits = TableVisits(groups, seed, epoch)
-            self._epochs.add((seed, epoch), visits)
-        return visits
+        number: Any = slice(None)
+        visited = visits.visits_of(mixed)
+        each = last - first
+        if each.sum() <= len(places):  # fewer blocks than places: each is looked up once
+            table = first - (np.cumsum(each) - each)  # from a number in the table to its visit
+            number = visited - np.repeat(table, lengths)
+            visited = np.arange(each.sum()) + np.repeat(table, each)
+        begins = visits.slots_of(visited) - visits.places_of(visited)
+        return self._blocks.positions(begins[number] + mixed)

@@ -14,7 +14,6 @@ References
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,8 +22,9 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds, Blocks
 from oocdata.errors import ArgumentError
+from oocdata.order.order import Shuffle
 
-__all__ = ["Mixing", "batch_entropy", "block_of", "full_shuffle_entropy", "mixing"]
+__all__ = ["Mixing", "batch_entropy", "full_shuffle_entropy", "mixing"]
 
 # Batches looked at in an epoch: the most, the fewest, and the most positions in all of them.
 _MOST_BATCHES = 32
@@ -49,22 +49,7 @@ class Mixing:
 
 
 def batch_entropy(blocks: NDArray[np.int64]) -> float:
-    """Return the mean Shannon entropy of the block numbers in a batch.
-
-    Parameters
-    ----------
-    blocks : ndarray of integers, shape (batches, batch_size)
-        Block of each position of each batch.
-
-    Returns
-    -------
-    float
-        The mean over the batches, in bits.
-
-    Raises
-    ------
-    ArgumentError
-        When there is no batch, or nothing in it, or the array has not two axes.
+    """Return the mean Shannon entropy of the block numbers in a batch, in bits.
 
     Examples
     --------
@@ -87,123 +72,39 @@ def batch_entropy(blocks: NDArray[np.int64]) -> float:
 
 
 def full_shuffle_entropy(count: int, batch_size: int, blocks: Blocks | BlockIds) -> float:
-    """Return the expected entropy of the blocks in a batch drawn from all positions.
-
-    How many positions a batch takes from a block follows the hypergeometric distribution, so the
-    value is computed, not sampled.
-
-    Parameters
-    ----------
-    count : int
-        Number of positions.
-    batch_size : int
-        Positions in a batch, at most ``count``.
-    blocks : Blocks or BlockIds
-
-    Returns
-    -------
-    float
-        The expectation, in bits.
-
-    Examples
-    --------
-    >>> round(full_shuffle_entropy(10**6, 32, Blocks(32, 32)), 3)
-    4.999
-    >>> round(full_shuffle_entropy(64, 32, Blocks(32, 32)), 3)
-    0.988
-    """
+    """Return the entropy of the blocks in a batch of a `Shuffle` of `count` positions, in bits."""
     if batch_size > count:
         raise ArgumentError(
             f"`batch_size` must be at most `count` ({count}); got {batch_size}. "
             "A batch holds each position once at most."
         )
-    repeated = sum(
-        times * _expected_repeats(count, batch_size, length)
-        for length, times in _lengths(count, blocks).items()
-    )
-    return math.log2(batch_size) - repeated / batch_size
+    batches = min(count // batch_size, _batches(batch_size))
+    drawn = Shuffle().positions(count, 0, batches * batch_size, seed=0, epoch=0)
+    return batch_entropy(blocks.of(drawn).reshape(batches, batch_size))
+
+
+def _batches(size: int) -> int:
+    """Return how many batches of a size are looked at."""
+    return max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // size))
 
 
 def mixing(
     positions: Callable[[int], NDArray[np.int64]], steps: int, blocks: Blocks | BlockIds, count: int
 ) -> Mixing:
-    """Measure how well an order mixes, on some batches of an epoch.
+    """Measure how well an order of `count` positions mixes, on some of the steps of an epoch.
 
     Parameters
     ----------
     positions : callable
-        Returns the positions of a step.
+        Returns the positions of a step; the last one may be short.
     steps : int
-        Steps of the epoch; the last one may be short.
     blocks : Blocks or BlockIds
         Positions of one block count as neighbours, whatever the order is.
     count : int
-        Number of positions.
-
-    Returns
-    -------
-    Mixing
-        The order's entropy and that of a full shuffle.
-
-    Examples
-    --------
-    >>> in_order = lambda step: np.arange(32 * step, 32 * step + 32)
-    >>> mixing(in_order, 200, Blocks(32, 32), 6400).entropy
-    0.0
     """
     size = len(positions(0))
     whole = max(1, steps - 1 if steps > 1 and len(positions(steps - 1)) < size else steps)
-    wanted = max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // size))
-    sampled = min(whole, wanted)
+    sampled = min(whole, _batches(size))
     batches = [positions(row * whole // sampled) for row in range(sampled)]
-    found = batch_entropy(block_of(np.stack(batches), blocks))
+    found = batch_entropy(blocks.of(np.stack(batches)))
     return Mixing(found, full_shuffle_entropy(count, size, blocks))
-
-
-def block_of(positions: NDArray[np.int64], blocks: Blocks | BlockIds) -> NDArray[np.int64]:
-    """Return a number for the block that each position lies in.
-
-    Examples
-    --------
-    >>> block_of(np.arange(9), Blocks(4, 2, 9)).tolist()
-    [0, 0, 1, 1, 1, 1, 2, 2, 2]
-    """
-    if isinstance(blocks, BlockIds):
-        return blocks.ids[positions]
-    if blocks.period is None:
-        return (positions + (blocks.length - blocks.first)) // blocks.length
-    each = 1 - (blocks.first - blocks.period) // blocks.length  # blocks of a stretch
-    stretch, within = np.divmod(positions, blocks.period)
-    numbers: NDArray[np.int64] = (within + (blocks.length - blocks.first)) // blocks.length
-    numbers += stretch * each
-    return numbers
-
-
-def _lengths(count: int, blocks: Blocks | BlockIds) -> dict[int, int]:
-    """Return how many blocks there are of each length."""
-    if isinstance(blocks, BlockIds):
-        each = np.unique(blocks.ids, return_counts=True)[1]
-        return dict(
-            zip(*(part.tolist() for part in np.unique(each, return_counts=True)), strict=True)
-        )
-    period = count if blocks.period is None else min(blocks.period, count)
-    lengths: Counter[int] = Counter()
-    for stretch, times in ((period, count // period), (count % period, 1)):
-        full, last = divmod(max(stretch - blocks.first, 0), blocks.length)
-        for length, number in ((min(blocks.first, stretch), 1), (blocks.length, full), (last, 1)):
-            if length and number:
-                lengths[length] += number * times
-    return lengths
-
-
-def _expected_repeats(count: int, drawn: int, length: int) -> float:
-    """Expect ``k * log2(k)``, k of ``drawn`` positions being in a block of ``length``."""
-    least, most = max(0, drawn - (count - length)), min(drawn, length)
-    k = np.arange(least, most, dtype=np.float64)
-    # Ratios of neighbouring probabilities, in logarithms: the factorials themselves overflow.
-    up = np.log(length - k) + np.log(drawn - k)
-    down = np.log(k + 1) + np.log(count - length - drawn + k + 1)
-    logarithms = np.concatenate([[0.0], np.cumsum(up - down)])
-    weights = np.exp(logarithms - logarithms.max())
-    k = np.arange(least, most + 1, dtype=np.float64)
-    return float((weights * k * np.log2(np.maximum(k, 1))).sum() / weights.sum())

@@ -1,4 +1,4 @@
-"""What an order is: places of an epoch in, positions of a dataset out.
+"""Orders: places of an epoch in, positions of a dataset out.
 
 An order never sees storage, nor a dataset: it knows a count and integers. Because it is a pure
 function of its arguments, resuming, ranks and worker processes need no state from it: whoever asks
@@ -9,6 +9,7 @@ calls.
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
+from oocdata.order.permutation import epoch_key, forward
 
-__all__ = ["MAX_COUNT", "Order", "check_epoch", "check_places", "visited"]
+__all__ = ["Order", "Sequential", "Shuffle", "check_epoch", "check_places", "visited"]
 
-MAX_COUNT = 2**61
+_MOST = 2**61
 """Sums of a count and two blocks stay within 64 bits; bases of `permutation` stay within 32."""
 
 
@@ -38,14 +40,10 @@ class Order(Protocol):
 
         Parameters
         ----------
-        count : int
-            Number of positions in the epoch.
-        start, stop : int
-            The range of places, ``0 <= start <= stop <= count``.
-        seed : int
-            Any integer, also negative or beyond 64 bits.
-        epoch : int
-            Number of the epoch, from 0.
+        count, start, stop : int
+            Positions in the epoch, and the range of places, ``0 <= start <= stop <= count``.
+        seed, epoch : int
+            Any integer, also negative or beyond 64 bits; the number of the epoch, from 0.
 
         Returns
         -------
@@ -60,23 +58,57 @@ class Order(Protocol):
         ...
 
 
-def visited(
-    order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
-) -> NDArray[np.int64]:
-    """Return the positions of any order, checked against what `Order.positions` promises.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it gives other than ``stop - start`` whole numbers in ``range(count)``: rows that are not
-        in the dataset would be read, of another split for one.
+@dataclass(frozen=True, slots=True)
+class Sequential:
+    """Every position in its own place, in every epoch.
 
     Examples
     --------
-    >>> from oocdata.order import Sequential
-    >>> visited(Sequential(), 10, 4, 7, seed=0, epoch=0)
-    array([4, 5, 6])
+    >>> Sequential().positions(10, 3, 7, seed=0, epoch=0)
+    array([3, 4, 5, 6])
     """
+
+    def positions(
+        self, count: int, start: int, stop: int, *, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """Return ``start, start + 1, …``; see `Order.positions`. The seed changes nothing."""
+        _, start, stop = check_places(count, start, stop)
+        check_epoch(seed, epoch)
+        return np.arange(start, stop, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """A permutation of all positions, drawn anew each epoch.
+
+    Unlike a shuffle buffer it mixes over the whole dataset, and unlike an array of shuffled
+    positions it takes no memory and no time to start: each place is computed by itself, so that
+    an epoch over 10**9 positions starts at once and resumes anywhere.
+
+    Examples
+    --------
+    >>> Shuffle().positions(10, 0, 10, seed=7, epoch=0)
+    array([8, 7, 0, 1, 6, 3, 4, 2, 9, 5])
+    >>> Shuffle().positions(10**18, 10**17, 10**17 + 2, seed=7, epoch=0)
+    array([761529566059838582, 298824838005696338])
+    """
+
+    def positions(
+        self, count: int, start: int, stop: int, *, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """Return the positions at a range of places; see `Order.positions`."""
+        count, start, stop = check_places(count, start, stop)
+        seed, epoch = check_epoch(seed, epoch)
+        if start == stop:
+            return np.empty(0, np.int64)
+        places = np.arange(start, stop, dtype=np.uint64)
+        return forward(places, count, epoch_key(seed, epoch, "shuffle")).view(np.int64)
+
+
+def visited(
+    order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """Return the positions of any order, checked: others may be rows of another split."""
     found = np.asarray(order.positions(count, start, stop, seed=seed, epoch=epoch))
     if found.shape != (stop - start,) or found.dtype.kind not in "iu":
         got = f"{found.dtype} of shape {found.shape}"
@@ -91,22 +123,11 @@ def visited(
 
 
 def check_places(count: int, start: int, stop: int) -> tuple[int, int, int]:
-    """Return a range of places as Python integers, checked to lie in an epoch of `count`.
-
-    Examples
-    --------
-    >>> check_places(10, 2, 10)
-    (10, 2, 10)
-    >>> check_places(10, 2, 11)
-    Traceback (most recent call last):
-    ...
-    oocdata.errors.ArgumentError: `stop` must be at most `count` (10); got 11. An order has one \
-place for each position.
-    """
+    """Return a range of places as Python integers, checked to lie in an epoch of `count`."""
     count = as_count("count", count, at_least=0)
     start = as_count("start", start, at_least=0)
     stop = as_count("stop", stop, at_least=0)
-    if count > MAX_COUNT:
+    if count > _MOST:
         raise ArgumentError(
             f"`count` must be at most 2**61; got {count}. Split the dataset into parts."
         )
@@ -124,13 +145,7 @@ place for each position.
 
 
 def check_epoch(seed: int, epoch: int) -> tuple[int, int]:
-    """Return a seed and an epoch as Python integers, checked: equal values, equal orders.
-
-    Examples
-    --------
-    >>> check_epoch(-7, 0)
-    (-7, 0)
-    """
+    """Return a seed and an epoch as Python integers, checked: equal values, equal orders."""
     try:
         seed = int(operator.index(seed))
     except TypeError:

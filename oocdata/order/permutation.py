@@ -1,4 +1,4 @@
-"""A keyed bijection of ``range(size)``, computed for each integer by itself.
+"""A keyed bijection of ``range(size)``, computed for each integer by itself. A shuffle, no cipher.
 
 The construction is a generalised Feistel network [1]_: an integer ``x`` below ``low * high`` is
 the pair ``(x % low, x // low)``, and each round adds a hash of one half to the other, modulo that
@@ -14,8 +14,6 @@ subtraction, and on unsigned integers that is a minimum: no division is left in 
 
 Only integer arithmetic modulo ``2**64`` is used: results are the same on every platform and for
 every version of NumPy, for ever. `tests/test_order_permutation.py` pins them.
-
-This is a shuffle, not a cipher: it is not meant to withstand an adversary.
 
 References
 ----------
@@ -56,23 +54,7 @@ _MOST_ROUNDS = 32
 
 
 def rounds_for(size: int) -> int:
-    """Say how many rounds a domain of ``size`` integers goes through.
-
-    Parameters
-    ----------
-    size : int
-        Number of integers in the domain.
-
-    Returns
-    -------
-    int
-        An even number: each half is changed equally often.
-
-    Examples
-    --------
-    >>> [rounds_for(size) for size in (2, 50, 256, 10**4, 10**9)]
-    [32, 16, 12, 8, 6]
-    """
+    """Return how many rounds a domain goes through: even, so each half changes equally often."""
     for limit, rounds in _ROUNDS_BELOW:
         if size < limit:
             return rounds
@@ -80,21 +62,7 @@ def rounds_for(size: int) -> int:
 
 
 def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
-    """Hash seed, epoch and purpose into a key.
-
-    Parameters
-    ----------
-    seed : int
-        Any Python integer.
-    epoch : int
-        Number of the epoch, from 0.
-    purpose : str
-        What the key is for: one seed gives unrelated keys for different purposes.
-
-    Returns
-    -------
-    ndarray of uint64, shape (1,)
-        The key, as `forward` and `derive_keys` take it.
+    """Hash any seed, an epoch and a purpose into a key, shape (1,).
 
     Examples
     --------
@@ -110,26 +78,7 @@ def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
 
 
 def derive_keys(key: Keys, numbers: NDArray[np.uint64]) -> Keys:
-    """Unrelated keys for many permutations, made of one key: SplitMix64 [2]_ at ``numbers``.
-
-    Parameters
-    ----------
-    key : ndarray of uint64, shape (1,)
-        From `epoch_key`.
-    numbers : ndarray of uint64, shape (n,)
-        One integer for each key wanted.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        The keys.
-
-    Examples
-    --------
-    >>> keys = derive_keys(epoch_key(7, 0, "window"), np.arange(3, dtype=np.uint64))
-    >>> keys.shape
-    (3,)
-    """
+    """Return an unrelated key for each number: SplitMix64 [2]_ from one key, at ``numbers``."""
     z = numbers * _MULTIPLY_1
     z += key
     z ^= z >> np.uint64(30)
@@ -156,76 +105,58 @@ def forward(
     keys: Keys,
     runs: NDArray[np.int64] | None = None,
 ) -> NDArray[np.uint64]:
-    """Permute integers below ``size``.
+    """Permute integers below ``size``; return a new array.
 
     Parameters
     ----------
     values : ndarray of uint64, shape (n,)
-        Integers below ``size``.
     size : int or ndarray of uint64, shape (k,)
         Number of integers in the domain, ``1 <= size <= 2**62``; not checked.
     keys : ndarray of uint64, shape (1,), (n,) or (k,)
         Which permutation: one for all values, or one for each.
     runs : ndarray of int64, shape (k,), optional
         So many values after one another have a size and a key of their own; their sum is n.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        Where the permutation sends each value; a new array.
-
-    Examples
-    --------
-    >>> key = epoch_key(7, 0, "example")
-    >>> sorted(forward(np.arange(5, dtype=np.uint64), 5, key).tolist())
-    [0, 1, 2, 3, 4]
     """
+    sizes = np.atleast_1d(np.asarray(size, dtype=np.uint64))
+    if runs is not None and sizes.size and (sizes == sizes[0]).all():
+        sizes, keys, runs = sizes[:1], np.repeat(keys, runs), None
+    domains = np.stack(np.broadcast_arrays(sizes, *_bases(sizes)))
     if runs is None:
-        sizes = np.asarray(size, dtype=np.uint64)
-        return _permute(values, sizes, _bases(sizes), keys, rounds_for(int(size)))
-    sizes = np.asarray(size)
-    if sizes.size and (sizes == sizes[0]).all():
-        return forward(values, int(sizes[0]), np.repeat(keys, runs))
+        return _permute(values, domains, keys, rounds_for(int(sizes[0])))
     result = np.empty_like(values)
     needed = np.array([rounds_for(one) for one in sizes.tolist()])
     for rounds in np.unique(needed).tolist():  # as many as each domain needs
         own = needed == rounds
         part: Any = slice(None) if own.all() else np.flatnonzero(np.repeat(own, runs))
-        low, high = _bases(sizes[own])
-        size_of, low_of, high_of, key_of = (
-            np.repeat(each, runs[own]) for each in (sizes[own], low, high, keys[own])
-        )
-        result[part] = _permute(values[part], size_of, (low_of, high_of), key_of, rounds)
+        domain_of = np.repeat(domains[:, own], runs[own], axis=1)
+        result[part] = _permute(values[part], domain_of, np.repeat(keys[own], runs[own]), rounds)
     return result
 
 
 def _permute(
-    values: NDArray[np.uint64],
-    sizes: NDArray[np.uint64],
-    bases: tuple[NDArray[np.uint64], NDArray[np.uint64]],
-    keys: Keys,
-    rounds: int,
+    values: NDArray[np.uint64], domains: NDArray[np.uint64], keys: Keys, rounds: int
 ) -> NDArray[np.uint64]:
+    """Permute integers below ``domains[0]``: one domain for all, or one for each."""
     if values.size > _STRIDE:
-        result = np.empty_like(values)
-        for start in range(0, values.size, _STRIDE):
-            part = slice(start, start + _STRIDE)
-            own = _part(sizes, part), (_part(bases[0], part), _part(bases[1], part))
-            result[part] = _permute(values[part], *own, _part(keys, part), rounds)
-        return result
-    result = _network(values, bases, keys, rounds)
-    outside = np.flatnonzero(result >= sizes)
+        parts = [slice(start, start + _STRIDE) for start in range(0, values.size, _STRIDE)]
+        permuted = [
+            _permute(values[part], _part(domains, part), _part(keys, part), rounds)
+            for part in parts
+        ]
+        return np.concatenate(permuted)
+    result = _network(values, domains, keys, rounds)
+    outside = np.flatnonzero(result >= domains[0])
     while outside.size:
-        low, high = _part(bases[0], outside), _part(bases[1], outside)
-        walked = _network(result[outside], (low, high), _part(keys, outside), rounds)
+        own = _part(domains, outside)
+        walked = _network(result[outside], own, _part(keys, outside), rounds)
         result[outside] = walked
-        outside = outside[walked >= _part(sizes, outside)]
+        outside = outside[walked >= own[0]]
     return result
 
 
 def _part(numbers: NDArray[np.uint64], part: slice | NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the numbers of some values; one number is for all of them."""
-    return numbers if numbers.size == 1 else numbers[part]
+    return numbers if numbers.shape[-1] == 1 else numbers[..., part]
 
 
 def _bases(sizes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -240,14 +171,11 @@ def _bases(sizes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.ui
 
 
 def _network(
-    values: NDArray[np.uint64],
-    bases: tuple[NDArray[np.uint64], NDArray[np.uint64]],
-    keys: Keys,
-    rounds: int,
+    values: NDArray[np.uint64], domains: NDArray[np.uint64], keys: Keys, rounds: int
 ) -> NDArray[np.uint64]:
     """Send integers below ``low * high`` through the rounds, within that domain."""
-    low_base, high_base = bases
-    high = values // low_base
+    low_base, high_base = domains[1:]
+    high: NDArray[np.uint64] = values // low_base
     low = values - high * low_base
     hashed = np.empty_like(low)
     shifted = np.empty_like(low)

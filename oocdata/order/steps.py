@@ -5,21 +5,19 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.block import BlockShuffle
+from oocdata.order.block import BlockEpoch, BlockShuffle
 from oocdata.order.order import Order, visited
-from oocdata.order.recent import Recent
 
 __all__ = ["Steps"]
 
-_STRETCH = 4096
+_STRETCH = 8192
 """Positions computed at once: an order is some seventy array operations, on thirty integers or on
-a thousand. The stretch around a step is computed once, and the next steps are slices of it."""
-
-_MOST_STEPS = 64
+thousands. The stretch around a step is computed once, and the next steps are slices of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +31,8 @@ class Steps:
 
     Attributes
     ----------
-    order : Order
-    count : int
-        Positions of the dataset.
-    batch_size : int
-        Of a global batch.
-    seed : int
-    drop_remainder : bool
-        Whether a short last batch is dropped.
+    order, count, batch_size, seed, drop_remainder
+        Of a loader: all ranks together.
     num_shards, index : int
         Which rank this is. `num_shards` divides the batch size and the lanes.
 
@@ -59,7 +51,10 @@ class Steps:
     drop_remainder: bool
     num_shards: int = 1
     index: int = 0
-    recent: Recent = field(default_factory=lambda: Recent(8), init=False)
+    _stretches: dict[tuple[int, int], list[NDArray[np.int64]]] = field(
+        default_factory=dict, init=False
+    )
+    _epochs: dict[int, BlockEpoch] = field(default_factory=dict, init=False)
 
     @cached_property
     def used(self) -> int:
@@ -84,25 +79,18 @@ class Steps:
 
     @cached_property
     def _together(self) -> int:
-        return max(1, min(_MOST_STEPS, _STRETCH // self.batch_size))
+        return max(1, _STRETCH // self.batch_size)
 
     def positions(self, step: int, epoch: int) -> NDArray[np.int64]:
-        """Return the positions of a step of this rank, read-only.
-
-        Parameters
-        ----------
-        step, epoch : int
-            Of ``range(number)``, and from 0; not checked.
-        """
+        """Return the positions of a step of this rank, read-only; nothing is checked."""
         number = step // self._together
         try:
-            stretch = self.recent[epoch, number]
+            stretch = self._stretches[epoch, number]
         except KeyError:
             first = number * self._together
             stretch = self._computed(first, min(first + self._together, self.number), epoch)
-            self.recent.add((epoch, number), stretch)
-        found: NDArray[np.int64] = stretch[step - number * self._together]
-        return found
+            _keep(self._stretches, (epoch, number), stretch, most=8)
+        return stretch[step - number * self._together]
 
     def _computed(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
         if isinstance(self.order, BlockShuffle):
@@ -121,6 +109,10 @@ class Steps:
     def _of_lanes(
         self, order: BlockShuffle, start: int, stop: int, epoch: int
     ) -> list[NDArray[np.int64]]:
+        walked = self._epochs.get(epoch)
+        if walked is None:
+            walked = BlockEpoch(order, self.count, self.seed, epoch)
+            _keep(self._epochs, epoch, walked, most=2)  # while one ends, the next is read ahead
         each, mine = self.batch_size // self.lanes, self.lanes // self.num_shards
         borders = order.borders(self.count)[self.lane : self.lane + mine + 1]
         whole = min(stop, self.used // self.batch_size)
@@ -133,10 +125,16 @@ class Steps:
             rest = [np.arange(first + whole * each, end) for first, end in ends]
             share = (self.used - whole * self.batch_size) // self.num_shards
             last = [np.concatenate(rest)[:share]]
-        positions = order.at(np.concatenate([places.ravel(), *last]), self.count, self.seed, epoch)
-        positions.flags.writeable = False
+        positions = walked.at(np.concatenate([places.ravel(), *last]))
         of_lanes = positions[: places.size].reshape(mine, number, each)
         together = of_lanes.transpose(1, 0, 2).reshape(number, mine * each)
-        together.flags.writeable = False
-        steps = list(together)
-        return [*steps, positions[places.size :]] if last else steps
+        rest_of = positions[places.size :]
+        together.flags.writeable = rest_of.flags.writeable = False
+        return [*together, rest_of] if last else list(together)
+
+
+def _keep(recent: dict[Any, Any], key: Any, value: Any, *, most: int) -> None:
+    """Add an entry, and drop those added longest ago. No thread can divide any of the steps."""
+    recent[key] = value
+    for old in list(recent)[:-most]:
+        recent.pop(old, None)
