@@ -54,18 +54,7 @@ def chunk_numbers(
 ) -> NDArray[np.int64]:
     """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Of the array.
-    storage : Storage
-        With `chunks`; where the array has several parts, chunks begin anew in each.
-    origins : ndarray of int64, shape (n, N)
-    extent : Extent
-
-    Returns
-    -------
-    ndarray of int64, shape (chunks,)
+    Where an array of this `shape` has several parts, chunks begin anew in each.
 
     Examples
     --------
@@ -118,11 +107,7 @@ def _along(
 def chunks_of(requests: Iterable[Request], storages: dict[int, Storage] | None = None) -> Chunks:
     """Return the chunks that requests need, each once.
 
-    Parameters
-    ----------
-    requests : iterable of Request
-    storages : dict, optional
-        What sources said of their storage, by `id`; filled as they are asked.
+    `storages` remembers what sources said of their storage, by `id`.
     """
     storages = {} if storages is None else storages
     found: Chunks = {}

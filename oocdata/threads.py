@@ -18,13 +18,7 @@ Made = TypeVar("Made")
 
 
 def cores() -> int:
-    """Return the number of processors that this process may use.
-
-    Examples
-    --------
-    >>> cores() >= 1
-    True
-    """
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -44,12 +38,8 @@ def in_threads(
     >>> done
     {0, 1, 2}
     """
-    started = [threads.submit(work, item) for item in items]
-    try:
-        for one in started:
-            one.result()
-    finally:
-        _end(started)
+    for _ in in_order(threads, work, items, most=sys.maxsize):
+        pass
 
 
 def in_order(
@@ -58,9 +48,7 @@ def in_order(
     items: Iterable[Item],
     most: int | None = None,
 ) -> Generator[Made]:
-    """Yield what comes of each item, in order.
-
-    None is under way any more when it ends, or is closed.
+    """Yield what comes of each item, in order; none is under way any more when it ends.
 
     Parameters
     ----------
@@ -79,6 +67,8 @@ def in_order(
     ...     list(in_order(threads, str, range(3)))
     ['0', '1', '2']
     """
+    from concurrent.futures import wait  # not for `import oocdata`: it is slow
+
     most = 2 * cores() + 1 if most is None else most
     waiting: deque[Future[Made]] = deque()
     try:
@@ -90,7 +80,9 @@ def in_order(
         while waiting:
             yield waiting.popleft().result()
     finally:
-        _end(waiting)
+        for one in waiting:
+            one.cancel()
+        wait(waiting)
 
 
 def in_order_by_few(
@@ -109,15 +101,6 @@ def in_order_by_few(
 
     with ThreadPoolExecutor(max(2, min(4, cores())), name) as threads:
         yield from in_order(threads, work, items)
-
-
-def _end(started: Iterable[Future[Made]]) -> None:
-    """Let nothing of it begin, and wait for what has begun."""
-    from concurrent.futures import wait  # not for `import oocdata`: it is slow
-
-    for one in started:
-        one.cancel()
-    wait(started)
 
 
 def holds_hdf5() -> bool:

@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["assign", "build", "values_of"]
+__all__ = ["Values", "assign", "build", "values_of"]
 
-Arrays = Mapping[str, Sequence[NDArray[Any]]]
+Values = Mapping[str, Sequence[tuple[str, NDArray[Any]]]]
+"""Name and value of each variable, in the groups ``"model"`` (weights and seeds), ``"optimizer"``
+(of all optimizers that are attributes of the model) and ``"metrics"``."""
 
 
-def values_of(model: Any) -> tuple[dict[str, list[str]], dict[str, list[NDArray[Any]]]]:
-    """Return the names and the values of a model's variables, by group.
-
-    Parameters
-    ----------
-    model : keras.Model
-        Compiled.
-
-    Returns
-    -------
-    names, arrays : dict of list
-        Of the groups ``"model"`` (weights and seeds), ``"optimizer"`` (of all optimizers that are
-        attributes of the model) and ``"metrics"``.
-    """
-    found = _variables(model)
-    names = {group: [variable.name for variable in some] for group, some in found.items()}
-    arrays = {
-        group: [np.asarray(variable.numpy()) for variable in some] for group, some in found.items()
+def values_of(model: Any) -> Values:
+    """Return the variables of a compiled model."""
+    return {
+        group: [(variable.name, np.asarray(variable.numpy())) for variable in variables]
+        for group, variables in _variables(model).items()
     }
-    return names, arrays
 
 
-def build(model: Any, wanted: Arrays) -> bool:
+def build(model: Any, wanted: Values) -> bool:
     """Make the variables of a model's optimizer; return whether it has as many as are wanted."""
     if model.built and model.optimizer is not None:
         model.optimizer.build(model.trainable_variables)
     found = _variables(model)
-    return all(len(found[group]) >= len(arrays) for group, arrays in wanted.items())
+    return all(len(found[group]) >= len(values) for group, values in wanted.items())
 
 
-def assign(model: Any, names: Mapping[str, Sequence[str]], arrays: Arrays) -> None:
+def assign(model: Any, wanted: Values) -> None:
     """Put values back into the variables that they are of.
 
     Raises
@@ -54,41 +42,37 @@ def assign(model: Any, names: Mapping[str, Sequence[str]], arrays: Arrays) -> No
         If the model's variables are others; the message says from which on.
     """
     found = _variables(model)
-    for group, values in arrays.items():
-        was = [
-            _said(name, v.dtype.name, v.shape) for name, v in zip(names[group], values, strict=True)
-        ]
-        now = [_said(v.name, v.dtype, v.shape) for v in found[group]]
+    for group, values in wanted.items():
+        was = [_words(name, value.dtype.name, value.shape) for name, value in values]
+        now = [_words(v.name, v.dtype, v.shape) for v in found[group]]
         for place, (one, other) in enumerate(zip_longest(was, now, fillvalue="none")):
             if one != other:
                 raise ValueError(f"variable {place} of the {group} was {one}, and is {other}")
-    for group, values in arrays.items():
-        for variable, value in zip(found[group], values, strict=True):
+    for group, values in wanted.items():
+        for variable, (_, value) in zip(found[group], values, strict=True):
             variable.assign(value)
 
 
 def _variables(model: Any) -> dict[str, list[Any]]:
-    """Return all variables, each once."""
+    """Return all variables, each in the first group that has it."""
     import keras
 
-    seen: set[int] = set()
-
-    def new(variables: Iterable[Any]) -> Iterator[Any]:
-        for variable in variables:
-            if id(variable) not in seen:
-                seen.add(id(variable))
-                yield variable
-
     optimizers = [
-        value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)
+        one for one in vars(model).values() if isinstance(one, keras.optimizers.Optimizer)
     ]
-    return {
-        "model": list(new(model.variables)),
-        "optimizer": [v for optimizer in optimizers for v in new(optimizer.variables)],
-        "metrics": [v for metric in model.metrics for v in new(metric.variables)],
+    groups = {
+        "model": model.variables,
+        "optimizer": [variable for one in optimizers for variable in one.variables],
+        "metrics": [variable for metric in model.metrics for variable in metric.variables],
     }
+    seen: set[int] = set()
+    for group, variables in groups.items():
+        new = {id(variable): variable for variable in variables if id(variable) not in seen}
+        seen |= new.keys()
+        groups[group] = list(new.values())
+    return groups
 
 
-def _said(name: str, dtype: Any, shape: Any) -> str:
+def _words(name: str, dtype: Any, shape: Any) -> str:
     # Without the numbers that Keras counts up with each layer made in a process.
     return f"{re.sub(r'_[0-9]+(?=_|$)', '', name)} {dtype} {tuple(shape)}"
