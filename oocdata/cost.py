@@ -26,17 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunks", "amplification", "chunk_bytes", "chunk_numbers", "chunks_of"]
 
-_MOST_TOUCHES = 1 << 16
-"""Chunks followed, each as often as a read needs it."""
-
-_MOST_ELEMENTS = 1 << 18
-"""Elements followed."""
-
-_MOST_POINTS = 1 << 18
-"""Parts of boxes compared to find what several elements share."""
-
-_NEIGHBOURS = 2048
-"""Elements that follow one another, looked at to find what they share."""
+_MOST_TOUCHES = 1 << 16  # chunks followed, each as often as a read needs it
+_MOST_ELEMENTS = 1 << 18  # elements followed
+_MOST_POINTS = 1 << 18  # parts of boxes compared to find what several elements share
+_NEIGHBOURS = 2048  # elements that follow one another, looked at to find what they share
 
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""

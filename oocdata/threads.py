@@ -27,17 +27,7 @@ def cores() -> int:
 def in_threads(
     threads: ThreadPoolExecutor, work: Callable[[Item], object], items: Iterable[Item]
 ) -> None:
-    """Do it for all items, and return when none is under way any more; raise the first error.
-
-    Examples
-    --------
-    >>> from concurrent.futures import ThreadPoolExecutor
-    >>> done = set()
-    >>> with ThreadPoolExecutor(2) as threads:
-    ...     in_threads(threads, done.add, range(3))
-    >>> done
-    {0, 1, 2}
-    """
+    """Do it for all items, and return when none is under way any more; raise the first error."""
     for _ in in_order(threads, work, items, most=sys.maxsize):
         pass
 
@@ -50,15 +40,8 @@ def in_order(
 ) -> Generator[Made]:
     """Yield what comes of each item, in order; none is under way any more when it ends.
 
-    Parameters
-    ----------
-    threads : ThreadPoolExecutor
-    work : callable
-        What it raises ends the iteration.
-    items : iterable
-        Asked for as they are needed.
-    most : int, optional
-        Items under way or ready at a time; by default enough to keep every core busy.
+    Items are asked for as they are needed: `most` are under way or ready at a time, by default
+    enough to keep every core busy. What `work` raises ends the iteration.
 
     Examples
     --------
@@ -91,11 +74,6 @@ def in_order_by_few(
     """Yield what comes of each item, in order, by two to four threads of that name.
 
     For what gains little from more, and takes memory in each.
-
-    Examples
-    --------
-    >>> list(in_order_by_few("example", abs, [-3, 2, -1]))
-    [3, 2, 1]
     """
     from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 

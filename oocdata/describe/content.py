@@ -61,14 +61,12 @@ def content(source: Source) -> str:
     chunk_bytes = prod(source.storage().chunks or ()) * source.dtype.itemsize
     most = max(2, min(_BOXES, _DECODED_BYTES // chunk_bytes))
     out = np.empty((1, *lengths), source.dtype)
+    numbers = sorted({at * (prod(counts) - 1) // (most - 1) for at in range(most)})
+    places = np.stack(np.unravel_index(numbers, counts), axis=1)
     parts: list[bytes] = []
-    for number in sorted({at * (prod(counts) - 1) // (most - 1) for at in range(most)}):
-        origin, left = [0] * len(shape), number
-        for axis in reversed(range(len(shape))):
-            left, place = divmod(left, counts[axis])
-            origin[axis] = min(place * lengths[axis], shape[axis] - lengths[axis])
+    for origin in np.minimum(places * lengths, np.array(shape) - lengths):
         try:
-            source.read(np.array([origin], np.int64), Extent.of(lengths), out)
+            source.read(origin[None], Extent.of(lengths), out)
         except MissingChunkError:
             parts.append(b"missing")
         else:

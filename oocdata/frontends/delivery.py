@@ -82,20 +82,10 @@ class Delivery:
         return self.begin_pass().first
 
     def missing(self, begun: int, epoch: int, attempt: int) -> NDArray[np.int64]:
-        """Return the steps of an epoch that have not come; see `parts_of`.
+        """Return the steps of an epoch that have not come, in parts; see `parts_of`.
 
-        Parameters
-        ----------
-        begun : int
-            What `begin` returned.
-        epoch : int
-        attempt : int
-            0 for the first time, up to `ATTEMPTS`, when nothing must be missing any more.
-
-        Raises
-        ------
-        oocdata.errors.WorkerError
-            If something still is.
+        `begun` is what `begin` returned, `attempt` 0 for the first time. WorkerError if something
+        is still missing in attempt `ATTEMPTS`.
         """
         start = max(0, begun - epoch * self.steps)
         if self.shared:

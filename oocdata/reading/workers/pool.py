@@ -6,6 +6,7 @@ import mmap
 import os
 import threading
 from copy import copy
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +39,18 @@ _SECONDS = 600.0
 """A worker that is busy with one run for longer is taken to hang."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """A run that a worker was asked for."""
 
-    __slots__ = ("_pool", "_worker", "run", "slot")
-
-    def __init__(self, pool: WorkerPool, worker: Process, run: Run, slot: int) -> None:
-        self._pool, self._worker, self.run, self.slot = pool, worker, run, slot
+    pool: WorkerPool
+    worker: Process
+    run: Run
+    slot: int
 
     def result(self) -> list[Batch]:
         """Wait for the batches of the run; to be called once."""
-        return self._pool._result(self, self._worker)
+        return self.pool._result(self, self.worker)
 
 
 class WorkerPool:

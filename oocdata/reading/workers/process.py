@@ -88,8 +88,7 @@ class Process:
         """Return the exception that reading raised, with its traceback as a note."""
         try:
             error: BaseException = pickle.loads(pickled or b"")
-        # Whatever it takes to make the exception again may fail.
-        except Exception:
+        except Exception:  # whatever it takes to make the exception again may fail
             last = text.rstrip().rpartition("\n")[2]
             error = WorkerError(
                 "an exception must be picklable to come out of a worker process; this one isn't: "
