@@ -137,7 +137,7 @@ def _decoded(loader: Loader) -> float:
     share = loader.batch_size // loader.num_shards
     storages: dict[int, Storage] = {}
     cache: OrderedDict[tuple[int, int], int] = OrderedDict()
-    held = 0
+    budget, held = cache_share(), 0
 
     def asked(run: int) -> tuple[int, Chunks]:
         """Return the elements of a run of the first epoch, and the chunks that it asks for."""
@@ -157,7 +157,7 @@ def _decoded(loader: Loader) -> float:
             decoded += nbytes
             cache[chunk] = nbytes
             held += nbytes
-            while held > cache_share() and len(cache) > 1:
+            while held > budget and len(cache) > 1:
                 held -= cache.popitem(last=False)[1]
         return decoded
 

@@ -28,17 +28,9 @@ _held: dict[str, Callable[..., Any]] = {}
 def register(name: str, function: Callable[..., Any]) -> None:
     """Give this process's function to a name; one that it had before is forgotten.
 
-    Parameters
-    ----------
-    name : str
-        Begins with ``"oocdata."``, so that it is none of TensorFlow's.
-    function : callable
-        Gets the tensors as arrays (a string as `bytes`), in any thread; returns a list of arrays.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If this TensorFlow keeps its functions in another way.
+    The name begins with ``"oocdata."``, so that it is none of TensorFlow's. The function gets the
+    tensors as arrays (a string as `bytes`), in any thread, and returns a list of arrays.
+    MissingDependencyError if this TensorFlow keeps its functions in another way.
     """
     try:
         from tensorflow.python.ops import script_ops

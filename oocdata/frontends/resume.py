@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from oocdata.describe import fingerprint, refuse_other
 from oocdata.errors import ArgumentError, MissingDependencyError, RestoreError
-from oocdata.frontends.saves import Save, read_save, saves_in, write_save
-from oocdata.frontends.variables import assign, build, values_of
+from oocdata.frontends.saves import (
+    Save,
+    assign,
+    build,
+    read_save,
+    saves_in,
+    values_of,
+    write_save,
+)
 from oocdata.index import as_count
 from oocdata.runs import Pass
 

@@ -56,13 +56,10 @@ class Sent:
         parts = [memoryview(part).cast("B") for part in _pickled(loader)]
         lengths = tuple(map(len, parts))
         descriptor = nameless(sum(map(_aligned, lengths)))
-        place = 0
-        for part, length in zip(parts, lengths, strict=True):
-            left, start = part, place
-            while left:
-                written = os.pwrite(descriptor, left, start)
-                left, start = left[written:], start + written
-            place += _aligned(length)
+        with open(descriptor, "wb", closefd=False) as file:
+            for part, length in zip(parts, lengths, strict=True):
+                file.write(part)
+                file.seek(_aligned(length) - length, os.SEEK_CUR)
         return cls(descriptor, lengths)
 
 
