@@ -21,7 +21,7 @@ from oocdata.runs import Pass
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["BEGINNING", "Feed", "add", "called", "enter", "forget", "read"]
+__all__ = ["BEGINNING", "Feed", "add", "called", "enter", "feed_of", "forget", "read"]
 
 _Result = TypeVar("_Result")
 
@@ -104,7 +104,7 @@ def forget(number: int) -> None:
     forget_originals(number)
 
 
-def _feed_of(number: Any) -> Any:
+def feed_of(number: Any) -> Any:
     """Return the feed that a dataset reads.
 
     Raises
@@ -134,7 +134,7 @@ def called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Res
     """Call a method of a feed for TensorFlow; raise what it turns into the original exception."""
     with calls:
         try:
-            return method(_feed_of(number), *arguments)
+            return method(feed_of(number), *arguments)
         except BaseException as error:
             if int(number) not in _feeds:
                 raise  # the dataset is gone, and nothing would forget the exception
