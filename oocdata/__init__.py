@@ -109,7 +109,7 @@ chain.provide("check_workers", _later("reading.workers.sent", "check_workers"))
 chain.provide("describe", _later("describe", "describe"))
 chain.provide("epoch", _later("reading.ahead", "read_ahead"))
 chain.provide("to_tf", _later("frontends.tfdata", "to_tf"))
-chain.provide("to_keras", _later("frontends.keras", "to_keras"))
+chain.provide("to_keras", _later("frontends.keras", "Batches"))
 chain.provide("profile", _later("tools.profile", "profile"))
 
 

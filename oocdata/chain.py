@@ -15,14 +15,7 @@ _makers: dict[str, Callable[..., Any]] = {}
 
 
 def provide(name: str, maker: Callable[..., Any]) -> None:
-    """Say who makes what is asked for by a name.
-
-    Examples
-    --------
-    >>> provide("example", lambda n: n + 1)
-    >>> make("example", 1)
-    2
-    """
+    """Say who makes what is asked for by a name."""
     _makers[name] = maker
 
 

@@ -26,17 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunks", "amplification", "chunk_bytes", "chunk_numbers", "chunks_of"]
 
-_MOST_TOUCHES = 1 << 16
-"""Chunks followed, each as often as a read needs it."""
-
-_MOST_ELEMENTS = 1 << 18
-"""Elements followed."""
-
-_MOST_POINTS = 1 << 18
-"""Parts of boxes compared to find what several elements share."""
-
-_NEIGHBOURS = 2048
-"""Elements that follow one another, looked at to find what they share."""
+_MOST_TOUCHES = 1 << 16  # chunks followed, each as often as a read needs it
+_MOST_ELEMENTS = 1 << 18  # elements followed
+_MOST_POINTS = 1 << 18  # parts of boxes compared to find what several elements share
+_NEIGHBOURS = 2048  # elements that follow one another, looked at to find what they share
 
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""
@@ -54,18 +47,7 @@ def chunk_numbers(
 ) -> NDArray[np.int64]:
     """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Of the array.
-    storage : Storage
-        With `chunks`; where the array has several parts, chunks begin anew in each.
-    origins : ndarray of int64, shape (n, N)
-    extent : Extent
-
-    Returns
-    -------
-    ndarray of int64, shape (chunks,)
+    Where an array of this `shape` has several parts, chunks begin anew in each.
 
     Examples
     --------
@@ -118,11 +100,7 @@ def _along(
 def chunks_of(requests: Iterable[Request], storages: dict[int, Storage] | None = None) -> Chunks:
     """Return the chunks that requests need, each once.
 
-    Parameters
-    ----------
-    requests : iterable of Request
-    storages : dict, optional
-        What sources said of their storage, by `id`; filled as they are asked.
+    `storages` remembers what sources said of their storage, by `id`.
     """
     storages = {} if storages is None else storages
     found: Chunks = {}
@@ -158,10 +136,34 @@ def _decoded(loader: Loader) -> float:
     together, steps = loader.steps_together, len(loader)
     share = loader.batch_size // loader.num_shards
     storages: dict[int, Storage] = {}
-    touched = len(chunks_of(_requests(loader, 0, min(together, steps)), storages))
+    cache: OrderedDict[tuple[int, int], int] = OrderedDict()
+    budget, held = cache_share(), 0
+
+    def asked(run: int) -> tuple[int, Chunks]:
+        """Return the elements of a run of the first epoch, and the chunks that it asks for."""
+        start, stop = run * together, min((run + 1) * together, steps)
+        positions = np.concatenate([loader.positions(step) for step in range(start, stop)])
+        draw = Draw(loader.seed, 0, start, 0, positions)
+        return len(positions), chunks_of(loader.dataset.requests(positions, draw), storages)
+
+    def read(chunks: Chunks) -> int:
+        """Return the bytes decoded for a read; keep those used last, at least those of one."""
+        nonlocal held
+        decoded = 0
+        for chunk, nbytes in chunks.items():
+            if chunk in cache:
+                cache.move_to_end(chunk)
+                continue
+            decoded += nbytes
+            cache[chunk] = nbytes
+            held += nbytes
+            while held > budget and len(cache) > 1:
+                held -= cache.popitem(last=False)[1]
+        return decoded
+
+    touched = len(asked(0)[1])
     most = min(_MOST_TOUCHES // max(1, touched), _MOST_ELEMENTS // (share * together))
     runs, most = -(-steps // together), max(4, most)
-    before: Iterable[int] = ()
     walked = range(runs)
     if runs > most:
         # From the middle, once the cache holds what it would then.
@@ -171,43 +173,14 @@ def _decoded(loader: Loader) -> float:
             mixed = loader.order.elements_mixed(len(loader.dataset)) // loader.num_shards
             span = max(span, 2 * mixed // (share * together))
         before = np.linspace(max(0, walked.start - span), walked.start, most // 2, endpoint=False)
-        before = np.unique(before.astype(np.int64)).tolist()
-    cache = _Cache(cache_share())
-    for run in before:
-        cache.read(chunks_of(_requests(loader, run * together, (run + 1) * together), storages))
-    cache.decoded = elements = 0
+        for run in np.unique(before.astype(np.int64)).tolist():
+            read(asked(run)[1])
+    decoded = elements = 0
     for run in walked:
-        start, stop = run * together, min((run + 1) * together, steps)
-        elements += sum(len(loader.positions(step)) for step in range(start, stop))
-        cache.read(chunks_of(_requests(loader, start, stop), storages))
-    return cache.decoded / max(1, elements)
-
-
-def _requests(loader: Loader, start: int, stop: int) -> tuple[Request, ...]:
-    """Return what a run of the first epoch asks for."""
-    positions = np.concatenate([loader.positions(step) for step in range(start, stop)])
-    draw = Draw(loader.seed, 0, start, 0, positions)
-    return loader.dataset.requests(positions, draw)
-
-
-class _Cache:
-    """The chunks used last, within a budget; at least those of one read."""
-
-    def __init__(self, budget: int) -> None:
-        self.budget, self.decoded, self._bytes = budget, 0, 0
-        self._chunks: OrderedDict[tuple[int, int], int] = OrderedDict()
-
-    def read(self, chunks: Chunks) -> None:
-        """Count what is decoded for a read, and keep it."""
-        for chunk, nbytes in chunks.items():
-            if chunk in self._chunks:
-                self._chunks.move_to_end(chunk)
-                continue
-            self.decoded += nbytes
-            self._chunks[chunk] = nbytes
-            self._bytes += nbytes
-            while self._bytes > self.budget and len(self._chunks) > 1:
-                self._bytes -= self._chunks.popitem(last=False)[1]
+        count, chunks = asked(run)
+        elements += count
+        decoded += read(chunks)
+    return decoded / max(1, elements)
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:
@@ -217,32 +190,28 @@ def _used(dataset: Dataset) -> tuple[float, float]:
     """
     length = len(dataset)
     if length <= 2 * _NEIGHBOURS:
-        chunked, addressed = _distinct(dataset, np.arange(length))
-        return chunked / length, addressed / length
-    middle = length // 2 + np.arange(-_NEIGHBOURS, _NEIGHBOURS)
-    whole, half = _distinct(dataset, middle), _distinct(dataset, middle[:_NEIGHBOURS])
-    return (whole[0] - half[0]) / _NEIGHBOURS, (whole[1] - half[1]) / _NEIGHBOURS
-
-
-def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the bytes that elements are made of, each once: in chunks, and others."""
-    points: dict[tuple[int, Extent], list[NDArray[np.int64]]] = {}
-    sources: dict[int, Source] = {}
-    for request in dataset.requests(positions, Draw(positions=positions)):
-        if not request.extent.size or not len(request.origins):
-            continue
-        sources[id(request.source)] = request.source
-        extent, numbers = _points(request)
-        points.setdefault((id(request.source), extent), []).append(numbers)
-    chunked = addressed = 0
-    for (source, extent), parts in points.items():
-        number = len(np.unique(np.concatenate(parts)))
-        nbytes = number * extent.size * sources[source].dtype.itemsize
-        if sources[source].storage().chunks is None:
-            addressed += nbytes
-        else:
-            chunked += nbytes
+        chunked, addressed = (_distinct(dataset, np.arange(length)) / length).tolist()
+    else:
+        middle = length // 2 + np.arange(-_NEIGHBOURS, _NEIGHBOURS)
+        more = _distinct(dataset, middle) - _distinct(dataset, middle[:_NEIGHBOURS])
+        chunked, addressed = (more / _NEIGHBOURS).tolist()
     return chunked, addressed
+
+
+def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the bytes that elements are made of, each once: in chunks, and others."""
+    parts: dict[tuple[int, Extent], tuple[Source, list[NDArray[np.int64]]]] = {}
+    for request in dataset.requests(positions, Draw(positions=positions)):
+        if request.extent.size and len(request.origins):
+            extent, numbers = _points(request)
+            key = id(request.source), extent
+            parts.setdefault(key, (request.source, []))[1].append(numbers)
+    found = np.zeros(2, np.int64)
+    for (_, extent), (source, several) in parts.items():
+        number = len(np.unique(np.concatenate(several)))
+        in_chunks = source.storage().chunks is not None
+        found[0 if in_chunks else 1] += number * extent.size * source.dtype.itemsize
+    return found
 
 
 def _points(request: Request) -> tuple[Extent, NDArray[np.int64]]:

@@ -12,7 +12,7 @@ from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
-from oocdata.order import BlockShuffle, Sequential
+from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.runs import Ahead
 from oocdata.threads import cores
@@ -146,27 +146,22 @@ class Explanation:
 
 
 def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation:
-    """Return what a loader does. Reads no data.
-
-    Parameters
-    ----------
-    loader : Loader
-    parallel, prefetch : int
-        As they are given to `Loader.to_tf` or `Loader.epoch`.
-    """
-    order = loader.order
+    """Return what a loader does; see `Loader.explain`. Reads no data."""
+    order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
     ahead = loader.ahead(parallel, prefetch)
-    sources = loader.dataset.sources()
-    sequential = isinstance(order, Sequential)
+    sources = dataset.sources()
+    mixed = None
+    if not isinstance(order, Sequential):
+        mixed = mixing(loader.positions, len(loader), dataset.blocks, count)
     return Explanation(
-        elements=len(loader.dataset),
+        elements=count,
         batch_size=loader.batch_size,
         steps=len(loader),
-        arrays=tuple(str(leaf) for leaf in leaves(loader.dataset.spec)),
+        arrays=tuple(str(leaf) for leaf in leaves(dataset.spec)),
         storages=tuple(source.storage() for source in sources),
-        order=_order_words(loader),
+        order=_order_words(order, count),
         reason=loader.reason,
-        mixing=None if sequential else _mixing(loader),
+        mixing=mixed,
         amplification=amplification(loader),
         batch_bytes=loader.batch_bytes,
         resident_bytes=_resident_bytes(loader, ahead, sources),
@@ -208,15 +203,8 @@ def _kept_bytes(source: Source, storage: Storage) -> int:
     return nbytes if storage.path is not None and row <= _SMALL_ROW else 0
 
 
-def _mixing(loader: Loader) -> Mixing:
-    return mixing(loader.positions, len(loader), loader.dataset.blocks, len(loader.dataset))
-
-
-def _order_words(loader: Loader) -> str:
-    order = loader.order
+def _order_words(order: Order, count: int) -> str:
     if isinstance(order, BlockShuffle):
-        each = order.elements_mixed(len(loader.dataset)) // order.blocks_mixed
+        each = order.elements_mixed(count) // order.blocks_mixed
         return f"block shuffle, {order.blocks_mixed} blocks of {each} elements mixed"
-    return {"Sequential": "in order", "Shuffle": "full shuffle"}.get(
-        type(order).__name__, repr(order)
-    )
+    return {Sequential: "in order", Shuffle: "full shuffle"}.get(type(order), repr(order))

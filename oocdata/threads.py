@@ -18,13 +18,7 @@ Made = TypeVar("Made")
 
 
 def cores() -> int:
-    """Return the number of processors that this process may use.
-
-    Examples
-    --------
-    >>> cores() >= 1
-    True
-    """
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -33,23 +27,9 @@ def cores() -> int:
 def in_threads(
     threads: ThreadPoolExecutor, work: Callable[[Item], object], items: Iterable[Item]
 ) -> None:
-    """Do it for all items, and return when none is under way any more; raise the first error.
-
-    Examples
-    --------
-    >>> from concurrent.futures import ThreadPoolExecutor
-    >>> done = set()
-    >>> with ThreadPoolExecutor(2) as threads:
-    ...     in_threads(threads, done.add, range(3))
-    >>> done
-    {0, 1, 2}
-    """
-    started = [threads.submit(work, item) for item in items]
-    try:
-        for one in started:
-            one.result()
-    finally:
-        _end(started)
+    """Do it for all items, and return when none is under way any more; raise the first error."""
+    for _ in in_order(threads, work, items, most=sys.maxsize):
+        pass
 
 
 def in_order(
@@ -58,19 +38,10 @@ def in_order(
     items: Iterable[Item],
     most: int | None = None,
 ) -> Generator[Made]:
-    """Yield what comes of each item, in order.
+    """Yield what comes of each item, in order; none is under way any more when it ends.
 
-    None is under way any more when it ends, or is closed.
-
-    Parameters
-    ----------
-    threads : ThreadPoolExecutor
-    work : callable
-        What it raises ends the iteration.
-    items : iterable
-        Asked for as they are needed.
-    most : int, optional
-        Items under way or ready at a time; by default enough to keep every core busy.
+    Items are asked for as they are needed: `most` are under way or ready at a time, by default
+    enough to keep every core busy. What `work` raises ends the iteration.
 
     Examples
     --------
@@ -79,6 +50,8 @@ def in_order(
     ...     list(in_order(threads, str, range(3)))
     ['0', '1', '2']
     """
+    from concurrent.futures import wait  # not for `import oocdata`: it is slow
+
     most = 2 * cores() + 1 if most is None else most
     waiting: deque[Future[Made]] = deque()
     try:
@@ -90,7 +63,9 @@ def in_order(
         while waiting:
             yield waiting.popleft().result()
     finally:
-        _end(waiting)
+        for one in waiting:
+            one.cancel()
+        wait(waiting)
 
 
 def in_order_by_few(
@@ -99,25 +74,11 @@ def in_order_by_few(
     """Yield what comes of each item, in order, by two to four threads of that name.
 
     For what gains little from more, and takes memory in each.
-
-    Examples
-    --------
-    >>> list(in_order_by_few("example", abs, [-3, 2, -1]))
-    [3, 2, 1]
     """
     from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
     with ThreadPoolExecutor(max(2, min(4, cores())), name) as threads:
         yield from in_order(threads, work, items)
-
-
-def _end(started: Iterable[Future[Made]]) -> None:
-    """Let nothing of it begin, and wait for what has begun."""
-    from concurrent.futures import wait  # not for `import oocdata`: it is slow
-
-    for one in started:
-        one.cancel()
-    wait(started)
 
 
 def holds_hdf5() -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from other_loaders import OTHERS, usual
 
 import oocdata as ooc
-from oocdata.describe import differences, fingerprint, refuse_other
 from oocdata.errors import RestoreError
 
 tf = pytest.importorskip("tensorflow")
@@ -144,53 +142,7 @@ def test_a_position_of_shards_is_counted_in_global_steps(folder: Path, tmp_path:
                 assert_array_equal(np.concatenate(list(again)), np.concatenate(expected))
 
 
-def square(x: np.ndarray) -> np.ndarray:
-    return x * x
-
-
-def halve(x: np.ndarray) -> np.ndarray:
-    return x / 2
-
-
-def usual(folder: Path, **changes: Any) -> ooc.Loader:
-    options: dict[str, Any] = {"batch_size": 10, "shuffle": "global", "seed": 7, **changes}
-    return ooc.open(folder / "rows.npy")[:100].batches(options.pop("batch_size"), **options)
-
-
-def other_file(folder: Path) -> ooc.Loader:
-    """Return a loader of a file of the same size, shape and dtype."""
-    rows = np.load(folder / "rows.npy")
-    rows[300:] += 1
-    np.save(folder / "other.npy", rows)
-    return ooc.open(folder / "other.npy")[:100].batches(10, shuffle="global", seed=7)
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (other_file, "content` differs"),
-        (lambda f: usual(f, seed=8), "`seed` was 7, and is 8"),
-        (lambda f: usual(f, batch_size=9), "`batch_size` was 10, and is 9"),
-        (lambda f: usual(f, shuffle=False), "`order` was shuffle, and is sequential"),
-        (lambda f: usual(f, shuffle=ooc.BlockShuffle(5, 2)), "is block_shuffle"),
-        (lambda f: usual(f, drop_remainder=True), "`drop_remainder` was False, and is True"),
-        (
-            lambda f: ooc.open(f / "rows.npy")[1:101].batches(10, shuffle="global", seed=7),
-            "`dataset.rows` was 0:100:1, and is 1:101:1",
-        ),
-        (
-            lambda f: ooc.open(f / "rows.npy")[np.arange(99, -1, -1)].batches(10),
-            "`dataset.rows` was 0:100:1, and is #",
-        ),
-        (lambda f: ooc.open(f / "rows.npy")[:100, :3].batches(10), "`elements` was (8,) float64"),
-        (lambda f: ooc.open(f / "rows.npy").astype("f4")[:100].batches(10), "is (8,) float32"),
-        (
-            lambda f: ooc.open(f / "rows.npy")[:101].next_frame().batches(10),
-            "`dataset` was view, and is windows",
-        ),
-        (lambda f: ooc.open(f / "rows.npy")[:100].map(square).batches(10), "view, and is map"),
-    ],
-)
+@pytest.mark.parametrize(("make", "said"), OTHERS)
 @pytest.mark.parametrize("done", [0, 3])
 def test_other_data_or_descriptions_are_refused(
     folder: Path, tmp_path: Path, make: Make, said: str, done: int
@@ -218,95 +170,3 @@ def test_another_number_of_epochs_is_refused(folder: Path, tmp_path: Path) -> No
     again = iter(usual(folder).to_tf(epochs=3))
     with pytest.raises(RestoreError, match="`steps of a pass` was 20, and is 30"):
         tf.train.Checkpoint(it=again).restore(path)
-
-
-def parts_of(loader: ooc.Loader) -> dict[str, str]:
-    parts: dict[str, str] = json.loads(fingerprint(loader))
-    return parts
-
-
-class TestFingerprint:
-    @pytest.mark.parametrize("place", [0, 1, 250, 659])
-    def test_arrays_in_memory(self, place: int) -> None:
-        array = np.arange(660 * 4.0).reshape(660, 4)
-        other = array.copy()
-        other[place:] += 1
-        one, copy, two = (
-            parts_of(ooc.open(each).batches(10)) for each in (array, array.copy(), other)
-        )
-        assert one == copy
-        assert differences(one, two) == ["`dataset.source.content` differs"]
-
-    @pytest.mark.parametrize("kind", ["npy", "h5", "gzip", "zarr2", "zarr3", "sharded", "parts"])
-    def test_files(self, tmp_path: Path, kind: str) -> None:
-        array = np.random.default_rng(0).integers(0, 9, (200, 6)).astype("f4")
-        other = array.copy()
-        other[90:] = array[90:][::-1]
-        found = []
-        for name, values in (("one", array), ("two", other)):
-            (tmp_path / name).mkdir()
-            target = write(tmp_path / name, kind, values)
-            found.append(parts_of(ooc.open(target).batches(10)))
-        shutil.copytree(tmp_path / "one", tmp_path / "copy")
-        copied = target.replace("two", "copy")
-        os.utime(tmp_path / "copy")
-        assert parts_of(ooc.open(copied).batches(10)) == found[0]
-        assert differences(*found) == ["`dataset.source.content` differs"]
-
-    def test_which_part_of_the_rows_is_meant(self, folder: Path) -> None:
-        rows = ooc.open(folder / "rows.npy")
-        one, two = (parts_of(rows[:, part].batches(10)) for part in (slice(3), slice(1, 4)))
-        assert differences(one, two) == ["`dataset.cuts` was 0:660:1, 0:3:1, and is 0:660:1, 1:4:1"]
-
-    def test_functions(self, folder: Path) -> None:
-        rows = ooc.open(folder / "rows.npy")
-        one, two = (parts_of(rows.map(fn).batches(10)) for fn in (square, halve))
-        assert differences(one, two) == [
-            f"`dataset.fn` was {__name__}:square, and is {__name__}:halve"
-        ]
-
-    def test_whether_a_spec_was_tried_makes_no_difference(self, folder: Path) -> None:
-        first, then = ooc.open(folder / "rows.npy").map(square), ooc.open(folder / "rows.npy")
-        _ = first.spec
-        assert parts_of(first[:50].batches(5)) == parts_of(then.map(square)[:50].batches(5))
-
-    def test_workers_and_shards_are_no_part_of_it(self, folder: Path) -> None:
-        rows = ooc.open(folder / "rows.npy")
-        one = parts_of(rows.batches(10))
-        assert parts_of(rows.batches(10, workers=2)) == one
-        assert parts_of(rows.batches(10).shard(2, 1)) == one
-
-    def test_a_long_one_still_fits_and_still_differs(self) -> None:
-        def loader(last: int) -> ooc.Loader:
-            rows = ooc.open(np.arange(3000.0))
-            parts = [rows[number : 2000 + number] for number in range(99)]
-            return ooc.zip(*parts, rows[last : 2000 + last]).batches(10, seed=last)
-
-        one, two = (fingerprint(loader(last)) for last in (0, 1))
-        assert len(one) <= 2048
-        with pytest.raises(RestoreError, match="`seed` was 0, and is 1; `more` differs"):
-            refuse_other(one, two)
-
-
-def write(folder: Path, kind: str, array: np.ndarray) -> str:
-    """Write an array, and return what opens it."""
-    if kind == "npy":
-        np.save(folder / "a.npy", array)
-        return str(folder / "a.npy")
-    if kind == "parts":
-        for number in range(20):
-            np.save(folder / f"part{number}.npy", array[10 * number : 10 * number + 10])
-        return str(folder / "*.npy")
-    if kind in ("h5", "gzip"):
-        h5py = pytest.importorskip("h5py")
-        with h5py.File(folder / "a.h5", "w") as file:
-            chunks = {"chunks": (20, 6), "compression": "gzip"} if kind == "gzip" else {}
-            file.create_dataset("u", data=array, **chunks)
-        return str(folder / "a.h5")
-    zarr = pytest.importorskip("zarr")
-    made = zarr.create_array(
-        folder / "a.zarr", shape=array.shape, chunks=(20, 6), dtype=array.dtype,
-        zarr_format=2 if kind == "zarr2" else 3, shards=(40, 6) if kind == "sharded" else None,
-    )  # fmt: skip
-    made[:] = array
-    return str(folder / "a.zarr")

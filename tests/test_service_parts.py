@@ -22,9 +22,9 @@ from oocdata.errors import (
     ServiceError,
     WorkerError,
 )
-from oocdata.frontends import cluster, delivery, pyfunctions
-from oocdata.frontends.delivery import ATTEMPTS, Delivery
-from oocdata.frontends.serving import Readers, nth_run, stretches
+from oocdata.frontends import delivery, pyfunctions, service
+from oocdata.frontends.delivery import ATTEMPTS, Delivery, parts_of
+from oocdata.frontends.serving import Readers
 from oocdata.runs import Pass
 from oocdata.testing import RecordingSource
 from oocdata.tools.cluster import listening
@@ -37,7 +37,8 @@ class TestDelivery:
         first = data.draw(st.integers(0, 2 * steps))
         epochs = data.draw(st.integers(1, 3))
         length = epochs * steps - first % steps
-        got = Delivery(steps, lambda: Pass(first, length, steps, 1), shared=False)
+        dealt = data.draw(st.integers(1, 7))
+        got = Delivery(steps, dealt, lambda: Pass(first, length, steps, 1), shared=False)
         begun = got.begin()
         assert begun == first
         came = []
@@ -54,7 +55,7 @@ class TestDelivery:
         assert got._epochs == {}
 
     def test_what_never_comes_is_an_error(self) -> None:
-        got = Delivery(4, lambda: Pass(0, 4, 4, 1), shared=False)
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
         begun = got.begin()
         for attempt in range(ATTEMPTS):
             got.missing(begun, 0, attempt)
@@ -64,7 +65,7 @@ class TestDelivery:
         assert (caught.value.epoch, caught.value.step) == (0, 0)
 
     def test_nobody_knows_what_is_missing_of_a_shared_epoch(self) -> None:
-        got = Delivery(4, lambda: Pass(0, 4, 4, 1), shared=True)
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=True)
         begun = got.begin()
         assert got.missing(begun, 0, 0).tolist() == [[0, 4]]
         for attempt in range(1, ATTEMPTS + 1):
@@ -73,7 +74,7 @@ class TestDelivery:
     def test_when_it_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = 100.0
         monkeypatch.setattr(delivery.time, "monotonic", lambda: now)
-        got = Delivery(4, lambda: Pass(0, 4, 4, 1), shared=False)
+        got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
         begun = got.begin()
         got.missing(begun, 0, 0)
         assert got.arrived(begun, 0, 0)
@@ -94,13 +95,11 @@ class TestDelivery:
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(1, 7))
-def test_runs_of_stretches(chosen: set[int], together: int) -> None:
+def test_parts_of_steps(chosen: set[int], most: int) -> None:
     steps = np.array(sorted(chosen), np.int64)
-    parts = stretches(steps)
-    count = int(np.sum(-(-(parts[:, 1] - parts[:, 0]) // together)))
-    runs = [nth_run(parts, together, number) for number in range(count)]
-    assert all(0 < stop - start <= together for start, stop in runs)
-    assert [step for start, stop in runs for step in range(start, stop)] == steps.tolist()
+    parts = parts_of(steps, most).tolist()
+    assert all(0 < stop - start <= most for start, stop in parts)
+    assert [step for start, stop in parts for step in range(start, stop)] == steps.tolist()
 
 
 class TestDealing:
@@ -117,7 +116,7 @@ class TestDealing:
     def test_neighbouring_steps_of_a_block_shuffle(self) -> None:
         rows = ooc.View.of(RecordingSource(np.arange(200_000), chunks=32))
         loader = rows.batches(32, shuffle=ooc.BlockShuffle(32, 64))
-        dealt = cluster.steps_dealt(loader)
+        dealt = service.steps_dealt(loader)
         assert dealt % loader.steps_together == 0
         assert -(-len(loader) // dealt) >= 8
         blocks = 200_000 / 32
@@ -126,7 +125,7 @@ class TestDealing:
 
     def test_runs_of_rows_that_have_an_address(self) -> None:
         loader = ooc.open(np.arange(20_000)).batches(10, shuffle=True)
-        assert cluster.steps_dealt(loader) == loader.steps_together
+        assert service.steps_dealt(loader) == loader.steps_together
 
 
 @pytest.fixture
@@ -137,21 +136,18 @@ def view(tmp_path: Path) -> ooc.View:
 
 class TestReaders:
     def read(
-        self, readers: Readers, loader: ooc.Loader, number: int, opening: bytes = b"1"
+        self, readers: Readers, loader: ooc.Loader, start: int, stop: int, opening: bytes = b"1"
     ) -> list[Any]:
         text = as_json(loader).encode()
-        steps = np.array([[0, len(loader)]])
-        return readers.read(text, opening, np.int64(2), steps, np.int64(4), np.int64(number))
+        return readers.read(text, opening, np.int64(2), np.int64(start), np.int64(stop))
 
     def test_a_run_is_cut_into_batches(self, view: ooc.View) -> None:
         loader = view.batches(10, shuffle=True)
         readers = Readers()
-        run, full, short = self.read(readers, loader, 2)
-        assert run.tolist() == [8, 10]
+        full, short = self.read(readers, loader, 8, 10)
         assert_array_equal(full, [loader.batch(8, 2)])
         assert_array_equal(short, [loader.batch(9, 2)])
-        run, full, short = self.read(readers, loader, 0)
-        assert run.tolist() == [0, 4]
+        full, short = self.read(readers, loader, 0, 4)
         assert_array_equal(full, [loader.batch(step, 2) for step in range(4)])
         assert len(short) == 0
 
@@ -170,18 +166,18 @@ class TestReaders:
         monkeypatch.setattr(serving, "from_json", counted)
         readers = Readers()
         for opening in (b"1", b"1", b"2", b"1"):
-            self.read(readers, view.batches(10), 0, opening)
+            self.read(readers, view.batches(10), 0, 4, opening)
         assert len(made) == 2
         for number in range(40):
-            self.read(readers, view.batches(10), 0, str(number).encode())
-        assert len(readers._loaders) == 16
+            self.read(readers, view.batches(10), 0, 4, str(number).encode())
+        assert readers._loaders.cache_info().currsize == 16
 
     def test_an_error_says_what_it_was(self, view: ooc.View, tmp_path: Path) -> None:
         loader = view.batches(10)
         text = as_json(loader).encode()
         (tmp_path / "a.npy").unlink()
         with pytest.raises(RuntimeError, match=r"MissingFileError: .*a\.npy"):
-            Readers().read(text, b"1", 0, np.array([[0, 10]]), 4, 0)
+            Readers().read(text, b"1", 0, 0, 4)
 
     @pytest.mark.parametrize(
         "text", [b"", b"\x80\x04N.", b"[" * 100_000, b"null", b'{"format": 1}'], ids=len
@@ -191,19 +187,19 @@ class TestReaders:
         with pytest.raises(DescriptionError, match="description must"):
             Readers().loader(text, b"1")
 
-    @pytest.mark.parametrize(("epoch", "steps"), [(-1, [[0, 2]]), (0, [[8, 12]]), (0, [[-3, -1]])])
+    @pytest.mark.parametrize(("epoch", "start", "stop"), [(-1, 0, 2), (0, 8, 12), (0, -3, -1)])
     def test_steps_that_do_not_exist(
-        self, view: ooc.View, epoch: int, steps: list[list[int]]
+        self, view: ooc.View, epoch: int, start: int, stop: int
     ) -> None:
         text = as_json(view.batches(10)).encode()
         with pytest.raises(RuntimeError, match="PositionError: `step` must"):
-            Readers().read(text, b"1", epoch, np.array(steps), 4, 0)
+            Readers().read(text, b"1", epoch, start, stop)
 
 
 def test_no_module_of_the_service_unpickles() -> None:
     root = Path(ooc.__file__).parent
     modules = [*(root / "describe").glob("*.py")]
-    modules += [root / "frontends" / f"{name}.py" for name in ("serving", "cluster", "service")]
+    modules += [root / "frontends" / f"{name}.py" for name in ("serving", "service")]
     modules += [*(root / "tools" / "cluster").glob("*.py")]
     for module in modules:
         imported = {
@@ -223,11 +219,10 @@ class TestContract:
         (found,) = pyfunctions.call("oocdata.test", ["äöü", tf.constant(3)], [tf.int64])
         assert found.numpy().tolist() == [6, 6, 6]  # bytes
 
-    @pytest.mark.parametrize("in_turn", [False, True])
-    def test_in_a_graph_too(self, in_turn: bool) -> None:
+    def test_in_a_graph_too(self) -> None:
         pyfunctions.register("oocdata.test", lambda n: [n * 2])
         dataset = tf.data.Dataset.range(4).map(
-            lambda n: pyfunctions.call("oocdata.test", [n], [tf.int64], in_turn=in_turn)[0]
+            lambda n: pyfunctions.call("oocdata.test", [n], [tf.int64])[0]
         )
         assert [int(n) for n in dataset] == [0, 2, 4, 6]
 
@@ -254,7 +249,7 @@ class TestContract:
         from tensorflow.core.protobuf import data_service_pb2
 
         mode = data_service_pb2.ProcessingModeDef()
-        mode.ParseFromString(cluster._DYNAMIC)
+        mode.ParseFromString(service._DYNAMIC)
         assert mode.sharding_policy == data_service_pb2.ProcessingModeDef.DYNAMIC
 
     def test_only_one_module_touches_the_table(self) -> None:

@@ -25,20 +25,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from oocdata.describe.decoding import Decoder
-from oocdata.describe.encoding import Beside, Encoder, Portable, described
+from oocdata.describe.encoding import Encoder, described
 from oocdata.describe.fingerprints import differences, fingerprint, refuse_other
 from oocdata.errors import DescriptionError
 from oocdata.loader import Loader
 
 __all__ = [
-    "FORMAT",
-    "as_json",
-    "describe",
-    "differences",
-    "fingerprint",
-    "from_json",
-    "refuse_other",
-]
+    "FORMAT", "as_json", "describe", "differences", "fingerprint", "from_json", "refuse_other",
+]  # fmt: skip
 
 FORMAT = 2
 """The form of descriptions; another number is another form."""
@@ -55,12 +49,7 @@ def describe(loader: Loader, *, beside: list[Any] | None = None) -> dict[str, An
         Over data that lie in files or at URLs.
     beside : list, optional
         Sources, functions and arrays are appended to it as they are, and the description has their
-        numbers. Then a loader may be of anything.
-
-    Returns
-    -------
-    dict
-        Of what `json` writes as it is, in an order that does not change.
+        numbers. Then a loader may be of anything, and nothing is read.
 
     Raises
     ------
@@ -82,8 +71,7 @@ def describe(loader: Loader, *, beside: list[Any] | None = None) -> dict[str, An
     """
     if not isinstance(loader, Loader):
         raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")
-    encoder: Encoder = Portable() if beside is None else Beside(beside)
-    return {"format": FORMAT, "loader": encoder.encode(described(loader), "loader")}
+    return {"format": FORMAT, "loader": Encoder(beside).encode(described(loader), "loader")}
 
 
 def as_json(loader: Loader, *, beside: list[Any] | None = None) -> str:
@@ -132,11 +120,17 @@ def from_json(
                 f"a description must have format {FORMAT}; got {_short(parts['format'])}. It was "
                 "made by another version of oocdata."
             )
-        return Decoder(tuple(allow), beside).loader(parts["loader"])
+        loader = Decoder(tuple(allow), beside).decode(parts["loader"], "loader")
     except json.JSONDecodeError as error:
         raise DescriptionError(f"a description must be JSON; {error}.") from error
     except RecursionError as error:
         raise DescriptionError("a description must not be nested that deep.") from error
+    if not isinstance(loader, Loader):
+        raise DescriptionError(
+            "a description must be readable; `loader` is not: it must be a Loader; got "
+            f"{_short(parts['loader'])}."
+        )
+    return loader
 
 
 def _short(value: Any) -> str:

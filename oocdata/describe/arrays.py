@@ -19,7 +19,7 @@ from oocdata.errors import UnsupportedDtypeError
 
 __all__ = ["decode_array", "decode_dtype", "decode_integers", "encode_array", "encode_integers"]
 
-_STEPS = tuple(np.dtype(name) for name in ("|i1", "<i2", "<i4", "<i8"))
+_STEPS = {name: np.iinfo(name) for name in ("|i1", "<i2", "<i4", "<i8")}
 
 
 def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
@@ -27,34 +27,23 @@ def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
 
     Examples
     --------
-    >>> encode_integers(np.array([100, 101, 105]))
-    [100, '|i1', 'AQQ=']
+    >>> encode_integers(np.array([100, 101, 105])), decode_integers([100, "|i1", "AQQ="])
+    ([100, '|i1', 'AQQ='], array([100, 101, 105]))
     """
     if len(numbers) == 0:
         return []
     steps = np.diff(numbers)  # wraps around, and is summed up wrapping around
     low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
-    fits = (kind for kind in _STEPS if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
-    kind = next(fits)
-    return [int(numbers[0]), kind.str, _text(steps.astype(kind))]
+    kind = next(name for name, fits in _STEPS.items() if fits.min <= low and high <= fits.max)
+    return [int(numbers[0]), kind, _text(steps.astype(kind))]
 
 
 def decode_integers(parts: Any) -> NDArray[np.int64]:
-    """Return the numbers that `encode_integers` wrote.
-
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
-    >>> decode_integers([100, "|i1", "AQQ="])
-    array([100, 101, 105])
-    """
+    """Return the numbers that `encode_integers` wrote, or raise ValueError."""
     if parts == []:
         return np.zeros(0, np.int64)
     first, kind, text = parts
-    if type(first) is not int or kind not in [step.str for step in _STEPS]:
+    if type(first) is not int or kind not in _STEPS:
         raise ValueError("not as integers are written")
     steps = np.frombuffer(_bytes(text), kind).astype(np.int64)
     return np.cumsum(np.concatenate((np.array([first], np.int64), steps)), dtype=np.int64)
@@ -73,12 +62,7 @@ def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
 
 
 def decode_array(parts: Any) -> NDArray[Any]:
-    """Return the array that `encode_array` wrote.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return the array that `encode_array` wrote, or raise ValueError."""
     kind, shape, text = parts
     if not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"no shape is {shape!r}")
@@ -89,12 +73,7 @@ def decode_array(parts: Any) -> NDArray[Any]:
 
 
 def decode_dtype(text: Any) -> np.dtype[Any]:
-    """Return a dtype from its string, e.g. ``"<f4"``.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return a dtype from its string, e.g. ``"<f4"``, or raise ValueError."""
     try:
         kind = np.dtype(text)
         if type(text) is str and kind.str == text:

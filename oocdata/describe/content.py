@@ -25,13 +25,7 @@ _DECODED_BYTES = 64 << 20
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a short digest, e.g. ``"#1f0c6a3b9d27"``.
-
-    Examples
-    --------
-    >>> digest("a", "b") == digest("ab")
-    False
-    """
+    """Return a short digest, e.g. ``"#1f0c6a3b9d27"``, another for ``"a", "b"`` than ``"ab"``."""
     made = blake2b(digest_size=6)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -57,32 +51,24 @@ def content(source: Source) -> str:
     shape = source.shape
     if not all(shape):
         return digest()
-    # Of the shape alone, so that the same data in other chunks have the same digest.
-    lengths = _box(shape, source.dtype.itemsize)
+    # Of the shape alone, so that the same data in other chunks have the same digest: boxes of few
+    # bytes, long on the last axes.
+    lengths, left = [1] * len(shape), max(1, _BOX_BYTES // source.dtype.itemsize)
+    for axis in reversed(range(len(shape))):
+        lengths[axis] = min(shape[axis], left)
+        left //= lengths[axis]
     counts = [-(-whole // each) for whole, each in zip(shape, lengths, strict=True)]
-    total = prod(counts)
     chunk_bytes = prod(source.storage().chunks or ()) * source.dtype.itemsize
     most = max(2, min(_BOXES, _DECODED_BYTES // chunk_bytes))
     out = np.empty((1, *lengths), source.dtype)
+    numbers = sorted({at * (prod(counts) - 1) // (most - 1) for at in range(most)})
+    places = np.stack(np.unravel_index(numbers, counts), axis=1)
     parts: list[bytes] = []
-    for number in sorted({at * (total - 1) // (most - 1) for at in range(most)}):
-        origin, left = [0] * len(shape), number
-        for axis in reversed(range(len(shape))):
-            left, place = divmod(left, counts[axis])
-            origin[axis] = min(place * lengths[axis], shape[axis] - lengths[axis])
+    for origin in np.minimum(places * lengths, np.array(shape) - lengths):
         try:
-            source.read(np.array([origin], np.int64), Extent.of(lengths), out)
+            source.read(origin[None], Extent.of(lengths), out)
         except MissingChunkError:
             parts.append(b"missing")
         else:
             parts.append(out.astype(source.dtype.newbyteorder("<")).tobytes())
     return digest(*parts)
-
-
-def _box(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the lengths of a box of few bytes, long on the last axes."""
-    lengths, left = [1] * len(shape), max(1, _BOX_BYTES // itemsize)
-    for axis in reversed(range(len(shape))):
-        lengths[axis] = min(shape[axis], left)
-        left //= lengths[axis]
-    return tuple(lengths)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,8 +37,25 @@ _DATASETS: dict[str, Any] = {
 _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
 
 
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is no whole number")
+    return value
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "range": lambda parts: range(*map(_whole, parts)),
+    "slice": lambda parts: slice(*[part if part is None else _whole(part) for part in parts]),
+    "float": _FLOATS.__getitem__,
+    "dtype": decode_dtype,
+    "int64": decode_integers,
+    "array": lambda parts: decode_array(parts)[()],  # one of no axes becomes a scalar
+}
+"""What is made of numbers and texts alone, by its tag."""
+
+
 class Decoder:
-    """Decodes one loader.
+    """Decodes one loader; `place` says where a part stands, for messages.
 
     Parameters
     ----------
@@ -54,42 +70,22 @@ class Decoder:
         self._beside = beside
         self._opened: dict[str, Source] = {}
 
-    def loader(self, described: Any) -> Loader:
-        """Return the loader.
-
-        Raises
-        ------
-        oocdata.errors.DescriptionError
-        oocdata.errors.SourceError
-            If a file can't be opened.
-        """
-        loader = self._decode(described, "loader")
-        if not isinstance(loader, Loader):
-            raise self._error("loader", f"it must be a Loader; got {_short(described)}.")
-        return loader
-
-    def _decode(self, value: Any, place: str) -> Any:
-        """Return what JSON describes.
-
-        Parameters
-        ----------
-        value : object
-            As `json` reads it.
-        place : str
-            Where it stands, for messages.
-        """
+    def decode(self, value: Any, place: str) -> Any:
+        """Return what JSON describes; raise DescriptionError, or SourceError for a file."""
         try:
             return self._made(value, place)
         except (OocdataError, RecursionError):
             raise
         except Exception as error:  # whatever is wrong with it, it is not readable
-            raise self._error(place, f"{error}.") from error
+            raise DescriptionError(
+                f"a description must be readable; `{place}` is not: {error}."
+            ) from error
 
     def _made(self, value: Any, place: str) -> Any:
         if value is None or type(value) in (bool, int, float, str):
             return value
         if type(value) is list:
-            return tuple(self._decode(part, f"{place}.{at}") for at, part in enumerate(value))
+            return tuple(self.decode(part, f"{place}.{at}") for at, part in enumerate(value))
         if type(value) is not dict:
             raise ValueError(f"JSON has no {type(value).__name__}")
         if isinstance(value.get("kind"), str):
@@ -97,86 +93,69 @@ class Decoder:
         if len(value) != 1:
             raise ValueError("an object must have a kind, or one name that says what it is")
         ((tag, parts),) = value.items()
-        if tag in ("range", "slice"):
-            if tag == "slice":
-                return slice(*[bound if bound is None else _whole(bound) for bound in parts])
-            return range(*map(_whole, parts))
+        if tag in _PLAIN:
+            return _PLAIN[tag](parts)
         if tag == "dict":
-            return {_text(name): self._decode(part, f"{place}.{name}") for name, part in parts}
-        if tag == "float":
-            return _FLOATS[parts]
-        if tag == "dtype":
-            return decode_dtype(parts)
-        if tag == "int64":
-            return decode_integers(parts)
-        if tag == "array":
-            array = decode_array(parts)
-            return array if array.ndim else array[()]
+            return {_text(name): self.decode(part, f"{place}.{name}") for name, part in parts}
         if tag == "beside":
             return self._beside[as_count("beside", parts, at_least=0)]
         if tag == "import":
             return self._found(parts)
         if tag == "partial":
-            function, arguments, names = (self._decode(part, place) for part in parts)
+            function, arguments, names = (self.decode(part, place) for part in parts)
             return partial(function, *arguments, **names)
         if tag == "object":
-            return self._object(*parts, place=place)
+            path, given = parts
+            kind = self._found(path)
+            if not (isinstance(kind, type) and is_frozen(kind)):
+                raise ValueError(f"{path!r} is no frozen dataclass")
+            return kind(**self.decode(given, place))
         raise ValueError(f"{tag!r} is no kind of thing that is described")
 
     def _kind(self, value: dict[str, Any], place: str) -> Any:
-        kind = value["kind"]
-        if kind == "view":
-            return self._view(value, place)
-        parts = {name: self._decode(part, f"{place}.{name}") for name, part in value.items()}
-        del parts["kind"]
+        rest, source = dict(value), value.get("source")
+        kind = rest.pop("kind")
+        opened = kind == "view" and isinstance(source, dict) and set(source) == {"source"}
+        if opened:
+            del rest["source"]
+        parts = {name: self.decode(part, f"{place}.{name}") for name, part in rest.items()}
+        if opened:
+            parts["source"] = self._source(value["source"]["source"], value["axes"], place)
         if kind == "loader":
             return _loader(**parts)
         if kind in ORDERS:
             return ORDERS[kind](**parts)
         if kind not in _DATASETS:
             raise ValueError(f"{kind!r} is no kind of dataset or order")
+        if kind == "view":
+            decode_dtype(parts["dtype"])
+            if not isinstance(parts["source"], Source):
+                raise ValueError("a view must have a source")
         if kind == "map":
             parts["spec"] = _spec(parts["spec"])
         return _checked(_DATASETS[kind].of_description(parts))
 
-    def _view(self, value: dict[str, Any], place: str) -> Dataset:
-        rest = {name: part for name, part in value.items() if name not in ("kind", "source")}
-        parts = {name: self._decode(part, f"{place}.{name}") for name, part in rest.items()}
-        decode_dtype(parts["dtype"])
-        axes = parts["axes"]
-        source = value["source"]
-        if set(source) == {"source"}:
-            parts["source"] = self._source(source["source"], axes, f"{place}.source")
-        else:
-            parts["source"] = self._decode(source, f"{place}.source")
-            if not isinstance(parts["source"], Source):
-                raise ValueError("a view must have a source")
-        return _checked(View.of_description(parts))
-
     def _source(self, parts: dict[str, Any], axes: Any, place: str) -> Source:
-        """Return a source, opened once for all datasets that read it."""
+        """Return a source, opened once for all views that read it, if it is what was described."""
         known = json.dumps([parts, axes])
-        if known not in self._opened:
-            opened = {
-                name: self._decode(part, f"{place}.{name}")
-                for name, part in parts["opened"].items()
-            }
-            found = blocked(open_source(**opened, axis=axes), axes)
-            self._opened[known] = self._same(found, parts, place)
-        return self._opened[known]
-
-    def _same(self, source: Source, parts: dict[str, Any], place: str) -> Source:
-        """Return a source if it is what was described."""
+        if known in self._opened:
+            return self._opened[known]
+        place = f"{place}.source"
+        given = {
+            name: self.decode(part, f"{place}.{name}") for name, part in parts["opened"].items()
+        }
+        source = blocked(open_source(**given, axis=tuple(axes)), tuple(axes))
         now = {"shape": list(source.shape), "dtype": source.dtype.str}
         if all(parts[name] == now[name] for name in now):
             now["content"] = content(source)
         for name, found in now.items():
             if parts[name] != found:
-                target = parts["opened"].get("target")
                 raise DescriptionError(
-                    f"{target!r} must be what was described; it is not: `{place}.{name}` was "
-                    f"{parts[name]}, and is {found}. Describe the loader again."
+                    f"{parts['opened'].get('target')!r} must be what was described; it is not: "
+                    f"`{place}.{name}` was {parts[name]}, and is {found}. Describe the loader "
+                    "again."
                 )
+        self._opened[known] = source
         return source
 
     def _found(self, path: Any) -> Any:
@@ -188,25 +167,10 @@ class Decoder:
                 f"{', '.join(self._allow) or 'none'}"
             ) from error
 
-    def _object(self, path: Any, parts: Any, *, place: str) -> Any:
-        kind = self._found(path)
-        if not (isinstance(kind, type) and is_frozen(kind)):
-            raise ValueError(f"{path!r} is no frozen dataclass")
-        given = self._decode(parts, place)
-        unknown = set(given) - {field.name for field in fields(kind) if field.init}
-        if unknown:
-            raise ValueError(f"{path!r} has no field {min(unknown)!r}")
-        return kind(**given)
-
-    @staticmethod
-    def _error(place: str, reason: str) -> DescriptionError:
-        return DescriptionError(f"a description must be readable; `{place}` is not: {reason}")
-
 
 def _loader(*, dataset: Any, order: Any, **parts: Any) -> Loader:
     """Return a loader of checked parts."""
-    for name, kind in LOADER.items():
-        kinds = kind if isinstance(kind, tuple) else (kind,)
+    for name, kinds in LOADER.items():
         if type(parts.get(name)) not in kinds:
             raise ValueError(f"`{name}` must be {kinds[0].__name__}; got {parts.get(name)!r}")
     if set(parts) != set(LOADER):
@@ -246,18 +210,7 @@ def _spec(tree: Any) -> Any:
     return tuple(map(_spec, tree))
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{value!r} is no whole number")
-    return value
-
-
 def _text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"{value!r} is no text")
     return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

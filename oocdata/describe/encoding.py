@@ -38,17 +38,17 @@ from oocdata.order import BlockShuffle, Sequential, Shuffle
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["LOADER", "ORDERS", "Beside", "Encoder", "Portable", "described"]
+__all__ = ["LOADER", "ORDERS", "Encoder", "described", "fields_of", "is_frozen"]
 
-LOADER: dict[str, type | tuple[type, ...]] = {
-    "batch_size": int,
-    "seed": int,
-    "drop_remainder": bool,
+LOADER: dict[str, tuple[type, ...]] = {
+    "batch_size": (int,),
+    "seed": (int,),
+    "drop_remainder": (bool,),
     "shuffle": (bool, str),
-    "reason": str,
-    "workers": int,
-    "num_shards": int,
-    "index": int,
+    "reason": (str,),
+    "workers": (int,),
+    "num_shards": (int,),
+    "index": (int,),
 }
 """What is described of a loader besides its dataset and order, and of which type it is."""
 
@@ -89,21 +89,21 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 class Encoder:
-    """Writes what is described as JSON; how leaves are written is up to its kinds."""
+    """Writes what is described as JSON; `place` says where it stands, for messages.
+
+    Parameters
+    ----------
+    beside : list, optional
+        Leaves (arrays, sources, functions) are appended to it as they are, each once, and JSON has
+        their numbers. Without it, JSON says how another machine makes them again.
+    """
+
+    def __init__(self, beside: list[Any] | None = None) -> None:
+        self._beside = beside
+        self._numbers: dict[int, int] = {}
 
     def encode(self, value: Any, place: str) -> Any:
-        """Return JSON.
-
-        Parameters
-        ----------
-        value : object
-        place : str
-            Where it stands, for messages.
-
-        Raises
-        ------
-        oocdata.errors.DescriptionError
-        """
+        """Return JSON, or raise DescriptionError for what can't travel."""
         if value is None or type(value) in (bool, int, str):
             return value
         if isinstance(value, np.bool_ | np.integer):
@@ -124,100 +124,71 @@ class Encoder:
         return self.leaf(value, place)
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
-        if isinstance(value.get("kind"), str):
-            return {name: self.encode(part, f"{place}.{name}") for name, part in value.items()}
         if not all(type(name) is str for name in value):
-            raise self.error(place, f"it has the names {list(value)}. Names must be text.")
-        parts = value.items()
-        return {"dict": [[name, self.encode(part, f"{place}.{name}")] for name, part in parts]}
+            raise _error(place, f"it has the names {list(value)}. Names must be text.")
+        parts = {name: self.encode(part, f"{place}.{name}") for name, part in value.items()}
+        if type(parts.get("kind")) is str:
+            return parts
+        return {"dict": [[name, part] for name, part in parts.items()]}
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return JSON of an array, a source, a function, or an object of the user's."""
-        raise NotImplementedError
-
-    @staticmethod
-    def error(place: str, reason: str) -> DescriptionError:
-        """Return the error that something can't travel."""
-        return DescriptionError(
-            f"all of a loader must be able to travel; `{place}` can't: {reason}"
-        )
-
-
-class Portable(Encoder):
-    """For other machines, which see the same files and can import the same functions."""
-
-    def leaf(self, value: Any, place: str) -> Any:
-        """Return how another process makes it again; what it can't make is refused."""
+        if self._beside is not None:
+            number = self._numbers.setdefault(id(value), len(self._beside))
+            if number == len(self._beside):
+                self._beside.append(value)
+            return {"beside": number}
         try:
-            if isinstance(value, Source):
-                return self._source(value, place)
-            if isinstance(value, np.ndarray | np.generic):
-                return _array(value)
-            if type(value) is partial:
-                parts: list[Any] = [value.func, list(value.args), dict(value.keywords)]
-                return {"partial": [self.encode(part, place) for part in parts]}
-            if is_frozen(type(value)):
-                return {"object": [import_path(type(value)), self._fields(value, place)]}
-            if not callable(value):
-                raise ValueError(f"it is an object of {type(value).__qualname__}")
-            return {"import": import_path(value)}
-        except DescriptionError:  # of a part
-            raise
-        except SourceError:  # of a file
+            return self._portable(value, place)
+        except (DescriptionError, SourceError):  # of a part, of a file
             raise
         except ValueError as error:
             hint = _MODULE if callable(value) else _PLAIN
             hint = _SAVE if hasattr(value, "shape") else hint
-            raise self.error(place, f"{error}. {hint}") from error
+            raise _error(place, f"{error}. {hint}") from error
+
+    def _portable(self, value: Any, place: str) -> Any:
+        if isinstance(value, Source):
+            return self._source(value, place)
+        if isinstance(value, np.ndarray) and value.dtype == np.int64 and value.ndim == 1:
+            return {"int64": encode_integers(value)}
+        if isinstance(value, np.ndarray | np.generic):
+            try:
+                return {"array": encode_array(value)}
+            except UnsupportedDtypeError as error:
+                raise ValueError(error.message) from error
+        if type(value) is partial:
+            parts: list[Any] = [value.func, list(value.args), dict(value.keywords)]
+            return {"partial": [self.encode(part, place) for part in parts]}
+        if is_frozen(type(value)):
+            return self._object(value, place)
+        if not callable(value):
+            raise ValueError(f"it is an object of {type(value).__qualname__}")
+        return {"import": import_path(value)}
+
+    def _object(self, value: Any, place: str) -> Any:
+        path, parts = import_path(type(value)), fields_of(value)
+        each = [[name, self.encode(parts[name], f"{place}.{name}")] for name in parts]
+        return {"object": [path, {"dict": each}]}
 
     def _source(self, source: Source, place: str) -> Any:
         """Return how a source is opened, and what tells it from others."""
-        storage, given = source.storage(), source.storage().opened
-        rows = getattr(source, "rows", None)
-        if given is None and isinstance(rows, RowSource):
-            given = {"target": rows}
-        if given is None and is_frozen(type(source)):
-            return {"object": [import_path(type(source)), self._fields(source, place)]}
-        if given is None:
-            raise self.error(place, f"it is of this process alone: {storage.format}. {_OPEN}")
-        opened = {name: self.encode(part, place) for name, part in given.items()}
-        shape, dtype = list(source.shape), source.dtype.str
-        return {
-            "source": {
-                "opened": opened, "shape": shape, "dtype": dtype, "content": content(source)
-            }
-        }  # fmt: skip
-
-    def _fields(self, value: Any, place: str) -> Any:
-        parts = fields_of(value)
-        return {"dict": [[name, self.encode(parts[name], f"{place}.{name}")] for name in parts]}
+        storage, rows = source.storage(), getattr(source, "rows", None)
+        opened = storage.opened
+        if opened is None and isinstance(rows, RowSource):
+            opened = {"target": rows}
+        if opened is None and is_frozen(type(source)):
+            return self._object(source, place)
+        if opened is None:
+            raise _error(place, f"it is of this process alone: {storage.format}. {_OPEN}")
+        parts = {
+            "opened": {name: self.encode(part, place) for name, part in opened.items()},
+            "shape": list(source.shape),
+            "dtype": source.dtype.str,
+            "content": content(source),
+        }
+        return {"source": parts}
 
 
-def _array(array: np.ndarray[Any, Any] | np.generic) -> Any:
-    if isinstance(array, np.ndarray) and array.dtype == np.int64 and array.ndim == 1:
-        return {"int64": encode_integers(array)}
-    try:
-        return {"array": encode_array(array)}
-    except UnsupportedDtypeError as error:
-        raise ValueError(error.message) from error
-
-
-class Beside(Encoder):
-    """For worker processes of this machine, which get objects beside the description.
-
-    Parameters
-    ----------
-    objects : list
-        Each is appended once.
-    """
-
-    def __init__(self, objects: list[Any]) -> None:
-        self._objects = objects
-        self._numbers: dict[int, int] = {}
-
-    def leaf(self, value: Any, place: str) -> Any:
-        """Return the number of an object."""
-        number = self._numbers.setdefault(id(value), len(self._objects))
-        if number == len(self._objects):
-            self._objects.append(value)
-        return {"beside": number}
+def _error(place: str, reason: str) -> DescriptionError:
+    return DescriptionError(f"all of a loader must be able to travel; `{place}` can't: {reason}")

@@ -39,18 +39,9 @@ _NO_MATTER = ("kind", "shuffle", "reason", "workers", "num_shards", "index")
 
 
 def fingerprint(loader: Loader, **more: str) -> str:
-    """Return what must be the same for a position to mean the same batch.
+    """Return what must be the same for a position to mean the same batch, and `more` by name.
 
-    Parameters
-    ----------
-    loader : Loader
-    **more : str
-        What else must be the same, by name.
-
-    Returns
-    -------
-    str
-        JSON of at most 2048 characters: names and texts; the longest become digests, ``"#…"``.
+    It is JSON of at most 2048 characters: names and texts; the longest become digests, ``"#…"``.
 
     Examples
     --------
@@ -90,17 +81,9 @@ def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def refuse_other(saved: str, now: str, place: str = "") -> None:
-    """Raise if two fingerprints are not of one and the same.
+    """Raise RestoreError if two fingerprints are not of one and the same.
 
-    Parameters
-    ----------
-    saved, now : str
-    place : str
-        Where the first was found, for the message.
-
-    Raises
-    ------
-    oocdata.errors.RestoreError
+    `place` is where the first was found, for the message.
     """
     if saved == now:
         return
@@ -161,6 +144,9 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 class _Digests(Encoder):
     """Writes digests of leaves. Nothing is refused: it need not be made again."""
 
+    def _dict(self, value: dict[Any, Any], place: str) -> Any:
+        return super()._dict({str(name): part for name, part in value.items()}, place)
+
     def leaf(self, value: Any, place: str) -> Any:
         """Return the import path of a function, or the digest of its code; and what it holds."""
         if isinstance(value, np.ndarray | np.generic):
@@ -174,10 +160,12 @@ class _Digests(Encoder):
         if isinstance(value, MethodType):
             parts = {"self": value.__self__}
             return self.encode({"kind": value.__func__.__qualname__, **parts}, place)
+        deep = place.count(".") > 20  # a function that calls itself, an object that holds itself
         if isinstance(value, FunctionType):
             name = value.__qualname__
             if "<lambda>" in name or "<locals>" in name:
-                return self._code(value, place)
+                around = [] if deep else self.encode(_around(value), f"{place}.around")
+                return digest(*_bytes_of(value.__code__), json.dumps(around, sort_keys=True))
             return f"{value.__module__}:{name}"
         if isinstance(value, set | frozenset):
             return sorted(str(self.encode(part, place)) for part in value)
@@ -187,25 +175,8 @@ class _Digests(Encoder):
         try:
             return import_path(value)
         except ValueError:
-            held = getattr(value, "__dict__", {})
-            if place.count(".") > 20:  # an object that holds itself
-                held = {}
-            return self.encode({"kind": kind, **{str(name): held[name] for name in held}}, place)
-
-    def _code(self, function: FunctionType, place: str) -> str:
-        """Return a digest of a function's code, and of what it takes from around it.
-
-        Numbers and functions of the module that it uses count too: a notebook keeps there what a
-        script keeps in closures. What else it finds there counts by its name alone.
-        """
-        cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-        code = function.__code__
-        used = {name: function.__globals__[name] for name in _globals(code, function.__globals__)}
-        around = [cells, function.__defaults__, function.__kwdefaults__, used]
-        if place.count(".") > 20:  # a function that calls itself
-            around = []
-        encoded = self.encode(_plain(around), f"{place}.around")
-        return digest(*_bytes_of(code), json.dumps(encoded, sort_keys=True))
+            held = {} if deep else getattr(value, "__dict__", {})
+            return self.encode({"kind": kind, **held}, place)
 
 
 def _array(array: np.ndarray[Any, Any] | np.generic) -> str:
@@ -216,6 +187,25 @@ def _array(array: np.ndarray[Any, Any] | np.generic) -> str:
     return digest(kind, str(shape), text)
 
 
+def _around(function: FunctionType) -> list[Any]:
+    """Return what a function takes from around its code: its closure, defaults and globals.
+
+    Numbers and functions of the module count too: a notebook keeps there what a script keeps in
+    closures. What else it finds there counts by its name alone.
+    """
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    known = function.__globals__
+    names = {
+        instruction.argval
+        for code in _codes(function.__code__)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    kinds = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, FunctionType)
+    used = {name: known[name] for name in sorted(names) if isinstance(known.get(name), kinds)}
+    return [cells, function.__defaults__, function.__kwdefaults__, used]
+
+
 def _filled(cell: Any) -> bool:
     try:
         return cell.cell_contents is not None
@@ -223,38 +213,20 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-def _plain(value: Any) -> Any:
-    """Return dicts as lists of pairs: their names may be anything."""
-    if isinstance(value, dict):
-        return [[str(name), _plain(value[name])] for name in value]
-    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
-
-
-def _globals(code: CodeType, known: Mapping[str, Any]) -> list[str]:
-    """Return the names of numbers, texts, arrays and functions of the module that code uses."""
-    names = {
-        instruction.argval
-        for each in (code, *_inner(code))
-        for instruction in dis.get_instructions(each)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    kinds = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, FunctionType)
-    return sorted(name for name in names if isinstance(known.get(name), kinds))
-
-
-def _inner(code: CodeType) -> Iterator[CodeType]:
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function, and of those defined in it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield constant
-            yield from _inner(constant)
+            yield from _codes(constant)
 
 
-def _bytes_of(code: CodeType) -> Iterator[str | bytes]:
+def _bytes_of(function: CodeType) -> Iterator[str | bytes]:
     """Yield what a function does, without where it stands."""
-    for each in (code, *_inner(code)):
-        yield each.co_code
-        yield repr((each.co_names, each.co_varnames, each.co_argcount, each.co_kwonlyargcount))
-        for constant in each.co_consts:
+    for code in _codes(function):
+        yield code.co_code
+        yield repr((code.co_names, code.co_varnames, code.co_argcount, code.co_kwonlyargcount))
+        for constant in code.co_consts:
             if isinstance(constant, frozenset):  # in another order in each process
                 yield repr(sorted(map(repr, constant)))
             elif not isinstance(constant, CodeType):

@@ -22,8 +22,8 @@ def import_path(thing: Any) -> str:
     Examples
     --------
     >>> from textwrap import dedent
-    >>> import_path(dedent)
-    'textwrap:dedent'
+    >>> import_path(dedent), find("textwrap:dedent", ["textwrap"]) is dedent
+    ('textwrap:dedent', True)
     """
     module = getattr(thing, "__module__", None)
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
@@ -41,24 +41,13 @@ def import_path(thing: Any) -> str:
 
 
 def find(path: str, allow: Sequence[str]) -> Any:
-    """Return what has an import path.
-
-    Parameters
-    ----------
-    path : str
-    allow : sequence of str
-        Modules and packages that may be imported from. No others are.
+    """Return what has an import path, from allowed modules and packages alone.
 
     Raises
     ------
     ValueError
         If it is not allowed or not there, or is called otherwise where it is at home: what an
         allowed module itself has imported is not allowed by that.
-
-    Examples
-    --------
-    >>> find("textwrap:dedent", ["textwrap"]).__name__
-    'dedent'
     """
     module, _, name = path.partition(":")
     if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in allow):

@@ -12,11 +12,7 @@ _SECONDS_TO_ANSWER = 5
 
 
 def split_address(service: str) -> tuple[str, int]:
-    """Return host and port of ``"HOST:PORT"``.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
+    """Return host and port of ``"HOST:PORT"``, or raise ArgumentError.
 
     Examples
     --------
@@ -33,14 +29,9 @@ def split_address(service: str) -> tuple[str, int]:
 
 
 def reached(service: str) -> str:
-    """Return the address of a dispatcher in TensorFlow's form, after looking whether it is there.
+    """Return the address of a dispatcher in TensorFlow's form, or raise ServiceError.
 
-    TensorFlow would wait for it, for an hour.
-
-    Raises
-    ------
-    oocdata.errors.ServiceError
-        If nothing listens there.
+    TensorFlow would wait for one that is not there, for an hour.
     """
     host, port = split_address(service)
     try:

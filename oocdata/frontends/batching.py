@@ -16,17 +16,11 @@ from oocdata.errors import ArgumentError, PositionError
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["batch_lengths", "checked_start", "stacked", "tensors_of"]
+__all__ = ["batch_lengths", "checked_start", "tensors_of"]
 
 
 def checked_start(loader: Loader, start: tuple[int, int]) -> tuple[int, int]:
-    """Return where a first pass begins as two Python numbers, (epoch, step).
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError, oocdata.errors.PositionError
-        If `start` is no such place.
-    """
+    """Return where a first pass begins as two Python numbers, (epoch, step), or raise."""
     try:
         epoch, step = (operator.index(part) for part in start)
     except (TypeError, ValueError):
@@ -45,19 +39,10 @@ def batch_lengths(loader: Loader) -> tuple[int, bool]:
 
 
 def tensors_of(batches: Sequence[Batch], loader: Loader) -> list[NDArray[Any]]:
-    """Return the batches of a run as arrays with the steps in front.
+    """Return the batches of a run of steps as arrays with the steps in front.
 
-    Parameters
-    ----------
-    batches : sequence
-        Of consecutive steps; the last may be short.
-    loader : Loader
-
-    Returns
-    -------
-    list of ndarray
-        The full batches of each leaf, shape (steps, batch, …); and where the loader has a short
-        batch, that one of each leaf, shape (0 or 1, its length, …).
+    The full batches of each leaf, shape (steps, batch, …); and where the loader has a short batch,
+    that one of each leaf, shape (0 or 1, its length, …).
 
     Examples
     --------
@@ -71,27 +56,17 @@ def tensors_of(batches: Sequence[Batch], loader: Loader) -> list[NDArray[Any]]:
     full = len(steps) - bool(has_short and steps and len(steps[-1][0]) < size)
     parts = (steps[:full], steps[full:]) if has_short else (steps,)
     return [
-        stacked([step[place] for step in part], size, spec)
+        _stacked([step[place] for step in part], size, spec)
         for part in parts
         for place, spec in enumerate(leaves(loader.dataset.spec))
     ]
 
 
-def stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:
-    """Return arrays of one shape as one that TensorFlow may alias, where they lie so: no copy.
+def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:
+    """Return arrays of one shape as one, where they lie so: no copy.
 
-    Parameters
-    ----------
-    arrays : sequence of ndarray
-    size : int
-        Elements of each, where there are none.
-    spec : ArraySpec
-        Of an element.
-
-    Returns
-    -------
-    ndarray, shape (len(arrays), elements, …)
-        Aligned, native, and nobody else's to change.
+    It is aligned, native, and nobody else's to change, so that TensorFlow may alias it. Of no
+    arrays, each would be of `size` elements.
     """
     if not arrays:
         return np.empty((0, size, *spec.shape), spec.dtype)  # type: ignore[arg-type]

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import WorkerError
-from oocdata.frontends.serving import stretches
 from oocdata.runs import Pass
 
-__all__ = ["ATTEMPTS", "Delivery"]
+__all__ = ["ATTEMPTS", "Delivery", "parts_of"]
 
 ATTEMPTS = 8
 """Times that what is missing is asked for."""
@@ -33,25 +32,14 @@ PATIENCE = 10.0
 
 @dataclass(slots=True)
 class _Epoch:
-    """One epoch of one pass.
-
-    Attributes
-    ----------
-    start : int
-        Its first step.
-    came : ndarray of bool
-        Which steps have come.
-    attempt : int
-        How often it was asked for before.
-    quiet : float or None
-        Since when, by the monotonic clock, only words have come that there is nothing more. (Not
-        since the last batch: whoever trains may have taken long before asking for the next.)
-    """
+    """One epoch of one pass: its first step, which have come, how often it was asked for before."""
 
     start: int
     came: NDArray[np.bool_]
     attempt: int = 0
     quiet: float | None = None
+    """Monotonic time since which only end-of-data messages arrived. (Not since the last batch:
+    whoever trains may have taken long before asking for the next.)"""
 
 
 @dataclass(slots=True)
@@ -62,6 +50,8 @@ class Delivery:
     ----------
     steps : int
         Of an epoch.
+    dealt : int
+        Neighbouring steps that one worker is dealt at a time, at most.
     begin_pass : callable
         Returns the next `Pass`, which ends with an epoch.
     shared : bool
@@ -69,10 +59,11 @@ class Delivery:
 
     Examples
     --------
-    >>> delivery = Delivery(4, lambda: Pass(first=0, length=4, steps=4, together=1), shared=False)
+    >>> begin = lambda: Pass(first=0, length=4, steps=4, together=1)
+    >>> delivery = Delivery(4, 3, begin, shared=False)
     >>> begun = delivery.begin()
     >>> delivery.missing(begun, epoch=0, attempt=0).tolist()
-    [[0, 4]]
+    [[0, 3], [3, 4]]
     >>> for step in (3, 0, 1):
     ...     goes_on = delivery.arrived(begun, epoch=0, step=step)
     >>> delivery.missing(begun, epoch=0, attempt=1).tolist()
@@ -80,6 +71,7 @@ class Delivery:
     """
 
     steps: int
+    dealt: int
     begin_pass: Callable[[], Pass]
     shared: bool
     _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
@@ -90,33 +82,22 @@ class Delivery:
         return self.begin_pass().first
 
     def missing(self, begun: int, epoch: int, attempt: int) -> NDArray[np.int64]:
-        """Return the stretches of an epoch's steps that have not come, shape (n, 2).
+        """Return the steps of an epoch that have not come, in parts; see `parts_of`.
 
-        Parameters
-        ----------
-        begun : int
-            What `begin` returned.
-        epoch : int
-        attempt : int
-            0 for the first time, up to `ATTEMPTS`, when nothing must be missing any more.
-
-        Raises
-        ------
-        oocdata.errors.WorkerError
-            If something still is.
+        `begun` is what `begin` returned, `attempt` 0 for the first time. WorkerError if something
+        is still missing in attempt `ATTEMPTS`.
         """
-        steps = self.steps
+        start = max(0, begun - epoch * self.steps)
+        if self.shared:
+            return parts_of(np.arange(start, start if attempt else self.steps), self.dealt)
         with self._lock:
             if attempt == 0:
-                start = max(0, begun - epoch * steps)
-                self._epochs[begun, epoch] = _Epoch(start, np.zeros(steps - start, np.bool_))
+                self._epochs[begun, epoch] = _Epoch(start, np.zeros(self.steps - start, np.bool_))
             state = self._epochs[begun, epoch]
             state.attempt, state.quiet = attempt, None
-            left = state.start + np.flatnonzero(~state.came)
+            left = start + np.flatnonzero(~state.came)
             if attempt == ATTEMPTS:
                 del self._epochs[begun, epoch]
-            if attempt > 0 and self.shared:
-                left = left[:0]
         if attempt == ATTEMPTS and len(left):
             raise WorkerError(
                 f"the workers of the service must read every step of epoch {epoch}; {len(left)} "
@@ -124,21 +105,12 @@ class Delivery:
                 epoch=epoch,
                 step=int(left[0]),
             )
-        return stretches(left)
+        return parts_of(left, self.dealt)
 
     def arrived(self, begun: int, epoch: int, step: int) -> bool:
-        """Note that a step has come.
+        """Note that a step has come, or with -1 that a worker has nothing more to read.
 
-        Parameters
-        ----------
-        begun, epoch : int
-        step : int
-            -1: a worker says that there is nothing more to read.
-
-        Returns
-        -------
-        bool
-            Whether more can still come; if not, what is missing is lost.
+        Returns whether more can still come; if not, what is missing is lost.
         """
         with self._lock:
             state, now = self._epochs[begun, epoch], time.monotonic()
@@ -147,3 +119,19 @@ class Delivery:
                 return bool(now - state.quiet < PATIENCE * 2**state.attempt)
             state.came[step - state.start], state.quiet = True, None
             return True
+
+
+def parts_of(steps: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return ascending steps as parts of neighbours, first step and end, shape (n, 2).
+
+    A part ends at a multiple of `most`, so it has no more steps.
+
+    Examples
+    --------
+    >>> parts_of(np.array([1, 2, 3, 4, 7]), 3).tolist()
+    [[1, 3], [3, 5], [7, 8]]
+    """
+    begins = (np.diff(steps, prepend=-2) != 1) | (steps % most == 0)
+    firsts = np.flatnonzero(begins)
+    ends = np.append(firsts[1:], len(steps))[: len(firsts)]
+    return np.stack([steps[firsts], steps[ends - 1] + 1], axis=1)

@@ -21,7 +21,7 @@ from oocdata.runs import Pass
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["BEGINNING", "Feed", "add", "enter", "feed_of", "forget", "read"]
+__all__ = ["BEGINNING", "Feed", "add", "called", "enter", "feed_of", "forget", "read"]
 
 _Result = TypeVar("_Result")
 
@@ -85,11 +85,11 @@ class Feed:
         return tensors_of(self.reader.read(run), self.loader)
 
 
-_feeds: dict[int, Feed] = {}
+_feeds: dict[int, Any] = {}
 _numbers = itertools.count()
 
 
-def add(feed: Feed) -> int:
+def add(feed: Any) -> int:
     """Note a feed; return the number by which TensorFlow knows it."""
     number = next(_numbers)
     _feeds[number] = feed
@@ -99,12 +99,12 @@ def add(feed: Feed) -> int:
 def forget(number: int) -> None:
     """Drop a feed and what it holds: its dataset is gone."""
     feed = _feeds.pop(number, None)
-    if feed is not None:
+    if isinstance(feed, Feed):
         feed.reader.close()
     forget_originals(number)
 
 
-def feed_of(number: Any) -> Feed:
+def feed_of(number: Any) -> Any:
     """Return the feed that a dataset reads.
 
     Raises
@@ -122,15 +122,15 @@ def feed_of(number: Any) -> Feed:
 
 def enter(feed: Any, over: Any, saved: Any, number: Any) -> list[NDArray[np.int64]]:
     """Return the pass that a run is of; see `Feed.enter`."""
-    return [_called(feed, Feed.enter, over, saved)]
+    return [called(feed, Feed.enter, over, saved)]
 
 
 def read(feed: Any, over: Any, number: Any) -> list[NDArray[Any]]:
     """Read a run of steps; see `Feed.read`."""
-    return _called(feed, Feed.read, over, int(number))
+    return called(feed, Feed.read, over, int(number))
 
 
-def _called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:
+def called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:
     """Call a method of a feed for TensorFlow; raise what it turns into the original exception."""
     with calls:
         try:

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oocdata.datasets.spec import Batch
 from oocdata.errors import ArgumentError, DatasetGoneError, MissingDependencyError
@@ -22,7 +22,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Batches", "to_keras"]
+__all__ = ["Batches"]
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
@@ -128,8 +128,3 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
         if step + 1 < len(self.loader):
             self._ahead, self._next = ahead, (epoch, step + 1)
         return batch
-
-
-def to_keras(loader: Loader) -> Any:
-    """Return a ``keras.utils.PyDataset`` of a loader's batches; see `oocdata.Loader.to_keras`."""
-    return Batches(loader)

@@ -36,19 +36,9 @@ _count = 0
 
 
 def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
-    """Return the exception to raise into TensorFlow, so that the user gets another one.
+    """Return the exception to raise into TensorFlow, so that the user gets `error`.
 
-    Parameters
-    ----------
-    error : BaseException
-        What the user gets.
-    reader : hashable
-        Who failed; see `forget_originals`.
-
-    Returns
-    -------
-    RuntimeError
-        Of which TensorFlow makes a `tf.errors.UnknownError`, whatever `error` is.
+    TensorFlow makes a `tf.errors.UnknownError` of it. For `reader` see `forget_originals`.
     """
     global _count
     if isinstance(error, StopIteration):
@@ -61,11 +51,8 @@ def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
         if len(_kept) > _MOST:
             del _kept[min(_kept)]
         _error().__new__ = _new
-        raised = RuntimeError(
-            f"{type(error).__name__}: {error} [oocdata error {_process}-{_count}]"
-        )
-    raised.__cause__ = error
-    return raised
+        token = f"[oocdata error {_process}-{_count}]"
+    return RuntimeError(f"{type(error).__name__}: {error} {token}")
 
 
 def forget_originals(reader: Hashable) -> None:

@@ -5,9 +5,9 @@ nothing to another process. Here a function has a fixed name, which each process
 gives to its own function; the graph may then run in any of them, e.g. in a worker of tf.data
 service. Nothing but the name and the tensors travels.
 
-The ops are public (`tf.raw_ops.PyFunc`, `PyFuncStateless`); the table of names is not. This is the
-only module that touches it, and it looks before: where TensorFlow keeps its functions otherwise,
-that is a clear error.
+The op is public (`tf.raw_ops.PyFuncStateless`); the table of names is not. This is the only module
+that touches it, and it looks before: where TensorFlow keeps its functions otherwise, that is a
+clear error.
 """
 
 from __future__ import annotations
@@ -28,17 +28,9 @@ _held: dict[str, Callable[..., Any]] = {}
 def register(name: str, function: Callable[..., Any]) -> None:
     """Give this process's function to a name; one that it had before is forgotten.
 
-    Parameters
-    ----------
-    name : str
-        Begins with ``"oocdata."``, so that it is none of TensorFlow's.
-    function : callable
-        Gets the tensors as arrays (a string as `bytes`), in any thread; returns a list of arrays.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If this TensorFlow keeps its functions in another way.
+    The name begins with ``"oocdata."``, so that it is none of TensorFlow's. The function gets the
+    tensors as arrays (a string as `bytes`), in any thread, and returns a list of arrays.
+    MissingDependencyError if this TensorFlow keeps its functions in another way.
     """
     try:
         from tensorflow.python.ops import script_ops
@@ -57,22 +49,12 @@ def register(name: str, function: Callable[..., Any]) -> None:
         ) from error
 
 
-def call(
-    name: str, inputs: Sequence[Any], outputs: Sequence[Any], *, in_turn: bool = False
-) -> list[tf.Tensor]:
+def call(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[tf.Tensor]:
     """Return the op that calls the function of a name, in the process where the graph runs.
 
-    Parameters
-    ----------
-    name : str
-        As in `register`.
-    inputs : sequence of tensors
-    outputs : sequence of tf.DType
-        Of the arrays that the function returns.
-    in_turn : bool
-        What it returns depends on when it is called. tf.data calls any other function for several
-        elements at a time, also where it was not asked to.
+    `outputs` are the dtypes of what it returns. tf.data may call it for several elements at a time.
     """
-    op = tf.raw_ops.PyFunc if in_turn else tf.raw_ops.PyFuncStateless
-    made: list[tf.Tensor] = op(input=list(inputs), token=name, Tout=list(outputs))
+    made: list[tf.Tensor] = tf.raw_ops.PyFuncStateless(
+        input=list(inputs), token=name, Tout=list(outputs)
+    )
     return made

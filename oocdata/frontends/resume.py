@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from oocdata.describe import fingerprint, refuse_other
 from oocdata.errors import ArgumentError, MissingDependencyError, RestoreError
-from oocdata.frontends.saves import Save, read_save, saves_in, write_save
-from oocdata.frontends.variables import assign, build, values_of
+from oocdata.frontends.saves import (
+    Save,
+    assign,
+    build,
+    read_save,
+    saves_in,
+    values_of,
+    write_save,
+)
 from oocdata.index import as_count
 from oocdata.runs import Pass
 
@@ -114,7 +121,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     @property
     def start(self) -> tuple[int, int]:
         """The (epoch, step) that training goes on with: that of the last save, or (0, 0)."""
-        save = self._last_save(with_arrays=False)
+        save = self._last_save(with_values=False)
         return (0, 0) if save is None else (save.epoch, save.step)
 
     def to_tf(self, *, parallel: int = 2, prefetch: int = 2) -> tf.data.Dataset:
@@ -217,22 +224,21 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         """Leave the model as it is; another ``fit`` of it begins where it is told to."""
         self.model._initial_epoch = None
 
-    def _last_save(self, with_arrays: bool = True) -> Save | None:
+    def _last_save(self, with_values: bool = True) -> Save | None:
         for path in saves_in(self.folder):
-            save = read_save(path, with_arrays=with_arrays)
+            save = read_save(path, with_values=with_values)
             refuse_other(save.fingerprint, self._fingerprint, f" (in '{path}')")
             return save
         return None
 
     def _save(self, epoch: int, step: int) -> None:
-        names, arrays = values_of(self.model)
-        write_save(self.folder, Save(epoch, step, self._fingerprint, names, arrays))
+        write_save(self.folder, Save(epoch, step, self._fingerprint, values_of(self.model)))
         self._saved = step
 
     def _restore(self, save: Save) -> None:
         # At the beginning of an epoch the metrics are empty, and hold what validation left.
         groups = ("model", "optimizer", "metrics") if save.step else ("model", "optimizer")
-        wanted = {group: save.arrays[group] for group in groups}
+        wanted = {group: save.values[group] for group in groups}
         if not build(self.model, wanted):
             # Keras makes what is missing with the first batch: here, with that which comes next.
             # Whatever that changes is restored after it.
@@ -240,7 +246,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             self.model.test_on_batch(*keras.utils.unpack_x_y_sample_weight(batch))
             build(self.model, wanted)
         try:
-            assign(self.model, save.names, wanted)
+            assign(self.model, wanted)
         except ValueError as error:
             raise RestoreError(
                 f"the model must have the variables it was saved with in '{self.folder}'; {error}. "

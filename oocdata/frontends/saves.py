@@ -1,4 +1,4 @@
-"""Saved trainings: one file for each, complete or not there.
+"""Saved trainings: all that training changes in a Keras model, in one file that is whole or absent.
 
 A save is an ``.npz``, so that NumPy opens it, with a checksum for each array. It is written under
 another name, forced to the disk and renamed: whatever moment the process is killed at, every file
@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,34 +22,31 @@ from numpy.typing import NDArray
 from oocdata.errors import RestoreError
 from oocdata.writers.disk import sync_file
 
-__all__ = ["Save", "read_save", "saves_in", "write_save"]
+__all__ = [
+    "Save", "Values", "assign", "build", "read_save", "saves_in", "values_of", "write_save",
+]  # fmt: skip
 
-_FORMAT = "oocdata save 2"
+_FORMAT = "oocdata save 3"
 _KEPT = 2
 _NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")
 
 
+Values = Mapping[str, Sequence[tuple[str, NDArray[Any]]]]
+"""Name and value of each variable, in the groups ``"model"`` (weights and seeds), ``"optimizer"``
+(of all optimizers that are attributes of the model) and ``"metrics"``."""
+
+
 @dataclass(frozen=True)
 class Save:
-    """A training at one step.
+    """A training at one step: the (epoch, step) to go on with, and the model's values.
 
-    Attributes
-    ----------
-    epoch, step : int
-        The step to go on with.
-    fingerprint : str
-        What the position belongs to; see `oocdata.describe.fingerprint`.
-    names : dict of list of str
-        What the arrays are called, by group.
-    arrays : dict of list of ndarray
-        By group, e.g. ``"model"``, in order.
+    The position belongs to a fingerprint; see `oocdata.describe.fingerprint`.
     """
 
     epoch: int
     step: int
     fingerprint: str
-    names: Mapping[str, Sequence[str]]
-    arrays: Mapping[str, Sequence[NDArray[Any]]]
+    values: Values
 
 
 def saves_in(folder: Path) -> list[Path]:
@@ -68,10 +66,6 @@ def saves_in(folder: Path) -> list[Path]:
 def write_save(folder: Path, save: Save) -> Path:
     """Write a save, whole or not at all; then remove all but the last two.
 
-    Returns
-    -------
-    Path
-
     Raises
     ------
     OSError
@@ -81,18 +75,26 @@ def write_save(folder: Path, save: Save) -> Path:
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
-    ...     arrays = {"model": [np.arange(3)]}
-    ...     path = write_save(Path(name), Save(0, 7, "{}", {"model": ["kernel"]}, arrays))
+    ...     path = write_save(Path(name), Save(0, 7, "{}", {"model": [("kernel", np.arange(3))]}))
     ...     path.name, read_save(path).step
     ('save-000000-000000007.npz', 7)
     """
+    about: dict[str, Any] = {
+        "format": _FORMAT, "epoch": save.epoch, "step": save.step,
+        "fingerprint": save.fingerprint, "values": {},
+    }  # fmt: skip
+    members: dict[str, NDArray[Any]] = {}
+    for group, values in save.values.items():
+        # With the dtype: .npy has no name for bfloat16.
+        about["values"][group] = [[name, array.dtype.name] for name, array in values]
+        members.update({f"{group}-{at}": array for at, (_, array) in enumerate(values)})
+    members["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"save-{save.epoch:06d}-{save.step:09d}.npz"
     # One name for all: what a killed process leaves is written over by the next.
     unfinished = folder / "unfinished.tmp"
     with open(unfinished, "wb") as file:
-        members: dict[str, Any] = dict(_members(save))
-        np.savez(file, **members)
+        np.savez(file, **members)  # type: ignore[arg-type]  # none is called `allow_pickle`
         file.flush()
         os.fsync(file.fileno())
     os.replace(unfinished, path)
@@ -102,39 +104,8 @@ def write_save(folder: Path, save: Save) -> Path:
     return path
 
 
-def _members(save: Save) -> Iterator[tuple[str, NDArray[Any]]]:
-    about = {
-        "format": _FORMAT,
-        "epoch": save.epoch,
-        "step": save.step,
-        "fingerprint": save.fingerprint,
-        "arrays": {
-            group: [
-                [name, array.dtype.name, array.shape]
-                for name, array in zip(save.names[group], arrays, strict=True)
-            ]
-            for group, arrays in save.arrays.items()
-        },
-    }
-    yield "about", _bytes(json.dumps(about).encode())
-    for group, arrays in save.arrays.items():
-        for number, array in enumerate(arrays):
-            # As bytes: .npy has no name for bfloat16.
-            yield f"{group}-{number}", _bytes(np.ascontiguousarray(array).tobytes())
-
-
-def _bytes(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data, np.uint8)
-
-
-def read_save(path: Path, *, with_arrays: bool = True) -> Save:
-    """Read a save.
-
-    Parameters
-    ----------
-    path : Path
-    with_arrays : bool
-        Whether to read more than the position.
+def read_save(path: Path, *, with_values: bool = True) -> Save:
+    """Read a save, or its position alone.
 
     Raises
     ------
@@ -146,17 +117,14 @@ def read_save(path: Path, *, with_arrays: bool = True) -> Save:
             about = json.loads(members["about"].tobytes())
             if about["format"] != _FORMAT:
                 raise ValueError(f"its format is {about['format']!r}, not {_FORMAT!r}")
-            arrays: dict[str, list[NDArray[Any]]] = {}
-            for group, described in about["arrays"].items() if with_arrays else ():
-                arrays[group] = [
-                    members[f"{group}-{number}"].view(_dtype(dtype)).reshape(shape)
-                    for number, (_, dtype, shape) in enumerate(described)
+            values = {
+                group: [
+                    (name, members[f"{group}-{at}"].view(_dtype(dtype)))
+                    for at, (name, dtype) in enumerate(each)
                 ]
-            names = {
-                group: [name for name, _, _ in described]
-                for group, described in about["arrays"].items()
+                for group, each in (about["values"].items() if with_values else ())
             }
-            return Save(about["epoch"], about["step"], about["fingerprint"], names, arrays)
+            return Save(about["epoch"], about["step"], about["fingerprint"], values)
     except Exception as error:  # a damaged archive raises anything
         raise RestoreError(
             f"a save must be whole, and written by oocdata; '{path}' is not: "
@@ -172,3 +140,64 @@ def _dtype(name: str) -> np.dtype[Any]:
 
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
+
+
+def values_of(model: Any) -> Values:
+    """Return the variables of a compiled model."""
+    return {
+        group: [(variable.name, np.asarray(variable.numpy())) for variable in variables]
+        for group, variables in _variables(model).items()
+    }
+
+
+def build(model: Any, wanted: Values) -> bool:
+    """Make the variables of a model's optimizer; return whether it has as many as are wanted."""
+    if model.built and model.optimizer is not None:
+        model.optimizer.build(model.trainable_variables)
+    found = _variables(model)
+    return all(len(found[group]) >= len(values) for group, values in wanted.items())
+
+
+def assign(model: Any, wanted: Values) -> None:
+    """Put values back into the variables that they are of.
+
+    Raises
+    ------
+    ValueError
+        If the model's variables are others; the message says from which on.
+    """
+    found = _variables(model)
+    for group, values in wanted.items():
+        was = [_words(name, value.dtype.name, value.shape) for name, value in values]
+        now = [_words(v.name, v.dtype, v.shape) for v in found[group]]
+        for place, (one, other) in enumerate(zip_longest(was, now, fillvalue="none")):
+            if one != other:
+                raise ValueError(f"variable {place} of the {group} was {one}, and is {other}")
+    for group, values in wanted.items():
+        for variable, (_, value) in zip(found[group], values, strict=True):
+            variable.assign(value)
+
+
+def _variables(model: Any) -> dict[str, list[Any]]:
+    """Return all variables, each in the first group that has it."""
+    import keras
+
+    optimizers = [
+        one for one in vars(model).values() if isinstance(one, keras.optimizers.Optimizer)
+    ]
+    groups = {
+        "model": model.variables,
+        "optimizer": [variable for one in optimizers for variable in one.variables],
+        "metrics": [variable for metric in model.metrics for variable in metric.variables],
+    }
+    seen: set[int] = set()
+    for group, variables in groups.items():
+        new = {id(variable): variable for variable in variables if id(variable) not in seen}
+        seen |= new.keys()
+        groups[group] = list(new.values())
+    return groups
+
+
+def _words(name: str, dtype: Any, shape: Any) -> str:
+    # Without the numbers that Keras counts up with each layer made in a process.
+    return f"{re.sub(r'_[0-9]+(?=_|$)', '', name)} {dtype} {tuple(shape)}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +26,9 @@ from oocdata.runs import Run
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["READ", "TICK", "Readers", "answer", "nth_run", "stretches"]
+__all__ = ["READ", "TICK", "Readers", "answer"]
 
-READ = "oocdata.read.1"
+READ = "oocdata.read.2"
 """The name by which graphs ask for a run; another number for other arguments or results."""
 
 TICK = "oocdata.tick.1"
@@ -51,110 +51,39 @@ class Readers:
     """
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
-        self.allow = tuple(allow)
+        self._allow = tuple(allow)
         self._lock = threading.Lock()
-        self._loaders: OrderedDict[tuple[bytes, bytes], Loader] = OrderedDict()
+        self._loaders = lru_cache(_MOST_LOADERS)(self._made)
+
+    def _made(self, description: bytes, opening: bytes) -> Loader:
+        return from_json(description.decode(errors="replace"), allow=self._allow)
 
     def loader(self, description: bytes, opening: bytes) -> Loader:
         """Return the loader that a description is of, made when it is first asked for.
 
-        Parameters
-        ----------
-        description : bytes
-            As `oocdata.describe.as_json` writes it.
-        opening : bytes
-            Whatever tells one dataset of a trainer from the next: each opens its files anew.
+        `opening` tells one dataset of a trainer from the next: each opens its files anew.
 
         Raises
         ------
         oocdata.errors.DescriptionError, oocdata.errors.SourceError
             See `oocdata.describe.from_json`.
         """
-        with self._lock:
-            found = self._loaders.get((description, opening))
-            if found is None:
-                text = description.decode(errors="replace")
-                found = self._loaders[description, opening] = from_json(text, allow=self.allow)
-                while len(self._loaders) > _MOST_LOADERS:
-                    self._loaders.popitem(last=False)
-            self._loaders.move_to_end((description, opening))
-            return found
+        with self._lock:  # or two threads would make one each
+            return self._loaders(description, opening)
 
     def read(
-        self,
-        description: bytes,
-        opening: bytes,
-        epoch: Any,
-        steps: NDArray[np.int64],
-        together: Any,
-        number: Any,
+        self, description: bytes, opening: bytes, epoch: Any, start: Any, stop: Any
     ) -> list[NDArray[Any]]:
-        """Read a run of steps.
-
-        Parameters
-        ----------
-        description, opening : bytes
-            See `loader`.
-        epoch : int
-        steps : ndarray of int64, shape (n, 2)
-            Stretches of the epoch; see `stretches`.
-        together, number : int
-            Which run of them; see `nth_run`.
-
-        Returns
-        -------
-        list of ndarray
-            First step and end of the run, shape (2,). Then the full batches of each array of an
-            element, shape (steps, batch, …); and where the loader has a short one, that one of
-            each, shape (0 or 1, its length, …).
-        """
+        """Read the steps from `start` to `stop - 1`, as `oocdata.frontends.batching.tensors_of`."""
         with calls:
             try:
                 loader = self.loader(description, opening)
-                start, stop = nth_run(steps, int(together), int(number))
-                loader.positions(stop - 1, int(epoch))  # checks both
-                batches = loader.run(Run(int(epoch), start, stop))
-                return [np.array([start, stop]), *tensors_of(batches, loader)]
+                run = Run(int(epoch), int(start), int(stop))
+                loader.positions(run.stop - 1, run.epoch)  # checks both
+                return tensors_of(loader.run(run), loader)
             except Exception as error:  # StopIteration would end the epoch in silence
                 hint = _OTHER_FOLDER if isinstance(error, MissingFileError) else ""
                 raise RuntimeError(f"{type(error).__name__}: {error}{hint}") from error
-
-
-def stretches(steps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ascending steps as stretches of neighbours, shape (n, 2): first step and end.
-
-    Examples
-    --------
-    >>> stretches(np.array([0, 1, 2, 3, 7])).tolist()
-    [[0, 4], [7, 8]]
-    """
-    firsts = np.flatnonzero(np.diff(steps, prepend=-2) != 1)
-    ends = np.append(firsts[1:], len(steps))[: len(firsts)]
-    return np.stack([steps[firsts], steps[ends - 1] + 1], axis=1)
-
-
-def nth_run(steps: NDArray[np.int64], together: int, number: int) -> tuple[int, int]:
-    """Return first step and end of one of the runs that stretches are cut into.
-
-    Parameters
-    ----------
-    steps : ndarray of int64, shape (n, 2)
-        As `stretches` returns them.
-    together : int
-        Steps of a run, at most.
-    number : int
-        Which run, from 0.
-
-    Examples
-    --------
-    >>> [nth_run(np.array([[0, 4], [7, 8]]), 3, number) for number in range(3)]
-    [(0, 3), (3, 4), (7, 8)]
-    """
-    ends = np.cumsum(-(-(steps[:, 1] - steps[:, 0]) // together))
-    place = int(np.searchsorted(ends, number, side="right"))
-    first, end = map(int, steps[place])
-    first += (number - (int(ends[place - 1]) if place else 0)) * together
-    return first, min(first + together, end)
 
 
 def _tick(number: Any) -> list[NDArray[np.int64]]:
@@ -164,12 +93,7 @@ def _tick(number: Any) -> list[NDArray[np.int64]]:
 
 
 def answer(allow: Iterable[str] = ()) -> None:
-    """Let the graphs that run in this process read.
-
-    Parameters
-    ----------
-    allow : iterable of str
-        Modules and packages from which functions may be imported.
+    """Let the graphs that run in this process read, with functions of these modules.
 
     Raises
     ------

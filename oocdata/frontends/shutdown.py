@@ -15,13 +15,6 @@ class Calls:
 
     TensorFlow hangs at exit when a function is in flight while an iterator lives: its threads wait
     for the GIL of an interpreter that waits for its threads.
-
-    Examples
-    --------
-    >>> calls = Calls()
-    >>> with calls:
-    ...     calls.running
-    1
     """
 
     QUIET_SECONDS = 0.1
@@ -54,10 +47,7 @@ class Calls:
                 self.changed.notify_all()
 
     def close(self) -> None:
-        """Refuse new calls; return when none is running and none has come for a while.
-
-        Not later than when one has been running for a minute.
-        """
+        """Refuse new calls; return when none runs and none has come for a while, or in a minute."""
         with self.changed:
             self._closed = True
             begun = -1

@@ -47,20 +47,11 @@ def input_bytes(loader: Loader) -> int:
         return 0
     first = np.zeros(1, np.int64)
     requests = loader.dataset.requests(first, Draw(positions=first))
-    elements = loader.batch_size // loader.num_shards
-    return elements * sum([request.nbytes for request in requests])
+    return loader.batch_size // loader.num_shards * sum(each.nbytes for each in requests)
 
 
 class Account:
-    """Bytes of batches in flight, of all iterations; safe to use from several threads.
-
-    Examples
-    --------
-    >>> account = Account()
-    >>> account.take(1 << 40), account.take(1 << 40, always=True), account.nbytes >> 40
-    (False, True, 1)
-    >>> account.give(1 << 40)
-    """
+    """Bytes of batches in flight, of all iterations; safe to use from several threads."""
 
     def __init__(self) -> None:
         # Re-entrant: the garbage collector may end an iteration while this thread holds the lock.

@@ -24,13 +24,6 @@ def nameless(nbytes: int) -> int:
     """Return a descriptor of new shared memory, for the caller to close.
 
     It takes room when it is written to, and is gone with the last descriptor and mapping of it.
-
-    Examples
-    --------
-    >>> descriptor = nameless(4096)
-    >>> os.fstat(descriptor).st_size
-    4096
-    >>> os.close(descriptor)
     """
     try:
         descriptor = os.memfd_create("oocdata", os.MFD_CLOEXEC)
@@ -44,18 +37,8 @@ def nameless(nbytes: int) -> int:
 class Arena:
     """Slots of shared memory that workers lay runs of batches in.
 
-    Parameters
-    ----------
-    slots : int
-    slot_bytes : int
-        A multiple of the page size.
-
-    Attributes
-    ----------
-    descriptor : int
-        To be handed to the workers and closed.
-    free : deque of int
-        Slots that nobody refers to; the one used last is the first to be used again.
+    `slot_bytes` is a multiple of the page size. `descriptor` is to be handed to the workers and
+    closed; `free` are the slots that nobody refers to, the one used last at the end.
 
     Examples
     --------
@@ -95,10 +78,7 @@ class Arena:
     def detach(self, at_work: Container[int]) -> None:
         """Make the slots that are lent this process's own, where they are; used after a fork.
 
-        Parameters
-        ----------
-        at_work : container of int
-            Slots that a worker writes to: nobody here refers to them.
+        Nobody here refers to those `at_work`, which a worker writes to.
         """
         free = set(self.free)
         for slot in range(self.slots):

@@ -103,11 +103,7 @@ def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
 
     A mapped function may keep the arrays that it gets and returns, for good, and the slot will be
     written to again: so it is given memory of its own. The copy is made beside the trainer.
-
-    Raises
-    ------
-    oocdata.errors.MapError
-        If the batches are larger than their spec says.
+    MapError if the batches are larger than their spec says.
 
     Examples
     --------

@@ -33,20 +33,8 @@ _START = (
 class Process:
     """A process that reads runs into slots of an arena, one after the other.
 
-    Parameters
-    ----------
-    sent : Sent
-        The loader.
-    arena : Arena
-    memory_bytes : int
-        What reading may take there.
-    seconds : float
-        How long it may be busy with one run.
-
-    Attributes
-    ----------
-    queue : deque
-        Calls sent and not yet answered, oldest first; the pool's to fill and empty.
+    It gets the loader that was `sent`, the bytes that reading may take there, and how many seconds
+    it may be busy with one run. The pool keeps in `queue` the calls sent and not yet answered.
     """
 
     def __init__(self, sent: Sent, arena: Arena, memory_bytes: int, seconds: float) -> None:
@@ -69,33 +57,19 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 pass_fds=numbers,
             )
-        self._send((sent.lengths, arena.slot_bytes, memory_bytes))
+        self.pid = self._process.pid
+        self.send((sent.lengths, arena.slot_bytes, memory_bytes))
 
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    def send(self, run: Run, slot: int) -> None:
-        """Have a run read into a slot."""
-        self._send((run, slot))
-
-    def _send(self, message: object) -> None:
+    def send(self, message: object) -> None:
+        """Have a run read into a slot: ``(run, slot)``."""
         with suppress(OSError):  # it is dead: whoever waits for the answer says so
             self._connection.send_bytes(pickle.dumps(message))
 
     def receive(self, run: Run) -> tuple[Any, ...]:
         """Wait for the answer to the oldest call, which was to read a run.
 
-        Returns
-        -------
-        ("read", list of list of Laid) or ("raised", pickled, text)
-            See `oocdata.reading.workers.child`.
-
-        Raises
-        ------
-        oocdata.errors.WorkerError
-            If the process ended, or was busy for too long.
+        It is ``("read", where arrays lie)`` or ``("raised", pickled exception, its traceback)``;
+        WorkerError if the process ended, or was busy for too long.
         """
         until = time.monotonic() + self._seconds
         try:
@@ -114,8 +88,7 @@ class Process:
         """Return the exception that reading raised, with its traceback as a note."""
         try:
             error: BaseException = pickle.loads(pickled or b"")
-        # Whatever it takes to make the exception again may fail.
-        except Exception:
+        except Exception:  # whatever it takes to make the exception again may fail
             last = text.rstrip().rpartition("\n")[2]
             error = WorkerError(
                 "an exception must be picklable to come out of a worker process; this one isn't: "
@@ -131,9 +104,8 @@ class Process:
     def _death(self, run: Run) -> WorkerError:
         self.kill()
         code = self.wait()
-        steps = f"step {run.start}"
-        if run.stop - run.start > 1:
-            steps = f"steps {run.start} to {run.stop - 1}"
+        one = run.stop - run.start == 1
+        steps = f"step {run.start}" if one else f"steps {run.start} to {run.stop - 1}"
         ended = f"exited with code {code}"
         hint = "Did a mapped function, or a library that it calls, end the process?"
         name = None
@@ -141,15 +113,16 @@ class Process:
             ended = f"gave no answer for {self._seconds:g} s and was ended"
             hint = "Set OOCDATA_WORKER_SECONDS in the environment if reading may take longer."
         elif code is None or code < 0:
-            name = _signal_name(-(code or -signal.SIGKILL))
+            number = -(code or -signal.SIGKILL)
+            known = {each.value: each.name for each in signal.Signals}
+            name = known.get(number, f"signal {number}")
             ended = f"was ended by {name}"
             hint = "Did a mapped function crash? Set PYTHONFAULTHANDLER=1 to see where."
             if name == "SIGKILL":
                 hint = "Linux does so when memory runs out: use fewer workers, or smaller batches."
         return WorkerError(
             "a worker process must live until its batches are read; "
-            f"process {self.pid} {ended} before it had read {steps} of epoch {run.epoch}. "
-            f"{hint}",
+            f"process {self.pid} {ended} before it had read {steps} of epoch {run.epoch}. {hint}",
             pid=self.pid,
             exit_code=None if name or self._hung else code,
             signal=name,
@@ -183,10 +156,3 @@ class Process:
 
     def __del__(self) -> None:
         self.close()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -25,13 +25,7 @@ __all__ = ["Sent", "check_workers", "dumps", "loads"]
 
 
 def check_workers(loader: Loader) -> None:
-    """Check that a loader can be sent to other processes; copies no array.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it can't: names the function or what else is at fault, and says why.
-    """
+    """Raise ArgumentError if a loader can't be sent to other processes: names what, and why."""
     _pickled(loader)
 
 
@@ -39,12 +33,8 @@ def check_workers(loader: Loader) -> None:
 class Sent:
     """Parts in one piece of shared memory: the pickle first, then its arrays.
 
-    Attributes
-    ----------
-    descriptor : int
-        To be handed to the workers and closed.
-    lengths : tuple of int
-        Bytes of each part; each begins at a multiple of 64.
+    `descriptor` is to be handed to the workers and closed; `lengths` are the bytes of each part,
+    which begins at a multiple of 64.
 
     Examples
     --------
@@ -66,13 +56,10 @@ class Sent:
         parts = [memoryview(part).cast("B") for part in _pickled(loader)]
         lengths = tuple(map(len, parts))
         descriptor = nameless(sum(map(_aligned, lengths)))
-        place = 0
-        for part, length in zip(parts, lengths, strict=True):
-            left, start = part, place
-            while left:
-                written = os.pwrite(descriptor, left, start)
-                left, start = left[written:], start + written
-            place += _aligned(length)
+        with open(descriptor, "wb", closefd=False) as file:
+            for part, length in zip(parts, lengths, strict=True):
+                file.write(part)
+                file.seek(_aligned(length) - length, os.SEEK_CUR)
         return cls(descriptor, lengths)
 
 
