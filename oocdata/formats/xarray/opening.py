@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,11 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.dimensions import Named, data_variables, packing
+from oocdata.formats.opening import Missing, refuse
 from oocdata.formats.xarray.shown import Shown, annotations_of
 from oocdata.formats.xarray.stored import StoredArray, decoding_of, is_loaded, stored_array
 
 __all__ = ["array_of", "open_data_array"]
-
-Missing = Literal["error", "fill"]
 
 
 def array_of(target: Any, key: str | None) -> Any:
@@ -140,13 +139,17 @@ def open_data_array(
     described = Storage("xarray", dimensions=names, annotations=partial(annotations_of, variable))
     (rows,) = sample_axes(axis, variable.ndim, described)
     if is_loaded(variable):
+        refuse("an array of xarray in memory", missing=missing, external=external)
         memory = replace(
             described, format="array in memory", codec="none", reading="each box copied"
         )
         return MemoryArray(np.asarray(variable.values), memory)
     stored = stored_array(variable)
     found = None if stored is None else _shown(variable, stored, rows, missing, external)
-    return _through_xarray(variable, described, rows) if found is None else found
+    if found is not None:
+        return found
+    refuse("an array that is read through xarray", missing=missing, external=external)
+    return _through_xarray(variable, described, rows)
 
 
 def _check_numbers(variable: Any) -> None:
@@ -239,6 +242,7 @@ def _whole(
     if stored.key is None:
         from oocdata.formats import zarr
 
+        refuse("a zarr.Array", external=external)
         return zarr.from_array(stored.target, axis=axis, missing=missing)
     from oocdata.formats import hdf5
 
