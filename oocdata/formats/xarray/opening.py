@@ -30,21 +30,9 @@ __all__ = ["array_of", "open_data_array"]
 
 
 def array_of(target: Any, key: str | None) -> Any:
-    """Return the DataArray or Variable that is meant.
+    """Return the array itself, or the one of a Dataset or DataTree that is meant.
 
-    Parameters
-    ----------
-    target : xarray.DataArray, xarray.Variable, xarray.Dataset or xarray.DataTree
-    key : str, optional
-        A variable of a Dataset, of a DataTree with its groups; not needed when there is one that is
-        no coordinate.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If an array is given and a key too.
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
+    A key has the groups of a DataTree; it is not needed when one variable is no coordinate.
     """
     if not hasattr(target, "data_vars"):
         if key is not None:
@@ -100,27 +88,12 @@ def _data(target: Any) -> dict[Any, Any]:
 def open_data_array(
     target: Any, *, axis: int | str = 0, missing: Missing | None = None, external: bool = False
 ) -> Source:
-    """Open a DataArray; its elements are decoded as xarray decodes them.
+    """Open a DataArray or Variable; its elements are decoded as xarray decodes them.
 
-    Parameters
-    ----------
-    target : xarray.DataArray or xarray.Variable
-        Lazy or in memory. Changing a lazy one later does not change what is read of its file. That
-        is the one which has its path now: xarray does not tell whether it is still the one it
-        opened, which is seen here only where it is packed or shaped in another way.
-    axis : int or str
-        The axis whose places errors call rows: its number or its name.
-    missing, external
-        For the file behind it, as in `oocdata.open`.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        For text, objects, and times.
-    oocdata.errors.ArgumentError
-        If it has no such axis.
-    oocdata.errors.SourceError
-        What the file behind it raises.
+    Changing a lazy one later does not change what is read of its file. That is the one which has
+    its path now: xarray does not tell whether it is still the one it opened, which is seen here
+    only where it is packed or shaped in another way. `missing` and `external` are for that file;
+    errors call places along `axis` rows.
 
     Examples
     --------

@@ -95,11 +95,11 @@ def chunk_files(objects: Objects, whole: Storage) -> Source | None:
 
     `whole` describes the array as read by whole chunks.
     """
-    metadata, survey = objects.metadata, objects.surveyed
+    metadata = objects.metadata
     dtype, chunk = metadata.plain_dtype, metadata.object_shape
     if dtype is None or not isinstance(objects.store, Folder) or 0 in metadata.shape:
         return None
-    if survey is None or survey.absent or survey.total > _MOST_FILES:
+    if objects.stored_bytes is None or objects.lost or objects.count > _MOST_FILES:
         return None
     cut = [axis for axis, count in enumerate(metadata.grid) if count > 1] or [0]
     axis, strides = cut[0], contiguous_strides(chunk, dtype.itemsize)
@@ -110,7 +110,7 @@ def chunk_files(objects: Objects, whole: Storage) -> Source | None:
         whole, chunks=None, reading="each row by its offset in its chunk's file, into the batch"
     )
     parts = []
-    for number in range(survey.total):
+    for number in range(objects.count):
         file = OpenFile(
             FileVersion.of(f"{objects.store.path}/{objects.name(objects.place(number))}")
         )

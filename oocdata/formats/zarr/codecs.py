@@ -40,32 +40,18 @@ class ShardIndex:
 
     16 bytes for each chunk, offset and length as uint64, all ones for a chunk that is not there
     (Zarr specification, codec ``sharding_indexed`` version 1.0, "Binary shard format").
-
-    Attributes
-    ----------
-    grid : tuple of int
-        Chunks of a shard, in the order of the stored axes.
-    axes : tuple of int
-        The array's axis of each stored axis: a transpose may stand before the sharding.
-    at_end : bool
-    nbytes : int
-        4 more than the addresses take where a crc32c follows them.
     """
 
     grid: tuple[int, ...]
+    """Chunks of a shard, in the order of the stored axes."""
     axes: tuple[int, ...]
+    """The array's axis of each stored axis: a transpose may stand before the sharding."""
     at_end: bool
     nbytes: int
+    """4 more than the addresses take where a crc32c follows them."""
 
     def absent(self, stored: bytes) -> NDArray[np.bool_]:
-        """Return which chunks of a shard are not there, axes as the array's.
-
-        Examples
-        --------
-        >>> index = ShardIndex((2,), (0,), True, 32)
-        >>> index.absent(bytes([0] * 8 + [16] + [0] * 7 + [255] * 16)).tolist()
-        [False, True]
-        """
+        """Return which chunks of a shard are not there, axes as the array's."""
         # All ones in either byte order.
         addresses = np.frombuffer(stored, np.uint64, 2 * prod(self.grid)).reshape(*self.grid, 2)
         empty: NDArray[np.bool_] = (addresses == np.uint64(2**64 - 1)).all(axis=-1)
@@ -74,27 +60,18 @@ class ShardIndex:
 
 @dataclass(frozen=True, slots=True)
 class CodecChain:
-    """What a chain of codecs means for a reader.
-
-    Attributes
-    ----------
-    text : str
-        For people; empty where nothing is encoded.
-    zarr_only : str
-        What TensorStore can't decode; empty where it can all.
-    extra_bytes : int or None
-        Bytes stored beside the elements where nothing compresses; None where something does.
-    chunk_shape : tuple of int or None
-        The innermost chunk of a shard, in the array's axes; None without shards.
-    shard_index : ShardIndex or None
-        None without shards, or where the index can't be found without decoding.
-    """
+    """What a chain of codecs means for a reader."""
 
     text: str
+    """For people; empty where nothing is encoded."""
     zarr_only: str
+    """What TensorStore can't decode; empty where it can all."""
     extra_bytes: int | None
+    """Bytes stored beside the elements where nothing compresses; None where something does."""
     chunk_shape: tuple[int, ...] | None = None
+    """The innermost chunk of a shard, in the array's axes; None without shards."""
     shard_index: ShardIndex | None = None
+    """None without shards, or where the index can't be found without decoding."""
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:

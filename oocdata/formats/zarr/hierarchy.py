@@ -15,12 +15,7 @@ __all__ = ["find_array", "list_arrays"]
 
 
 def list_arrays(store: Store, path: str) -> list[str]:
-    """Return the keys of the arrays of a store; ``[""]`` where it is one array.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-    """
+    """Return the keys of the arrays of a store; ``[""]`` where it is one array."""
     node = _node(store, "", path)
     if _is_array(node):
         return [""]
@@ -135,12 +130,7 @@ class _Node(NamedTuple):
 
 
 def _node(store: Store, key: str, path: str) -> _Node | None:
-    """Return what lies at a key; None for nothing.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-    """
+    """Return what lies at a key; None for nothing."""
     text = store.read(join(key, "zarr.json"))
     if text is not None:
         node = load_json(text, path, key or None)

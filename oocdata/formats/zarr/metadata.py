@@ -36,39 +36,23 @@ _FIELDS_V3 = {
 
 @dataclass(frozen=True, slots=True)
 class ArrayMetadata:
-    """An array as its metadata describes it.
-
-    Attributes
-    ----------
-    version : int
-        2 or 3.
-    shape : tuple of int
-    dtype : numpy.dtype
-        Native byte order, as delivered.
-    object_shape : tuple of int
-        What one stored object holds: a chunk, or a shard of several chunks.
-    prefix, separator : str
-        How the names of stored objects are made.
-    fill_value : str
-        As the metadata writes it.
-    codecs : CodecChain
-    plain_dtype : numpy.dtype or None
-        With its byte order, where a stored object is its elements in C order and nothing else.
-    dimensions : tuple of str
-        Names of the axes, empty for an axis without; empty where none has a name.
-    annotations : Annotations
-    """
+    """An array as its metadata describes it; `dtype` in native byte order, as delivered."""
 
     version: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     object_shape: tuple[int, ...]
+    """What one stored object holds: a chunk, or a shard of several chunks."""
     prefix: str
     separator: str
+    """With the prefix, how the names of stored objects are made."""
     fill_value: str
+    """As the metadata writes it."""
     codecs: CodecChain
     plain_dtype: np.dtype[Any] | None
+    """As stored, where an object is its elements in C order and nothing else; else None."""
     dimensions: tuple[str, ...]
+    """Names of the axes, empty for an axis without; none where no axis has a name."""
     annotations: Annotations = field(compare=False, repr=False)
 
     def annotate(self) -> Annotations:
@@ -125,12 +109,7 @@ class ArrayMetadata:
 
 
 def load_json(text: bytes, path: str, key: str | None) -> dict[str, Any]:
-    """Return the JSON object that a metadata file holds.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-    """
+    """Return the JSON object that a metadata file holds, or raise `UnknownFormatError`."""
     try:
         node = json.loads(text)
     except ValueError as error:  # JSON and UTF-8 errors are both ValueError
@@ -145,14 +124,8 @@ def parse_array(
 ) -> ArrayMetadata:
     """Return what a ``.zarray`` (version 2) or ``zarr.json`` (version 3) says about an array.
 
-    Parameters
-    ----------
-    text : bytes
-    version : int
-    path, key : str or None
-        For messages.
-    attributes : bytes, optional
-        What a ``.zattrs`` holds, which stands beside ``.zarray``.
+    `attributes` are what a ``.zattrs`` holds, which stands beside ``.zarray``; path and key are for
+    messages.
 
     Raises
     ------

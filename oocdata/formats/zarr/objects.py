@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
 from oocdata.formats.zarr.metadata import ArrayMetadata
 from oocdata.formats.zarr.store import Store, join
 
-__all__ = ["Objects", "Survey"]
+__all__ = ["Objects"]
 
 _MOST_SURVEYED = 32_768
 """Stored objects from which on none is asked for before it is read."""
@@ -33,39 +33,20 @@ _UNKNOWN, _ABSENT = 0, -1
 _ROWS_TOLD = 1000
 
 
-class Survey(NamedTuple):
-    """What asking for all `total` stored objects told: their bytes, and how many are `absent`."""
-
-    stored_bytes: int
-    total: int
-    absent: int
-
-
 class Objects:
-    """The stored objects of one array, numbered in C order of their grid.
+    """The stored objects of the array at `key`, numbered in C order of their grid.
 
-    Parameters
-    ----------
-    store : Store
-    key : str
-        Of the array below the store.
-    metadata : ArrayMetadata
-    axis : int
-        The axis whose places errors call rows.
-
-    Attributes
-    ----------
-    surveyed : Survey or None
-        None where not every object was asked for.
-    where : dict
-        Path and key, as a `SourceError` takes them.
+    Errors call the places along `axis` rows. `stored_bytes` are those of all objects (None where
+    not every one was asked for), `lost` is how many are not there, and `where` names the array as a
+    `SourceError` takes it.
     """
 
     def __init__(self, store: Store, key: str, metadata: ArrayMetadata, axis: int) -> None:
         self.store, self.key, self.metadata, self.axis = store, key, metadata, axis
         self.grid = metadata.grid
         self.count = math.prod(self.grid)
-        self.surveyed: Survey | None = None
+        self.stored_bytes: int | None = None
+        self.lost = 0
         self.where: dict[str, Any] = {"path": store.path, "key": key or None}
 
     @cached_property
@@ -77,47 +58,44 @@ class Objects:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        if self.surveyed is None:  # another process finds them out as this one did
+        if self.stored_bytes is None:  # another process finds them out as this one did
             state.pop("versions", None)
         return state
 
     def survey(self, *, refuse: bool) -> None:
-        """Ask for every stored object, where that is cheap; `surveyed` stays None where it is not.
-
-        Parameters
-        ----------
-        refuse : bool
-            Absent chunks are errors, those within shards too.
+        """Ask for every stored object, where that is cheap.
 
         Raises
         ------
-        oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
-            With the rows concerned.
+        oocdata.errors.DamagedChunkError
+            If one has not the size that it must have.
+        oocdata.errors.MissingChunkError
+            If absent chunks are refused, those within shards too.
         """
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
-        stored_bytes = absent = 0
+        stored_bytes = 0
         indexed = self.metadata.codecs.shard_index is not None
-        lost: list[NDArray[np.int64]] = []
+        refused: list[NDArray[np.int64]] = []
         for number in range(self.count):
             place = self.place(number)
             found = self.store.status(self.name(place))
             if self.versions is not None:
                 self.versions[number] = _ABSENT if found is None else found.version
             if found is None:
-                absent += 1
+                self.lost += 1
             else:
                 stored_bytes += found.nbytes
                 self._check_size(place, found.nbytes)
             if refuse and (found is None or indexed):
                 chunks = self.chunks(place)
-                lost.append(chunks if found is None else chunks[self.absent(chunks)])
-        if any(map(len, lost)):
-            places = np.concatenate(lost)
+                refused.append(chunks if found is None else chunks[self.absent(chunks)])
+        if any(map(len, refused)):
+            places = np.concatenate(refused)
             first = self.name(places[0] // self.metadata.chunks_per_object)
             what = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
             raise self.missing(what, places)
-        self.surveyed = Survey(stored_bytes, self.count, absent)
+        self.stored_bytes = stored_bytes
 
     def digest(self) -> bytes:
         """Return what tells these versions of all objects from others."""
@@ -143,13 +121,7 @@ class Objects:
                     self.versions[number] = self._version(number)
 
     def compare(self, numbers: Iterable[int]) -> None:
-        """Raise if an object is not the version that it was at first, after it was read.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            With the rows of the object.
-        """
+        """Raise if an object, after it was read, is not the version that it was at first."""
         if self.versions is None:
             return
         for number in numbers:
@@ -172,13 +144,7 @@ class Objects:
         return found[(found * metadata.chunk_shape < metadata.shape).all(axis=1)]
 
     def absent(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which chunks are not stored.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If that can't be told.
-        """
+        """Return which chunks are not stored; raise `SourceError` if that can't be told."""
         per = self.metadata.chunks_per_object
         found = np.zeros(len(places), bool)
         objects, which = np.unique(places // per, axis=0, return_inverse=True)

@@ -27,31 +27,12 @@ __all__ = ["from_array", "list_zarr", "open_zarr"]
 def open_zarr(
     path: str, key: str | None = None, *, axis: int | str = 0, missing: Missing | None = None
 ) -> Source:
-    """Open a Zarr v2 or v3 array, or one of a group.
+    """Open a Zarr v2 or v3 array, or one of a group; arguments and errors are `oocdata.open`'s.
 
-    Parameters
-    ----------
-    path : str
-        A folder, a ZIP archive, or a URL: ``file://``, ``http(s)://``, ``s3://``, ``gs://``.
-    key : str, optional
-        The array below `path`, e.g. ``"a/b"``; not needed when there is one.
-    axis : int or str
-        The axis whose places errors call rows: its number, or the name of a dimension.
-    missing : {"error", "fill"}, optional
-        A chunk that is not stored is read as the fill value, and that is told once by a
-        `MissingChunkWarning`. With ``"fill"`` it is not told; with ``"error"`` it is an error, at
-        open where asking is cheap (up to 32,768 stored objects on disk), else when it is read.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-        If there is no Zarr hierarchy, or its metadata can't be read.
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
-    oocdata.errors.UnsupportedDtypeError
-        For strings, dates, structured rows and objects.
-    oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
-        With the rows concerned.
+    Errors call places along `axis` rows. A chunk that is not stored is read as the fill value, and
+    that is told once by a `MissingChunkWarning`. With ``missing="fill"`` it is not told; with
+    ``"error"`` it is an error, at open where asking is cheap (up to 32,768 stored objects on disk),
+    else when it is read.
 
     Examples
     --------
@@ -103,19 +84,6 @@ def list_zarr(path: str) -> list[str]:
     """Return the arrays below a path, e.g. ``["a", "b/c"]``; ``[""]`` where the path is an array.
 
     Folders and archives are walked; at a URL the group's consolidated metadata are read.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-
-    Examples
-    --------
-    >>> import tempfile, zarr
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     group = zarr.create_group(folder)
-    ...     names = [group.create_array(name, shape=(2,), dtype="i4").path for name in ("b/c", "a")]
-    ...     list_zarr(folder)
-    ['a', 'b/c']
     """
     return list_arrays(store_of(path), path)
 

@@ -58,13 +58,7 @@ _Failures: TypeAlias = list[tuple[int, Exception]]
 class ZarrReader:
     """Chunks of a Zarr array, read by zarr-python: a `oocdata.engines.chunked.ChunkReader`.
 
-    Parameters
-    ----------
-    objects : Objects
-    missing : {"error", "fill"} or None
-        None: absent chunks are read as the fill value, and told once.
-    opened : dict, optional
-        What opens the array again (`Storage.opened`).
+    `opened` opens the array again, as in `Storage`.
     """
 
     own_threads = False
@@ -72,7 +66,7 @@ class ZarrReader:
     def __init__(
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
     ) -> None:
-        metadata, survey = objects.metadata, objects.surveyed
+        metadata, surveyed = objects.metadata, objects.stored_bytes is not None
         self.objects, self.missing = objects, missing
         name = "zarr.json" if metadata.version == 3 else ".zarray"
         self.file = objects.store.file(join(objects.key, name))
@@ -84,12 +78,12 @@ class ZarrReader:
         self.told = missing == "fill"
         """Whether absent chunks need not be told, or have been."""
         absent = ""
-        if survey is not None and survey.absent:
-            absent = f"{survey.absent} of {survey.total} stored objects"
+        if objects.lost:
+            absent = f"{objects.lost} of {objects.count} stored objects"
             self._warn(absent)
             absent = f"; {absent} are absent and read as the fill value"
         # Where the objects were not all asked for, nothing tells this content from an earlier one.
-        known = objects.digest() if survey is not None and self.file else objects.store
+        known = objects.digest() if surveyed and self.file else objects.store
         self._identity = (type(self), objects.store.path, objects.key, self.file, missing, known)
         packed = packing(metadata.annotations.attributes)
         self._storage = Storage(
@@ -97,13 +91,13 @@ class ZarrReader:
             **objects.where,
             layout=metadata.layout,
             codec=metadata.codecs.text or "none",
-            stored_bytes=None if survey is None else survey.stored_bytes,
+            stored_bytes=objects.stored_bytes,
             reading=self._how() + absent + as_stored(packed),
             chunks=self.chunk_shape,
             dimensions=metadata.dimensions,
             packed=packed,
             files=() if self.file is None else (self.file,),
-            version="" if survey is None else objects.digest().hex(),
+            version=objects.digest().hex() if surveyed else "",
             table_bytes=0 if objects.versions is None else objects.versions.nbytes,
             opened=opened,
             annotations=metadata.annotate,
@@ -114,7 +108,7 @@ class ZarrReader:
         return f"whole chunks, by zarr-python because of {reason}"
 
     def __getstate__(self) -> dict[str, Any]:
-        lazy = ("_by_zarr", "_strict", "_filling")
+        lazy = ("_by_zarr", "_by_tensorstore")
         return {name: value for name, value in self.__dict__.items() if name not in lazy}
 
     def __eq__(self, other: object) -> bool:
@@ -128,12 +122,7 @@ class ZarrReader:
         return self._storage
 
     def check(self) -> None:
-        """Raise if the array was written anew, or deleted: an epoch would mix old and new chunks.
-
-        Raises
-        ------
-        oocdata.errors.SourceError, oocdata.errors.MissingFileError
-        """
+        """Raise if the array was written anew or deleted: an epoch would mix old and new chunks."""
         if self.file is None:
             return
         try:
@@ -145,13 +134,7 @@ class ZarrReader:
         self.file.compare(status, self.objects.where["key"])
 
     def read_chunks(self, places: NDArray[np.int64], outs: _Outs) -> None:
-        """Decode chunks; see `oocdata.engines.chunked.ChunkReader`.
-
-        Raises
-        ------
-        oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
-            With the rows that can't be read.
-        """
+        """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers = self.objects.numbers(places)
         self.objects.note(numbers)
         starts = places * self.chunk_shape
@@ -244,35 +227,25 @@ class TensorStoreReader(ZarrReader):
     def _how(self) -> str:
         return "whole chunks, decoded by TensorStore outside Python's lock"
 
-    @cached_property
-    def _strict(self) -> Any:
-        return self._open(fill=False)
-
-    @cached_property
-    def _filling(self) -> Any:
-        return self._open(fill=True)
-
     def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
         if not usable():
             super()._decode(places, boxes, outs)
             return
-        array = self._filling if self.missing == "fill" else self._strict
-        failures = self._read(array, boxes, outs)
-        absent = [number for number, error in failures if _status(error) == "NOT_FOUND"]
-        if absent and len(absent) == len(failures):
-            places = places[absent]
-            self._check_absent(places, first_line(failures[0][1]))
-            some = [boxes[number] for number in absent]
-            failures = self._read(self._filling, some, [outs[number] for number in absent])
-        if not failures:
-            return
-        failures = [one for one in failures if _status(one[1]) != "NOT_FOUND"] or failures
-        error = failures[0][1]
-        self._fail(first_line(error), places, failures, _status(error) not in _SYSTEM_TROUBLE)
+        failures = self._read(boxes, outs)
+        damaged = [one for one in failures if _status(one[1]) != "NOT_FOUND"]
+        if damaged:
+            error = damaged[0][1]
+            self._fail(first_line(error), places, damaged, _status(error) not in _SYSTEM_TROUBLE)
+        elif failures:
+            absent = [number for number, _ in failures]
+            self._check_absent(places[absent], first_line(failures[0][1]))
+            fill_value = self._by_tensorstore.fill_value
+            for number in absent:
+                outs[number][...] = 0 if fill_value is None else fill_value
 
-    def _read(self, array: Any, boxes: _Boxes, outs: _Outs) -> _Failures:
+    def _read(self, boxes: _Boxes, outs: _Outs) -> _Failures:
         """Read boxes, some under way at a time; return which failed."""
-        library = tensorstore()
+        library, array = tensorstore(), self._by_tensorstore
         failures: _Failures = []
         # Each takes what is stored and one decoded copy; and each opens a file.
         chunk_bytes = prod(self.chunk_shape) * self.dtype.itemsize
@@ -302,13 +275,14 @@ class TensorStoreReader(ZarrReader):
                         future.exception()
         return failures
 
-    def _open(self, *, fill: bool) -> Any:
+    @cached_property
+    def _by_tensorstore(self) -> Any:
         metadata = self.objects.metadata
         specification: dict[str, Any] = {
             "driver": "zarr" if metadata.version == 2 else "zarr3",
             "kvstore": self.objects.store.kvstore(self.objects.key),
             # Found in version 0.1.86: this also holds for chunks that a shard's index leaves out.
-            "fill_missing_data_reads": fill,
+            "fill_missing_data_reads": self.missing == "fill",
         }
         if metadata.sharded:
             # Decoded chunks are kept by the chunk cache; what this one is for is the shards'

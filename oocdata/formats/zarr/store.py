@@ -35,23 +35,14 @@ class Status(NamedTuple):
 
 
 class Store:
-    """The files of a Zarr hierarchy, by name. Picklable.
-
-    Attributes
-    ----------
-    path : str
-        For messages, and to open it again.
-    listable : bool
-        Whether asking for the status of thousands of objects is cheap.
-    versioned : bool
-        Whether each object has a version of its own.
-    zarr_only : str
-        Why TensorStore can't read it; empty where it can.
-    """
+    """The files of a Zarr hierarchy, by name. Picklable."""
 
     listable = False
+    """Whether asking for the status of thousands of objects is cheap."""
     versioned = False
+    """Whether each object has a version of its own."""
     zarr_only = ""
+    """Why TensorStore can't read it; empty where it can."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -263,12 +254,7 @@ def _cut(whole: bytes, part: int) -> bytes:
 
 
 def store_of(path: str) -> Store:
-    """Return the store at a path or URL.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-    """
+    """Return the store at a path or URL."""
     scheme, mark, rest = path.partition("://")
     if mark and scheme == "file":
         from urllib.parse import unquote
