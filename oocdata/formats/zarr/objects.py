@@ -77,8 +77,7 @@ class Objects:
         stored_bytes = 0
         indexed = self.metadata.codecs.shard_index is not None
         refused: list[NDArray[np.int64]] = []
-        for number in range(self.count):
-            place = self.place(number)
+        for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))
             if self.versions is not None:
                 self.versions[number] = _ABSENT if found is None else found.version
