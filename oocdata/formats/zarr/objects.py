@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -47,11 +46,11 @@ class Objects:
         self.count = math.prod(self.grid)
         self.stored_bytes: int | None = None
         self.lost = 0
+        self.versions = self._unknown()
         self.where: dict[str, Any] = {"path": store.path, "key": key or None}
 
-    @cached_property
-    def versions(self) -> NDArray[np.int64] | None:
-        """Of each object, as it was first seen; None where none are kept."""
+    def _unknown(self) -> NDArray[np.int64] | None:
+        """Return a version for each object, none of them known; None where none are kept."""
         if not self.store.versioned or self.count > _MOST_VERSIONS:
             return None
         return np.zeros(self.count, np.int64)  # no memory until it is written to
@@ -59,8 +58,13 @@ class Objects:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         if self.stored_bytes is None:  # another process finds them out as this one did
-            state.pop("versions", None)
+            del state["versions"]
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "versions" not in state:
+            self.versions = self._unknown()
 
     def survey(self, *, refuse: bool) -> None:
         """Ask for every stored object, where that is cheap.
