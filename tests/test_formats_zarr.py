@@ -40,7 +40,6 @@ from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError
 from oocdata.formats.zarr import from_array, list_zarr, open_zarr
 from oocdata.formats.zarr.readers import TensorStoreReader, ZarrReader
-from oocdata.formats.zarr.stored import StoredArray
 from oocdata.testing import SourceConformance, sample_array
 
 FULL = {"write_empty_chunks": True}
@@ -55,10 +54,10 @@ def write(where: Any, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:
     return stored
 
 
-def reader_of(source: Source) -> StoredArray:
+def reader_of(source: Source) -> ZarrReader:
     """Return what decodes the chunks of a source."""
     assert isinstance(source, Chunked)
-    assert isinstance(source.reader, StoredArray)
+    assert isinstance(source.reader, ZarrReader)
     return source.reader
 
 
@@ -78,7 +77,7 @@ class Written(SourceConformance):
         with _quiet():
             write(folder / "a.zarr", array, **options_for(array, **self.options))
         source = open_zarr(str(folder / "a.zarr"))
-        assert isinstance(reader_of(source), self.reader)
+        assert type(reader_of(source)) is self.reader
         return source
 
 
@@ -209,7 +208,7 @@ def test_every_encoding_reads_as_it_was_written(tmp_path: Path, name: str) -> No
     with _quiet():
         write(tmp_path / "a.zarr", array, **options_for(array, **options))
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert isinstance(reader_of(source), reader)
+    assert type(reader_of(source)) is reader
     assert_array_equal(np.asarray(View.of(source)), array)
     assert_array_equal(View.of(source, (3, 0)).take([5, 88, 0]), _rows(array, [5, 88, 0]))
 
@@ -518,8 +517,6 @@ def test_opening_imports_no_library(tmp_path: Path) -> None:
     ("call", "message"),
     [
         (lambda a: from_array(a, axis=2), "`axis` must be an axis of the 2-dim.*got 2"),
-        (lambda a: from_array(a, missing="skip"), '`missing` must be "error" or "fill"; got .skip'),
-        (lambda a: from_array(a[...]), "`array` must be a zarr.Array; got ndarray"),
         (lambda a: from_array(write({}, np.float32(1), chunks=())), "got a single number"),
     ],
 )

@@ -429,7 +429,7 @@ def test_missing_chunks_in_a_wrapped_store_are_found_when_read(tmp_path: Path) -
     (tmp_path / "a/c/1/1/0").unlink()
     store = LoggingStore(LocalStore(tmp_path / "a"), log_level="ERROR")
     source = from_array(zarr.open_array(store, mode="r"))
-    assert isinstance(source.reader, ZarrReader)
+    assert type(source.reader) is ZarrReader
     assert_array_equal(read(source, 0, 19), ARRAY[[0, 19]])
     with pytest.raises(MissingChunkError) as got:
         read(source)

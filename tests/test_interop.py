@@ -352,6 +352,6 @@ def test_what_is_suggested_for_torch_works(tmp_path: Path) -> None:
 
 
 def test_hints_are_sentences() -> None:
-    for one in foreign._FORMATS:
-        assert one.what.endswith(".")
-        assert one.magic or one.names
+    for what, marks in foreign._FORMATS.items():
+        assert what.endswith(".")
+        assert marks

@@ -274,6 +274,84 @@ def test_targets_of_no_use(target: Any):
         ooc.open(target)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key", "u"),
+        ("axis", 1),
+        ("dtype", "f8"),
+        ("shape", (3, 4)),
+        ("offset", 8),
+        ("missing", "fill"),
+        ("external", True),
+        ("verify", True),
+        ("verify", "a.manifest"),
+    ],
+)
+def test_a_view_is_open_already(name: str, value: Any):
+    with pytest.raises(ArgumentError, match=f"`{name}` must be left out for a View.*got "):
+        ooc.open(ooc.open(ARRAY), **{name: value})
+
+
+def _objects(folder: Path) -> dict[str, Any]:
+    """Return something of each kind that `missing` or `external` does not fit."""
+    import xarray
+
+    class Mine:
+        shape, dtype = ARRAY.shape, ARRAY.dtype
+
+        def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None:
+            out[...] = ARRAY[rows]
+
+    path = store(folder, "npy")[0]
+    return {
+        "array": ARRAY,
+        "memmap": np.load(path, mmap_mode="r"),
+        "source": RecordingSource(ARRAY),
+        "rows": Mine(),
+        "memoryview": _Slices(),
+        "DataArray": xarray.DataArray(ARRAY),
+        "dask": xarray.DataArray(ARRAY).chunk(4),
+        "list": [ARRAY, ARRAY],
+        "npy": path,
+        "glob": folder / "*.npy",
+        "npz": store(folder, "npz")[0],
+    }
+
+
+class _Slices:
+    shape, dtype = ARRAY.shape, ARRAY.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        return ARRAY[key]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("array", "memmap", "source", "rows", "memoryview", "DataArray", "dask"),
+        *("list", "npy", "glob", "npz"),
+    ],
+)
+def test_no_argument_is_ignored(tmp_path: Path, kind: str):
+    target = _objects(tmp_path)[kind]
+    with pytest.raises(ArgumentError, match=r"`missing` must be given for .*got 'fill'"):
+        ooc.open(target, missing="fill")
+    with pytest.raises(ArgumentError, match=r"`external` must be given for HDF5.*got True"):
+        ooc.open(target, external=True)
+
+
+def test_no_argument_is_ignored_for_raw_binary_and_zarr(tmp_path: Path):
+    path, options = store(tmp_path, "raw")
+    for name, value in (("missing", "fill"), ("external", True)):
+        with pytest.raises(ArgumentError, match=f"`{name}` must be given for "):
+            ooc.open(path, **options, **{name: value})
+    array = zarr.create_array({}, data=ARRAY, chunks=(5, 3, 4))
+    for target in (store(tmp_path, "a.zarr")[0], array):
+        with pytest.raises(ArgumentError, match="`external` must be given for HDF5"):
+            ooc.open(target, external=True)
+
+
 # --- several files
 
 

@@ -86,11 +86,17 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     <View: 90 × 101 rows of (8, 6) float64>
     """
     if isinstance(target, View):
-        if key is not None or axis not in (0, (0,)):
-            raise ArgumentError(
-                f"a View is open already, along its own sample axes; got key={key!r} and "
-                f"axis={axis!r}. Open what it was opened from."
-            )
+        given = {
+            "key": key, "axis": None if axis in (0, (0,)) else axis, "dtype": dtype, "shape": shape,
+            "offset": offset or None, "missing": missing, "external": external or None,
+            "verify": verify or None,
+        }  # fmt: skip
+        for name, value in given.items():
+            if value is not None:
+                raise ArgumentError(
+                    f"`{name}` must be left out for a View, which is open already; got {value!r}. "
+                    "Open what it was opened from."
+                )
         return target
     source = open_source(
         target,

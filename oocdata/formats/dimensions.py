@@ -37,18 +37,7 @@ VALID = ("valid_range", "valid_min", "valid_max")
 
 
 def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
-    """Return the key of the dataset to open: the one asked for, or the only one.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
-
-    Examples
-    --------
-    >>> choose_key(["/u"], None, "a.h5")
-    '/u'
-    """
+    """Return the key of the dataset to open: the one asked for, or the only one."""
     there = ", ".join(repr(name) for name in keys[:20]) + (", …" if len(keys) > 20 else "")
     if key is not None:
         if key not in keys:
@@ -69,21 +58,14 @@ def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An array of a file, and what its metadata say of the others.
-
-    Attributes
-    ----------
-    key : str
-        With the groups it is in: ``"a/t2m"``.
-    dimensions : tuple of str
-        Names of its axes; empty where they have none.
-    refers : tuple of str
-        Arrays of the same group that its attributes ``coordinates`` and ``bounds`` name.
-    """
+    """An array of a file, and what its metadata say of the others."""
 
     key: str
+    """With the groups it is in: ``"a/t2m"``."""
     dimensions: tuple[str, ...]
+    """Names of its axes; empty where they have none."""
     refers: tuple[str, ...] = ()
+    """Arrays of the same group that its attributes ``coordinates`` and ``bounds`` name."""
 
     @classmethod
     def of(cls, key: str, dimensions: tuple[str, ...], attributes: Mapping[str, Any]) -> Named:

@@ -17,10 +17,10 @@ from oocdata.engines.objects import RowReader
 from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
-from oocdata.formats.foreign import foreign_file, foreign_members, foreign_url
+from oocdata.formats.foreign import foreign
 from oocdata.formats.verified import manifest_of, verified
 
-__all__ = ["Axis", "Format", "Missing", "format_of", "list_datasets", "open_source"]
+__all__ = ["Axis", "Format", "Missing", "format_of", "list_datasets", "open_source", "refuse"]
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr"]
 Missing: TypeAlias = Literal["error", "fill"]
@@ -28,6 +28,7 @@ Axis: TypeAlias = int | str | Sequence[int | str]
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
+_ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 _RULE = "the file must be .npy, .npz, HDF5 (netCDF4) or Zarr"
 
 
@@ -56,48 +57,78 @@ def open_source(
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external,
+        "external": external, "verify": verify,
     }  # fmt: skip
     if isinstance(target, list | tuple):
-        return _open_parts(list(target), key, options, verify)
-    if isinstance(target, str | os.PathLike):
-        path = _local(os.fspath(target))
-        if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
-            found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
-            if not found:
-                raise MissingFileError("a glob must match at least one file; got none.", path=path)
-            return open_source(found, key, **options, verify=verify)
-        manifest = manifest_of(verify, path)
-        try:
-            source = _open_path(path, key, options)
-            if manifest is None:
-                return source
-            (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-            return verified(source, manifest, path=path, axis=row_axis)
-        except SourceError:
-            raise
-        except OSError as error:
-            raise SourceError(f"the file must be readable; {error}.", path=path) from error
-    if dtype is not None or shape is not None or offset:
+        return _open_parts(list(target), key, options)
+    if not isinstance(target, str | os.PathLike):
+        manifest = manifest_of(verify, None)
+        source = _open_object(target, key, options)
+        return source if manifest is None else verified(source, manifest)
+    path = _local(os.fspath(target))
+    if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
+        found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
+        if not found:
+            raise MissingFileError("a glob must match at least one file; got none.", path=path)
+        return open_source(found, key, **options)
+    manifest = manifest_of(verify, path)
+    try:
+        source = _open_path(path, key, options)
+        if manifest is None:
+            return source
+        (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
+        return verified(source, manifest, path=path, axis=row_axis)
+    except SourceError:
+        raise
+    except OSError as error:
+        raise SourceError(f"the file must be readable; {error}.", path=path) from error
+
+
+_FOR = {
+    "missing": "chunks in HDF5 or Zarr only",
+    "external": "HDF5 only",
+    **dict.fromkeys(
+        ("dtype", "shape", "offset"), "raw binary files only, dtype and shape together"
+    ),
+}
+
+
+def refuse(what: str, **given: Any) -> None:
+    """Raise if an argument of `oocdata.open` is given that can't apply to what is opened.
+
+    Examples
+    --------
+    >>> refuse("an ndarray", missing="fill", external=False)
+    Traceback (most recent call last):
+    ...
+    oocdata.errors.ArgumentError: `missing` must be given for chunks in HDF5 or Zarr only; got
+    'fill' for an ndarray.
+    """
+    for name, value in given.items():
+        if value is None or (isinstance(value, int) and not value):
+            continue
+        hint = " Use `.astype` to convert." if name == "dtype" else ""
         raise ArgumentError(
-            "`dtype`, `shape` and `offset` must be given for raw binary files only; got "
-            f"{type(target).__name__}. Use `.astype` to convert."
+            f"`{name}` must be given for {_FOR[name]}; got {value!r} for {what}.{hint}"
         )
-    manifest = manifest_of(verify, None)
-    source = _open_object(target, key, outermost, missing, external)
-    return source if manifest is None else verified(source, manifest)
 
 
-def _open_parts(parts: list[Any], key: str | None, options: dict[str, Any], verify: Any) -> Source:
+def _only(what: str, options: dict[str, Any], *taken: str) -> dict[str, Any]:
+    """Return `axis` and the options that are taken; refuse any other that is given."""
+    refuse(what, **{name: options[name] for name in _FOR if name not in taken})
+    return {name: options[name] for name in ("axis", *taken)}
+
+
+def _open_parts(parts: list[Any], key: str | None, options: dict[str, Any]) -> Source:
     """Open files or objects and put them end to end."""
     if not parts:
         raise ArgumentError("`target` must name at least one file; got an empty list.")
-    if len(parts) > 1 and isinstance(verify, str | os.PathLike):
+    if len(parts) > 1 and isinstance(options["verify"], str | os.PathLike):
         raise ArgumentError(
             "`verify` must be True for several files, each with its manifest beside it; got "
-            f"{os.fspath(verify)!r}."
+            f"{os.fspath(options['verify'])!r}."
         )
-    opened = [open_source(part, key, **options, verify=verify) for part in parts]
+    opened = [open_source(part, key, **options) for part in parts]
     first = opened[0]
     (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
     return concatenate(opened, along)
@@ -119,9 +150,7 @@ def _natural(path: str) -> list[tuple[int, int | str]]:
 
 
 def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
-    axis, missing, external = options["axis"], options["missing"], options["external"]
-    dtype, shape, offset = options["dtype"], options["shape"], options["offset"]
-    if dtype is not None and shape is not None:
+    if options["dtype"] is not None and options["shape"] is not None:
         if key is not None:
             raise ArgumentError(
                 f"`key` must be None for raw binary, which has no names; got {key!r}."
@@ -129,28 +158,24 @@ def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
         _refuse_stream(path)
         if not os.path.isfile(path):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
-        return npy.open_raw(path, dtype=dtype, shape=shape, offset=offset, axis=axis)
+        return npy.open_raw(path, **_only("raw binary", options, "dtype", "shape", "offset"))
     kind = format_of(path)
-    if dtype is not None or shape is not None or offset:
-        raise ArgumentError(
-            "`dtype`, `shape` and `offset` must be given for raw binary files only, dtype and "
-            f"shape together; '{path}' is {kind}. Use `.astype` to convert."
-        )
+    what = f"'{path}', which is {kind}"
     if kind == "npy":
         if key is not None:
             raise ArgumentError(
                 f"`key` must be None for a .npy, which holds one array; got {key!r}."
             )
-        return npy.open_npy(path, axis=axis)
+        return npy.open_npy(path, **_only(what, options))
     if kind == "npz":
-        return npy.open_npz(path, key, axis=axis)
+        return npy.open_npz(path, key, **_only(what, options))
     if kind == "hdf5":
         from oocdata.formats import hdf5
 
-        return hdf5.open_hdf5(path, key, axis=axis, missing=missing, external=external)
+        return hdf5.open_hdf5(path, key, **_only(what, options, "missing", "external"))
     from oocdata.formats import zarr
 
-    return zarr.open_zarr(path, key, axis=axis, missing=missing)
+    return zarr.open_zarr(path, key, **_only(what, options, "missing"))
 
 
 def format_of(path: str) -> Format:
@@ -164,7 +189,8 @@ def format_of(path: str) -> Format:
         The message lists what can be opened. A pipe or a device is not opened to see what it is.
     """
     if "://" in path:
-        _refuse(foreign_url(path), path)
+        name = re.split("[?#]", path)[0].rstrip("/")
+        _refuse_foreign(foreign([name], url=True), path)
         return "zarr"
     if not os.path.exists(path):
         raise MissingFileError(f"the file must exist; it does not.{_neighbours(path)}", path=path)
@@ -173,7 +199,7 @@ def format_of(path: str) -> Format:
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
         below = glob.glob("*/snapshot.metadata", root_dir=path)
-        _refuse(foreign_members([*os.listdir(path), *below]), path)
+        _refuse_foreign(foreign([*os.listdir(path), *below]), path)
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
             "Use a glob for a directory of files: 'folder/*.npy'.",
@@ -187,7 +213,7 @@ def format_of(path: str) -> Format:
             names = _archive_names(path)
             if any(os.path.basename(name) in _ZARR_METADATA for name in names):
                 return "zarr"
-            _refuse(foreign_members(names), path)
+            _refuse_foreign(foreign(names), path)
             return "npz"
         # HDF5 file format specification, section II.A: at 0, or after a user block of 512·2ⁿ.
         place, nbytes = 0, os.path.getsize(path)
@@ -196,14 +222,11 @@ def format_of(path: str) -> Format:
             if file.read(8) == _HDF5_SIGNATURE:
                 return "hdf5"
             place = max(512, place * 2)
-    _refuse(foreign_file(path, head), path)
+    _refuse_foreign(foreign([path], head), path)
     raise UnknownFormatError(
         f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and `shape`.",
         path=path,
     )
-
-
-_ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 
 
 def _archive_names(path: str) -> list[str]:
@@ -216,7 +239,7 @@ def _archive_names(path: str) -> list[str]:
         return []
 
 
-def _refuse(found: str, path: str) -> None:
+def _refuse_foreign(found: str, path: str) -> None:
     """Raise if something is known that is not opened as it is."""
     if found:
         rule = "a URL must be that of a Zarr array or group" if "://" in path else _RULE
@@ -260,44 +283,44 @@ def list_datasets(path: str) -> list[str | None]:
     return list(zarr.list_zarr(path))
 
 
-def _open_object(
-    target: Any, key: str | None, axis: int | str, missing: Missing | None, external: bool
-) -> Source:
+def _open_object(target: Any, key: str | None, options: dict[str, Any]) -> Source:
+    """Open what is no path: an array, or an open dataset of another library."""
     # By name: whoever holds such an object has imported its library, nobody else should have to.
-    library = type(target).__module__.partition(".")[0]
+    library, kind = type(target).__module__.partition(".")[0], type(target).__name__
+    what = f"an object, {kind}"
     if library == "xarray":
         from oocdata.formats import xarray
 
         array = xarray.array_of(target, key)
-        return xarray.open_data_array(array, axis=axis, missing=missing, external=external)
+        return xarray.open_data_array(array, **_only(what, options, "missing", "external"))
     if key is not None:
         raise ArgumentError(
             f"`key` must be None for an object; got {key!r}. Pass the dataset itself: "
             f"file[{key!r}]."
         )
+    if library == "h5py" and kind == "Dataset":
+        from oocdata.formats import hdf5
+
+        return hdf5.from_dataset(target, **_only(what, options, "missing", "external"))
+    if library == "zarr" and kind == "Array":
+        from oocdata.formats import zarr
+
+        return zarr.from_array(target, **_only(what, options, "missing"))
     if library == "netCDF4":
         # Its library is not safe in several threads.
         path = target.filepath() if hasattr(target, "filepath") else target.group().filepath()
         raise UnknownFormatError(
             f"`target` must not be an object of netCDF4, which only one thread may use; got its "
-            f"{type(target).__name__} {getattr(target, 'name', '')!r}. Open the file by its path, "
-            f"or through xarray: ooc.open({path!r}, key) or ooc.open(xarray.open_dataset(…)[key])."
+            f"{kind} {getattr(target, 'name', '')!r}. Open the file by its path, or through "
+            f"xarray: ooc.open({path!r}, key) or ooc.open(xarray.open_dataset(…)[key])."
         )
+    given = _only(what, options)
     if isinstance(target, np.ndarray):
-        return memory.open_array(target, axis=axis)
-    if isinstance(target, Source | RowSource):
-        if not check_dtype(target.dtype).isnative:
-            raise ArgumentError(
-                f"a source must deliver native byte order; {type(target).__name__} has "
-                f"{target.dtype.str}."
-            )
-        return target if isinstance(target, Source) else RowReader(target)
-    if library == "h5py" and type(target).__name__ == "Dataset":
-        from oocdata.formats import hdf5
-
-        return hdf5.from_dataset(target, axis=axis, missing=missing, external=external)
-    if library == "zarr" and type(target).__name__ == "Array":
-        from oocdata.formats import zarr
-
-        return zarr.from_array(target, axis=axis, missing=missing)
-    return memory.open_object(target, axis=axis)
+        return memory.open_array(target, **given)
+    if not isinstance(target, Source | RowSource):
+        return memory.open_object(target, **given)
+    if not check_dtype(target.dtype).isnative:
+        raise ArgumentError(
+            f"a source must deliver native byte order; {kind} has {target.dtype.str}."
+        )
+    return target if isinstance(target, Source) else RowReader(target)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.objects import Sliced, regular_chunks
+from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import (
     ArgumentError,
@@ -22,32 +22,17 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.dimensions import Named, data_variables, packing
+from oocdata.formats.opening import Missing, refuse
 from oocdata.formats.xarray.shown import Shown, annotations_of
 from oocdata.formats.xarray.stored import StoredArray, decoding_of, is_loaded, stored_array
 
 __all__ = ["array_of", "open_data_array"]
 
-Missing = Literal["error", "fill"]
-
-_NUMBERS = "biufc"
-
 
 def array_of(target: Any, key: str | None) -> Any:
-    """Return the DataArray or Variable that is meant.
+    """Return the array itself, or the one of a Dataset or DataTree that is meant.
 
-    Parameters
-    ----------
-    target : xarray.DataArray, xarray.Variable, xarray.Dataset or xarray.DataTree
-    key : str, optional
-        A variable of a Dataset, of a DataTree with its groups; not needed when there is one that is
-        no coordinate.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If an array is given and a key too.
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
+    A key has the groups of a DataTree; it is not needed when one variable is no coordinate.
     """
     if not hasattr(target, "data_vars"):
         if key is not None:
@@ -56,10 +41,8 @@ def array_of(target: Any, key: str | None) -> Any:
                 f"{key!r}."
             )
         return target
-    variables = list(_variables(target))
-    data = set(data_variables([one.named for one in variables]))
-    arrays = [one for one in variables if one.named.key in data and not one.coordinate]
-    names = [one.name for one in arrays if one.dtype.kind in _NUMBERS and one.named.dimensions]
+    arrays = _data(target)
+    names = [name for name, one in arrays.items() if one.dtype.kind in "biufc" and one.dims]
     there = ", ".join(map(repr, names)) or "none"
     if key is not None:
         try:
@@ -77,7 +60,7 @@ def array_of(target: Any, key: str | None) -> Any:
     if not names:
         raise MissingKeyError(
             f"`target` must be an array of numbers; got a {type(target).__name__} that holds "
-            + (", ".join(f"{one.name!r} ({one.dtype})" for one in arrays) or "none")
+            + (", ".join(f"{name!r} ({one.dtype})" for name, one in arrays.items()) or "none")
             + "."
         )
     raise SeveralDatasetsError(
@@ -86,65 +69,31 @@ def array_of(target: Any, key: str | None) -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Variable:
-    """A variable of a Dataset or DataTree.
-
-    Attributes
-    ----------
-    name : hashable
-        By which it is got; with its groups in a DataTree.
-    named : Named
-    dtype : numpy.dtype or one of pandas
-    coordinate : bool
-    """
-
-    name: Any
-    named: Named
-    dtype: Any
-    coordinate: bool
-
-
-def _variables(target: Any) -> Iterator[_Variable]:
+def _data(target: Any) -> dict[Any, Any]:
+    """Return the variables that are no coordinates, by name; with their groups in a DataTree."""
+    named, arrays = [], {}
     # Asked of the class: a variable of a Dataset may have that name.
     for node in target.subtree if hasattr(type(target), "subtree") else (target,):
         group = node.relative_to(target) if node is not target else "."
         for name, one in node.variables.items():
             path = name if group == "." else f"{group}/{name}"
             said = {**one.encoding, **one.attrs}
-            named = Named.of(str(path), tuple(map(str, one.dims)), said)
-            yield _Variable(path, named, one.dtype, name not in node.data_vars)
+            named.append(Named.of(str(path), tuple(map(str, one.dims)), said))
+            if name in node.data_vars:
+                arrays[path] = one
+    data = set(data_variables(named))
+    return {path: one for path, one in arrays.items() if str(path) in data}
 
 
 def open_data_array(
     target: Any, *, axis: int | str = 0, missing: Missing | None = None, external: bool = False
 ) -> Source:
-    """Open a DataArray.
+    """Open a DataArray or Variable; its elements are decoded as xarray decodes them.
 
-    Parameters
-    ----------
-    target : xarray.DataArray or xarray.Variable
-        Lazy or in memory. Changing a lazy one later does not change what is read of its file. That
-        is the one which has its path now: xarray does not tell whether it is still the one it
-        opened, which is seen here only where it is packed or shaped in another way.
-    axis : int or str
-        The axis whose places errors call rows: its number or its name.
-    missing, external
-        For the file behind it, as in `oocdata.open`.
-
-    Returns
-    -------
-    Source
-        Elements are those of the DataArray, decoded as xarray decodes them.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        For text, objects, and times.
-    oocdata.errors.ArgumentError
-        If it has no such axis.
-    oocdata.errors.SourceError
-        What the file behind it raises.
+    Changing a lazy one later does not change what is read of its file. That is the one which has
+    its path now: xarray does not tell whether it is still the one it opened, which is seen here
+    only where it is packed or shaped in another way. `missing` and `external` are for that file;
+    errors call places along `axis` rows.
 
     Examples
     --------
@@ -163,13 +112,17 @@ def open_data_array(
     described = Storage("xarray", dimensions=names, annotations=partial(annotations_of, variable))
     (rows,) = sample_axes(axis, variable.ndim, described)
     if is_loaded(variable):
+        refuse("an array of xarray in memory", missing=missing, external=external)
         memory = replace(
             described, format="array in memory", codec="none", reading="each box copied"
         )
         return MemoryArray(np.asarray(variable.values), memory)
     stored = stored_array(variable)
-    found = None if stored is None else _open_stored(variable, stored, rows, missing, external)
-    return _through_xarray(variable, described, rows) if found is None else found
+    found = None if stored is None else _shown(variable, stored, rows, missing, external)
+    if found is not None:
+        return found
+    refuse("an array that is read through xarray", missing=missing, external=external)
+    return _through_xarray(variable, described, rows)
 
 
 def _check_numbers(variable: Any) -> None:
@@ -197,7 +150,7 @@ def _check_numbers(variable: Any) -> None:
 
 def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
     """Return the source that slices the variable: computed ones, dask, any backend."""
-    values = _Values(variable)
+    chunks = _chunks(variable)
     dask = variable.chunks is not None
     how = "through xarray"
     if dask:
@@ -210,54 +163,37 @@ def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
         described,
         format="xarray, computed by dask" if dask else "xarray",
         path=path if isinstance(path, str) else None,
-        layout="unknown" if values.chunks is None else f"chunks of {values.chunks}",
+        layout="unknown" if chunks is None else f"chunks of {chunks}",
         reading=how,
-        chunks=regular_chunks(values),
+        chunks=chunks,
     )
-    source = Sliced(values, storage, axis=axis)
-    return (
-        source
-        if storage.chunks is None
-        else Chunked(SourceChunks(source, storage.chunks, storage, own_threads=True))
-    )
+    source = Sliced(variable, storage, axis=axis)
+    if chunks is None:
+        return source
+    return Chunked(SourceChunks(source, chunks, storage, own_threads=True))
 
 
-class _Values:
-    """An ``xarray.Variable`` as an object that slices; nothing stays in xarray's cache."""
-
-    def __init__(self, variable: Any) -> None:
-        self.variable = variable
-        self.shape = tuple(int(length) for length in variable.shape)
-        self.dtype = np.dtype(variable.dtype)
-        self.chunks = self._chunks()
-
-    def _chunks(self) -> tuple[int, ...] | None:
-        """Return the largest chunk of dask, or the chunk in storage."""
-        if self.variable.chunks is not None:
-            return tuple(max(1, *lengths) for lengths in self.variable.chunks)
-        stored = self.variable.encoding.get("preferred_chunks")
-        if not isinstance(stored, Mapping):
-            return None
-        wanted = [stored.get(name, 1) for name in self.variable.dims]
-        return tuple(max(1, min(n, most)) for n, most in zip(wanted, self.shape, strict=True))
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.variable[key].values
+def _chunks(variable: Any) -> tuple[int, ...] | None:
+    """Return the largest chunk of dask, or the chunk in storage."""
+    if not all(variable.shape):
+        return None
+    if variable.chunks is not None:
+        return tuple(max(lengths) for lengths in variable.chunks)
+    stored = variable.encoding.get("preferred_chunks")
+    if not isinstance(stored, Mapping):
+        return None
+    return tuple(max(1, min(stored.get(name, 1), n)) for name, n in variable.sizes.items())
 
 
-def _open_stored(
-    variable: Any,
-    stored: StoredArray,
-    rows: int,
-    missing: Missing | None,
-    external: bool,
+def _shown(
+    variable: Any, stored: StoredArray, rows: int, missing: Missing | None, external: bool
 ) -> Source | None:
     """Return the source of the stored array; None where xarray must read it."""
     kept = [number for number, places in enumerate(stored.places) if isinstance(places, range)]
     if len(kept) != variable.ndim:
         return None
     try:
-        whole = _open(stored, kept[rows], missing, external)
+        whole = _whole(stored, kept[rows], missing, external)
     except MissingDependencyError:  # xarray may have what is missing here
         return None
     if whole is None or whole.shape != stored.shape or whole.dtype != stored.dtype:
@@ -275,10 +211,13 @@ def _open_stored(
     return Shown(whole, stored.places, empty)
 
 
-def _open(stored: StoredArray, axis: int, missing: Missing | None, external: bool) -> Source | None:
+def _whole(
+    stored: StoredArray, axis: int, missing: Missing | None, external: bool
+) -> Source | None:
     if stored.key is None:
         from oocdata.formats import zarr
 
+        refuse("a zarr.Array", external=external)
         return zarr.from_array(stored.target, axis=axis, missing=missing)
     from oocdata.formats import hdf5
 

@@ -24,14 +24,8 @@ _SCRATCH_BYTES = 256 << 10
 class Shown:
     """A part of a stored array, each number through the functions by which xarray decodes it.
 
-    Attributes
-    ----------
-    source : Source
-        The stored numbers.
-    places : tuple of (int or range)
-        What is shown of each axis of `source`: an int drops the axis.
-    variable : xarray.Variable
-        Decoded in the same way, and empty, so that it is not loaded.
+    Of each axis of `source`, `places` are shown: an int drops the axis. The xarray `variable` is
+    decoded in the same way, and empty, so that it is not loaded.
     """
 
     source: Source
@@ -119,7 +113,7 @@ class Shown:
 def annotations_of(variable: Any) -> Annotations:
     """Return the attributes of an ``xarray.Variable``, as far as they are true of its values.
 
-    What xarray has decoded by is no longer among them, but the bounds of packed numbers are.
+    Those that xarray has decoded by are no longer among them; the bounds of packed numbers are.
 
     Examples
     --------

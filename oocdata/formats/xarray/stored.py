@@ -44,36 +44,21 @@ _ZARR = "xarray.backends.zarr.ZarrArrayWrapper"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredArray:
-    """A stored array, and what of it a DataArray shows.
-
-    Attributes
-    ----------
-    target : str or zarr.Array
-        The path of a netCDF4 file, or the array.
-    key : str or None
-        The variable's name in the file, with its groups.
-    shape : tuple of int
-    dtype : numpy.dtype
-        Native byte order.
-    places : tuple of (int or range)
-        What is shown of each axis: an int drops the axis.
-    """
+    """A stored array, and what of it a DataArray shows."""
 
     target: Any
+    """The path of a netCDF4 file, or a ``zarr.Array``."""
     key: str | None
+    """The variable's name in the file, with its groups."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    """Native byte order."""
     places: tuple[Places, ...]
+    """What is shown of each axis: an int drops the axis."""
 
 
 def stored_array(variable: Any) -> StoredArray | None:
-    """Return the stored array that a variable shows; None where that can't be proven.
-
-    Parameters
-    ----------
-    variable : xarray.Variable
-        Not loaded: its values are in storage.
-    """
+    """Return the stored array that a variable (not loaded) shows; None if it can't be proven."""
     *links, last = _chain(variable)
     # One selection at most: xarray composes those that follow one another.
     selections = [link for link in links if _name(link) == _SELECTS]

@@ -18,29 +18,14 @@ import numpy as np
 
 __all__ = ["fill_value_of", "names_and_attributes"]
 
-_NAMES = "_ARRAY_DIMENSIONS"
-
 
 def names_and_attributes(
-    version: int, node: Any, fill_value: Any, ndim: int, dtype: np.dtype[Any]
+    version: int, node: dict[str, Any], fill_value: Any, ndim: int, dtype: np.dtype[Any]
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return the names of the axes, and the other attributes.
 
-    Parameters
-    ----------
-    version : int
-    node : object
-        Version 3: what ``zarr.json`` holds; version 2: what ``.zattrs`` holds.
-    fill_value : number or None
-    ndim : int
-    dtype : numpy.dtype
-
-    Returns
-    -------
-    names : tuple of str
-        Empty for an axis without a name; no names at all where none has one.
-    attributes : dict
-        ``_FillValue`` as the number that it stands for.
+    `node` is ``zarr.json`` or ``.zattrs``. A name is empty for an axis without one; there are no
+    names where no axis has one. ``_FillValue`` is the number that it stands for.
 
     Examples
     --------
@@ -55,7 +40,7 @@ def names_and_attributes(
         if "_FillValue" in attributes:
             attributes["_FillValue"] = _decoded(attributes["_FillValue"], dtype)
     else:
-        names = attributes.pop(_NAMES, None)
+        names = attributes.pop("_ARRAY_DIMENSIONS", None)
         if names is not None and fill_value is not None:
             attributes.setdefault("_FillValue", fill_value)
     if not isinstance(names, list) or len(names) != ndim or not any(names):
@@ -79,7 +64,7 @@ def fill_value_of(value: Any, dtype: np.dtype[Any]) -> Any:
 
 def _number(value: Any) -> Any:
     if value in ("NaN", "Infinity", "-Infinity"):
-        return float(value.replace("Infinity", "inf"))
+        return float(value)
     return value if isinstance(value, int | float) else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,7 @@ _MOST_FILES = 4096
 
 
 class ChunkFiles(Concat):
-    """Chunks that are files of nothing but elements, end to end; described as one array.
-
-    Parameters
-    ----------
-    parts : tuple of Strided
-    axis : int
-    described : Storage
-    """
+    """Chunks that are files of nothing but elements, end to end; `described` as one array."""
 
     def __init__(self, parts: tuple[Strided, ...], axis: int, described: Storage) -> None:
         super().__init__(parts, axis)
@@ -99,31 +93,28 @@ class ChunkFiles(Concat):
 def chunk_files(objects: Objects, whole: Storage) -> Source | None:
     """Return the source that reads rows alone; None where whole chunks are better read.
 
-    Parameters
-    ----------
-    objects : Objects
-    whole : Storage
-        Of the array read by whole chunks.
+    `whole` describes the array as read by whole chunks.
     """
-    metadata, store, survey = objects.metadata, objects.store, objects.surveyed
-    strides = metadata.plain_strides
-    if strides is None or not isinstance(store, Folder) or 0 in metadata.shape:
+    metadata = objects.metadata
+    dtype, chunk = metadata.plain_dtype, metadata.object_shape
+    if dtype is None or not isinstance(objects.store, Folder) or 0 in metadata.shape:
         return None
-    if survey is None or survey.absent or survey.total > _MOST_FILES:
+    if objects.stored_bytes is None or objects.lost or objects.count > _MOST_FILES:
         return None
     cut = [axis for axis, count in enumerate(metadata.grid) if count > 1] or [0]
-    axis, step = cut[0], metadata.object_shape[cut[0]]
-    # Chunks cut one axis, and what lies at one place of it is a run of bytes.
-    if len(cut) > 1 or not _LARGE <= strides[axis] == max(strides):
+    axis, strides = cut[0], contiguous_strides(chunk, dtype.itemsize)
+    # Chunks cut one axis, and a place along it is a run of bytes.
+    if len(cut) > 1 or prod(chunk[:axis]) > 1 or strides[axis] < _LARGE:
         return None
     described = replace(
         whole, chunks=None, reading="each row by its offset in its chunk's file, into the batch"
     )
     parts = []
-    for number in range(survey.total):
-        version = FileVersion.of(f"{store.path}/{objects.name(objects.place(number))}")
-        length = min(step, metadata.shape[axis] - number * step)
-        shape = (*metadata.shape[:axis], length, *metadata.shape[axis + 1 :])
-        stored = OpenFile(version), metadata.stored_dtype, shape, strides, 0, described
-        parts.append(Strided(*stored, axis=objects.axis))
+    for number in range(objects.count):
+        file = OpenFile(
+            FileVersion.of(f"{objects.store.path}/{objects.name(objects.place(number))}")
+        )
+        shape = list(metadata.shape)
+        shape[axis] = min(chunk[axis], shape[axis] - number * chunk[axis])
+        parts.append(Strided(file, dtype, tuple(shape), strides, 0, described, axis=objects.axis))
     return ChunkFiles(tuple(parts), axis, described)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
+
+_Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
 
 # What TensorStore's drivers "zarr" and "zarr3" take: codec -> its options. An option that they do
 # not know (numcodecs' zstd checksum) makes them refuse the array, so then zarr-python must read it.
@@ -38,37 +40,18 @@ class ShardIndex:
 
     16 bytes for each chunk, offset and length as uint64, all ones for a chunk that is not there
     (Zarr specification, codec ``sharding_indexed`` version 1.0, "Binary shard format").
-
-    Attributes
-    ----------
-    grid : tuple of int
-        Chunks of a shard, in the order of the stored axes.
-    axes : tuple of int
-        The array's axis of each stored axis: a transpose may stand before the sharding.
-    at_end : bool
-    checksum_bytes : int
-        4 where a crc32c follows the addresses.
     """
 
     grid: tuple[int, ...]
+    """Chunks of a shard, in the order of the stored axes."""
     axes: tuple[int, ...]
+    """The array's axis of each stored axis: a transpose may stand before the sharding."""
     at_end: bool
-    checksum_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the index."""
-        return 16 * prod(self.grid) + self.checksum_bytes
+    nbytes: int
+    """4 more than the addresses take where a crc32c follows them."""
 
     def absent(self, stored: bytes) -> NDArray[np.bool_]:
-        """Return which chunks of a shard are not there, axes as the array's.
-
-        Examples
-        --------
-        >>> index = ShardIndex((2,), (0,), True, 0)
-        >>> index.absent(bytes([0] * 8 + [16] + [0] * 7 + [255] * 16)).tolist()
-        [False, True]
-        """
+        """Return which chunks of a shard are not there, axes as the array's."""
         # All ones in either byte order.
         addresses = np.frombuffer(stored, np.uint64, 2 * prod(self.grid)).reshape(*self.grid, 2)
         empty: NDArray[np.bool_] = (addresses == np.uint64(2**64 - 1)).all(axis=-1)
@@ -77,34 +60,18 @@ class ShardIndex:
 
 @dataclass(frozen=True, slots=True)
 class CodecChain:
-    """What a chain of codecs means for a reader.
-
-    Attributes
-    ----------
-    text : str
-        For people.
-    zarr_only : str
-        What TensorStore can't decode; empty where it can all.
-    extra_bytes : int or None
-        Bytes stored beside the elements where nothing compresses; None where something does.
-    chunk_shape : tuple of int or None
-        The innermost chunk of a shard, in the array's axes; None without shards.
-    shard_index : ShardIndex or None
-        None without shards, or where the index can't be found without decoding.
-    plain_axes : tuple of int or None
-        The array's axis of each stored axis, slowest first, where a stored object is its elements
-        and nothing else.
-    byte_order : str
-        Of plain elements, as NumPy writes it.
-    """
+    """What a chain of codecs means for a reader."""
 
     text: str
+    """For people; empty where nothing is encoded."""
     zarr_only: str
+    """What TensorStore can't decode; empty where it can all."""
     extra_bytes: int | None
+    """Bytes stored beside the elements where nothing compresses; None where something does."""
     chunk_shape: tuple[int, ...] | None = None
+    """The innermost chunk of a shard, in the array's axes; None without shards."""
     shard_index: ShardIndex | None = None
-    plain_axes: tuple[int, ...] | None = None
-    byte_order: Literal["<", ">", "|"] = "|"
+    """None without shards, or where the index can't be found without decoding."""
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -141,15 +108,8 @@ def describe_v2(compressor: Any, filters: Any) -> CodecChain:
     return CodecChain(_text(steps), strange, None if steps else 0)
 
 
-def describe_v3(codecs: Any, chunk_shape: tuple[int, ...]) -> CodecChain:
-    """Describe the codecs of a v3 array.
-
-    Parameters
-    ----------
-    codecs : list
-        As in the metadata.
-    chunk_shape : tuple of int
-        What the codecs work on.
+def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
+    """Describe the codecs of a v3 array, which work on chunks of `shape`.
 
     Examples
     --------
@@ -162,35 +122,27 @@ def describe_v3(codecs: Any, chunk_shape: tuple[int, ...]) -> CodecChain:
     """
     steps = [named(codec) for codec in codecs]
     strange = _strange(steps, _TENSORSTORE_V3)
-    axes = tuple(range(len(chunk_shape)))
-    plain = 0
+    axes = tuple(range(len(shape)))
     for place, (name, options) in enumerate(steps):
         if name == "transpose":
-            order = options["order"]
-            if sorted(order) != list(range(len(axes))):
-                raise ValueError(f"transpose must have an order of the axes; got {order!r}")
-            axes = tuple(axes[axis] for axis in order)
-        elif name == "crc32c":
-            plain += 4
+            if sorted(options["order"]) != list(range(len(axes))):
+                raise ValueError(
+                    f"transpose must have an order of the axes; got {options['order']!r}"
+                )
+            axes = tuple(axes[axis] for axis in options["order"])
         elif name == "sharding_indexed":
+            chain = _shards(options, tuple(shape[axis] for axis in axes), axes)
             after = steps[place + 1 :]
-            chain = _shards(options, tuple(chunk_shape[axis] for axis in axes), axes)
             if after:  # TensorStore refuses it, and the index lies inside what these codecs encoded
                 reason = f"the codec {after[0][0]} around shards"
                 chain = replace(chain, zarr_only=reason, shard_index=None)
-            around = [step for step in steps if step[0] != name]
-            texts = [text for text in (chain.text, _text(around)) if text != "none"]
+            texts = [chain.text, _text(steps[:place] + after)]
             return replace(
-                chain, zarr_only=strange or chain.zarr_only, text=", ".join(texts) or "none"
+                chain, zarr_only=strange or chain.zarr_only, text=", ".join(filter(None, texts))
             )
-    compressed = any(name not in ("bytes", "transpose", "crc32c") for name, _ in steps)
-    chain = CodecChain(_text(steps), strange, None if compressed else plain)
-    if compressed or plain or not steps or steps[-1][0] != "bytes":
-        return chain
-    endian = steps[-1][1].get("endian")
-    if endian not in ("little", "big"):
-        return replace(chain, plain_axes=axes)
-    return replace(chain, plain_axes=axes, byte_order="<" if endian == "little" else ">")
+    names = [name for name, _ in steps]
+    plain = set(names) <= {"bytes", "transpose", "crc32c"}
+    return CodecChain(_text(steps), strange, 4 * names.count("crc32c") if plain else None)
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ...]) -> CodecChain:
@@ -203,22 +155,23 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
         raise ValueError(f"the chunks {chunk} of a shard must divide its shape {shard}")
     inner = describe_v3(options["codecs"], chunk)
     innermost = inner.chunk_shape or chunk
-    in_array = tuple(innermost[axes.index(axis)] for axis in range(len(axes)))
     index_steps = [named(codec) for codec in options["index_codecs"]]
     index_names = [name for name, _ in index_steps]
     index = None
     if index_names in (["bytes"], ["bytes", "crc32c"]) and inner.chunk_shape is None:
-        index = ShardIndex(
-            grid=tuple(length // n for length, n in zip(shard, chunk, strict=True)),
-            axes=axes,
-            at_end=options.get("index_location", "end") == "end",
-            checksum_bytes=4 if len(index_names) == 2 else 0,
-        )
-    strange = inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3)
-    return CodecChain(inner.text, strange, None, in_array, index)
+        grid = tuple(length // n for length, n in zip(shard, chunk, strict=True))
+        at_end = options.get("index_location", "end") == "end"
+        index = ShardIndex(grid, axes, at_end, 16 * prod(grid) + 4 * (len(index_names) - 1))
+    return CodecChain(
+        inner.text,
+        inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3),
+        None,
+        tuple(innermost[axes.index(axis)] for axis in range(len(axes))),
+        index,
+    )
 
 
-def _strange(steps: list[tuple[str, dict[str, Any]]], known: dict[str, set[str]]) -> str:
+def _strange(steps: _Steps, known: dict[str, set[str]]) -> str:
     for name, options in steps:
         if name not in known:
             return f"the codec {name}"
@@ -229,7 +182,7 @@ def _strange(steps: list[tuple[str, dict[str, Any]]], known: dict[str, set[str]]
     return ""
 
 
-def _text(steps: list[tuple[str, dict[str, Any]]]) -> str:
+def _text(steps: _Steps) -> str:
     words = []
     for name, options in steps:
         if name == "bytes":
@@ -239,8 +192,6 @@ def _text(steps: list[tuple[str, dict[str, Any]]]) -> str:
             words.append(f"blosc {options.get('cname')} {options.get('clevel')} {shuffle}".strip())
         elif name == "transpose":
             words.append(f"transpose {tuple(options['order'])}")
-        elif "level" in options:
-            words.append(f"{name} {options['level']}")
         else:
-            words.append(name)
-    return ", ".join(words) or "none"
+            words.append(f"{name} {options['level']}" if "level" in options else name)
+    return ", ".join(words)

@@ -2,104 +2,63 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from oocdata.formats.zarr.store import Status
+from oocdata.formats.zarr.store import Status, Store, calm
 
 if TYPE_CHECKING:
     import zarr
 
-    from oocdata.engines.files import FileVersion
-
-__all__ = ["Held", "calm", "metadata_of"]
+__all__ = ["Held"]
 
 
-class Held:
-    """The store of an open ``zarr.Array``; pickling pickles the array, with what it holds.
+class Held(Store):
+    """The store of an open ``zarr.Array``; pickling pickles the array, with what it holds."""
 
-    Parameters
-    ----------
-    array : zarr.Array
-    """
-
-    versioned = False
+    zarr_only = "a store that is a Python object"
 
     def __init__(self, array: zarr.Array[Any]) -> None:
-        self.array = array
-
-    @property
-    def path(self) -> str:
-        """For messages."""
-        return str(self.array.store)
-
-    @property
-    def listable(self) -> bool:
-        """Asking a store in memory is cheap; of any other nothing is known."""
         from zarr.storage import MemoryStore
 
-        return type(self.array.store) is MemoryStore
+        super().__init__(str(array.store))
+        self.array = array
+        # Asking a store in memory is cheap; of any other nothing is known.
+        self.listable = type(array.store) is MemoryStore
 
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of an object; None where there is none."""
-        return self._get(name, None)
+    def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
+        return Held, (self.array,)
 
-    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
-        """Return `nbytes` from `start`, or from the end if `start` is None."""
+    @property
+    def metadata(self) -> bytes:
+        """The metadata of the array as its store would keep it."""
+        from zarr.core.buffer import default_buffer_prototype
+
+        with calm():
+            files = self.array.metadata.to_buffer_dict(default_buffer_prototype())
+        name = ".zarray" if self.array.metadata.zarr_format == 2 else "zarr.json"
+        return bytes(files[name].to_bytes())
+
+    def read(self, name: str, part: int = 0) -> bytes | None:
+        """Return the bytes of an object, or `part` of them."""
         from zarr.abc.store import RangeByteRequest, SuffixByteRequest
-
-        if start is None:
-            return self._get(name, SuffixByteRequest(nbytes))
-        return self._get(name, RangeByteRequest(start, start + nbytes))
-
-    def status(self, name: str) -> Status | None:
-        """Return what is known of an object; None where there is none."""
-        from zarr.core.sync import sync
-
-        if not self.listable:
-            # Its size may cost reading it: one byte passes every check that needs no size.
-            return Status(1, 1) if sync(self.array.store.exists(name)) else None
-        whole = self.read(name)
-        return None if whole is None else Status(len(whole), 1)
-
-    def file(self, name: str) -> FileVersion | None:
-        """Return None: an object has no file."""
-        return None
-
-    def kvstore(self, key: str) -> Any:
-        """Refuse: TensorStore opens places, not objects."""
-        raise NotImplementedError("a store object is read by zarr-python")
-
-    def zarr_store(self) -> Any:
-        """Return the store itself."""
-        return self.array.store
-
-    def _get(self, name: str, part: Any) -> bytes | None:
         from zarr.core.buffer import default_buffer_prototype
         from zarr.core.sync import sync
 
-        found = sync(self.array.store.get(name, default_buffer_prototype(), part))
+        request: Any = None
+        if part:
+            request = SuffixByteRequest(-part) if part < 0 else RangeByteRequest(0, part)
+        found = sync(self.array.store.get(name, default_buffer_prototype(), request))
         return None if found is None else found.to_bytes()
 
+    def status(self, name: str) -> Status | None:
+        """Return the size of an object where asking for it is cheap."""
+        from zarr.core.sync import sync
 
-def metadata_of(array: zarr.Array[Any]) -> bytes:
-    """Return the metadata of an open array as its store would keep it."""
-    from zarr.core.buffer import default_buffer_prototype
+        if self.listable:
+            return super().status(name)
+        # Its size may cost reading it: one byte passes every check that needs no size.
+        return Status(1, 1) if sync(self.array.store.exists(name)) else None
 
-    with calm():
-        files = array.metadata.to_buffer_dict(default_buffer_prototype())
-    name = ".zarray" if array.metadata.zarr_format == 2 else "zarr.json"
-    return bytes(files[name].to_bytes())
-
-
-@contextmanager
-def calm() -> Iterator[None]:
-    """Silence warnings that are for writers: codecs outside the specification, slow shards."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
-        warnings.filterwarnings("ignore", message="Combining a `sharding_indexed` codec disables")
-        # An empty list of filters is what the older zarr-python wrote.
-        warnings.filterwarnings("ignore", message="Found an empty list of filters in the array")
-        yield
+    def open_by_zarr(self, key: str, version: int) -> Any:
+        """Return the array itself."""
+        return self.array

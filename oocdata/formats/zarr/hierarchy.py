@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from oocdata.errors import MissingKeyError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.dimensions import Named, choose_key, data_variables
@@ -15,28 +15,20 @@ __all__ = ["find_array", "list_arrays"]
 
 
 def list_arrays(store: Store, path: str) -> list[str]:
-    """Return the keys of the arrays of a store; ``[""]`` where it is one array.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-    """
-    kind = _kind(store, "")
-    if kind == "array":
+    """Return the keys of the arrays of a store; ``[""]`` where it is one array."""
+    node = _node(store, "", path)
+    if _is_array(node):
         return [""]
     if isinstance(store, Archive):
-        names = store.names
-        ends = ("zarr.json", ".zarray")
-        folders = {name.rpartition("/")[0] for name in names if name.rpartition("/")[2] in ends}
-        return sorted(folder for folder in folders if _kind(store, folder) == "array")
-    if kind is None:
+        files = [name.rpartition("/") for name in store.names]
+        folders = {folder for folder, _, name in files if name in ("zarr.json", ".zarray")}
+        return sorted(folder for folder in folders if _is_array(_node(store, folder, path)))
+    if node is None:
         raise UnknownFormatError(
             "a Zarr hierarchy must hold zarr.json, .zarray or .zgroup; there is none of them.",
             path=path,
         )
-    if isinstance(store, Folder):
-        return sorted(_walk(store, "", set()))
-    return sorted(_listed(store, path))
+    return sorted(_walk(store, "", set()) if isinstance(store, Folder) else _listed(store, path))
 
 
 def _walk(store: Folder, key: str, seen: set[tuple[int, int]]) -> Iterator[str]:
@@ -50,10 +42,10 @@ def _walk(store: Folder, key: str, seen: set[tuple[int, int]]) -> Iterator[str]:
         names = [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
     for name in names:
         below = join(key, name)
-        kind = _kind(store, below)
-        if kind == "array":
+        node = _node(store, below, store.path)
+        if _is_array(node):
             yield below
-        elif kind == "group":
+        elif node is not None:
             yield from _walk(store, below, seen)
 
 
@@ -61,8 +53,9 @@ def _listed(store: Store, path: str) -> Iterator[str]:
     """Yield the arrays that a group's consolidated metadata name."""
     version_3 = store.read("zarr.json")
     text = version_3 if version_3 is not None else store.read(".zmetadata")
-    nodes = _consolidated(load_json(text, path, None)) if text is not None else {}
-    if not nodes:
+    group = {} if text is None else load_json(text, path, None)
+    nodes = (group.get("consolidated_metadata") or group).get("metadata")
+    if not nodes or not isinstance(nodes, dict):
         raise MissingKeyError(
             "`key` must be given for a group at a URL that has no consolidated metadata, because "
             "its arrays can't be listed there.",
@@ -83,11 +76,11 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
     oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
         The message lists what is there.
     """
-    asked = None if key is None else key.strip("/")
-    plain = asked is None or not {".", "..", ""} & set(asked.split("/")) or asked == ""
-    found = _metadata(store, asked or "", path) if plain else None
+    asked = (key or "").strip("/")
+    plain = not asked or not {".", "..", ""} & set(asked.split("/"))
+    found = _metadata(store, asked, path) if plain else None
     if found is not None:
-        return asked or "", found
+        return asked, found
     keys = list_arrays(store, path)
     if keys == [""]:
         raise MissingKeyError(
@@ -121,60 +114,41 @@ def _data(store: Store, keys: list[str], path: str) -> list[str]:
 
 def _metadata(store: Store, key: str, path: str) -> ArrayMetadata | None:
     """Return the metadata of the array at a key; None where there is no array."""
-    text = store.read(join(key, "zarr.json"))
-    if text is not None:
-        if _node_kind(text, path, key or None) == "group":
-            return None
-        return parse_array(text, 3, path, key or None)
-    text = store.read(join(key, ".zarray"))
-    if text is None:
+    node = _node(store, key, path)
+    if node is None or not _is_array(node):
         return None
-    return parse_array(text, 2, path, key or None, store.read(join(key, ".zattrs")))
+    attributes = store.read(join(key, ".zattrs")) if node.version == 2 else None
+    return parse_array(node.text, node.version, path, key or None, attributes)
 
 
-def _kind(store: Store, key: str) -> str | None:
-    """Return what lies at a key: an array, a group, or nothing."""
+class _Node(NamedTuple):
+    """An array or a group: what it is, in which version, and what its metadata file holds."""
+
+    kind: str
+    version: int
+    text: bytes
+
+
+def _node(store: Store, key: str, path: str) -> _Node | None:
+    """Return what lies at a key; None for nothing."""
     text = store.read(join(key, "zarr.json"))
     if text is not None:
-        return _node_kind(text, store.path, key or None)
-    if store.read(join(key, ".zarray")) is not None:
-        return "array"
+        node = load_json(text, path, key or None)
+        version, kind = node.get("zarr_format"), node.get("node_type")
+        if version != 3 or kind not in ("array", "group"):
+            raise unreadable(
+                "must have zarr_format 3 and node_type array or group; got "
+                f"{version!r} and {kind!r}",
+                path,
+                key or None,
+            )
+        return _Node(str(kind), 3, text)
+    text = store.read(join(key, ".zarray"))
+    if text is not None:
+        return _Node("array", 2, text)
     group = any(store.read(join(key, name)) is not None for name in (".zgroup", ".zmetadata"))
-    return "group" if group else None
+    return _Node("group", 2, b"") if group else None
 
 
-def _node_kind(text: bytes, path: str, key: str | None) -> str:
-    """Return ``"array"`` or ``"group"``: what a ``zarr.json`` describes.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-
-    Examples
-    --------
-    >>> _node_kind(b'{"zarr_format": 3, "node_type": "group"}', "a.zarr", None)
-    'group'
-    """
-    node = load_json(text, path, key)
-    kind = node.get("node_type")
-    if node.get("zarr_format") != 3 or kind not in ("array", "group"):
-        raise unreadable(
-            "must have zarr_format 3 and node_type array or group; got "
-            f"{node.get('zarr_format')!r} and {kind!r}",
-            path,
-            key,
-        )
-    return str(kind)
-
-
-def _consolidated(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the nodes that a group lists (v2 ``.zmetadata``, v3 inline), by their names.
-
-    Examples
-    --------
-    >>> _consolidated({"metadata": {"a/.zarray": {}}})
-    {'a/.zarray': {}}
-    """
-    inner = node.get("consolidated_metadata") or node
-    metadata = inner.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
+def _is_array(node: _Node | None) -> bool:
+    return node is not None and node.kind == "array"

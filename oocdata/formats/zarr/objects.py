@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
 from oocdata.formats.zarr.metadata import ArrayMetadata
 from oocdata.formats.zarr.store import Store, join
 
-__all__ = ["Objects", "Survey"]
+__all__ = ["Objects"]
 
 _MOST_SURVEYED = 32_768
 """Stored objects from which on none is asked for before it is read."""
@@ -32,119 +32,83 @@ _UNKNOWN, _ABSENT = 0, -1
 _ROWS_TOLD = 1000
 
 
-class Survey(NamedTuple):
-    """What asking for every stored object told.
-
-    Attributes
-    ----------
-    stored_bytes : int
-    total, absent : int
-        Stored objects that the array has room for, and how many of them are not there.
-    """
-
-    stored_bytes: int
-    total: int
-    absent: int
-
-
 class Objects:
-    """The stored objects of one array, numbered in C order of their grid.
+    """The stored objects of the array at `key`, numbered in C order of their grid.
 
-    Parameters
-    ----------
-    store : Store
-    key : str
-        Of the array below the store.
-    metadata : ArrayMetadata
-    axis : int
-        The axis whose places errors call rows.
-
-    Attributes
-    ----------
-    surveyed : Survey or None
-        None where not every object was asked for.
+    Errors call the places along `axis` rows. `stored_bytes` are those of all objects (None where
+    not every one was asked for), `lost` is how many are not there, and `where` names the array as a
+    `SourceError` takes it.
     """
 
     def __init__(self, store: Store, key: str, metadata: ArrayMetadata, axis: int) -> None:
-        self.store = store
-        self.key = key
-        self.metadata = metadata
-        self.axis = axis
+        self.store, self.key, self.metadata, self.axis = store, key, metadata, axis
         self.grid = metadata.grid
         self.count = math.prod(self.grid)
-        self.surveyed: Survey | None = None
-        self._versions: NDArray[np.int64] | None = None
-        if store.versioned and self.count <= _MOST_VERSIONS:
-            self._versions = np.zeros(self.count, np.int64)  # no memory until it is written to
+        self.stored_bytes: int | None = None
+        self.lost = 0
+        self.versions = self._unknown()
+        self.where: dict[str, Any] = {"path": store.path, "key": key or None}
+
+    def _unknown(self) -> NDArray[np.int64] | None:
+        """Return a version for each object, none of them known; None where none are kept."""
+        if not self.store.versioned or self.count > _MOST_VERSIONS:
+            return None
+        return np.zeros(self.count, np.int64)  # no memory until it is written to
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        if self.count > _MOST_SURVEYED:  # another process finds them out as this one did
-            state["_versions"] = None if self._versions is None else self.count
+        if self.stored_bytes is None:  # another process finds them out as this one did
+            del state["versions"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if isinstance(state["_versions"], int):
-            state["_versions"] = np.zeros(state["_versions"], np.int64)
         self.__dict__.update(state)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table of versions."""
-        return 0 if self._versions is None else self._versions.nbytes
+        if "versions" not in state:
+            self.versions = self._unknown()
 
     def survey(self, *, refuse: bool) -> None:
-        """Ask for every stored object, where that is cheap; `surveyed` stays None where it is not.
-
-        Parameters
-        ----------
-        refuse : bool
-            Absent chunks are errors, those within shards too.
+        """Ask for every stored object, where that is cheap.
 
         Raises
         ------
-        oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
-            With the rows concerned.
+        oocdata.errors.DamagedChunkError
+            If one has not the size that it must have.
+        oocdata.errors.MissingChunkError
+            If absent chunks are refused, those within shards too.
         """
-        metadata = self.metadata
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
-        total = absent = 0
-        chunks: list[NDArray[np.int64]] = []  # absent ones, if they are refused
-        first = ""
-        for number in range(self.count):
-            place = self.place(number)
-            name = self.name(place)
-            found = self.store.status(name)
-            if self._versions is not None:
-                self._versions[number] = _ABSENT if found is None else found.version
+        stored_bytes = 0
+        indexed = self.metadata.codecs.shard_index is not None
+        refused: list[NDArray[np.int64]] = []
+        for number, place in enumerate(np.ndindex(*self.grid)):
+            found = self.store.status(self.name(place))
+            if self.versions is not None:
+                self.versions[number] = _ABSENT if found is None else found.version
             if found is None:
-                absent += 1
+                self.lost += 1
             else:
-                total += found.nbytes
-                self._check_size(place, name, found.nbytes)
-            if refuse and (found is None or metadata.shard_index is not None):
-                missing = self._absent_within(place, name)
-                if missing.size:
-                    first = first or name
-                    chunks.append(missing)
-        if chunks:
-            places = np.concatenate(chunks)
+                stored_bytes += found.nbytes
+                self._check_size(place, found.nbytes)
+            if refuse and (found is None or indexed):
+                chunks = self.chunks(place)
+                refused.append(chunks if found is None else chunks[self.absent(chunks)])
+        if any(map(len, refused)):
+            places = np.concatenate(refused)
+            first = self.name(places[0] // self.metadata.chunks_per_object)
             what = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
             raise self.missing(what, places)
-        self.surveyed = Survey(total, self.count, absent)
+        self.stored_bytes = stored_bytes
 
     def digest(self) -> bytes:
         """Return what tells these versions of all objects from others."""
-        return (
-            b""
-            if self._versions is None
-            else blake2b(self._versions.tobytes(), digest_size=16).digest()
-        )
+        if self.versions is None:
+            return b""
+        return blake2b(self.versions.tobytes(), digest_size=16).digest()
 
     def numbers(self, places: NDArray[np.int64]) -> list[int]:
         """Return the numbers of the objects in which chunks lie, each once."""
-        if self._versions is None:
+        if self.versions is None:
             return []
         objects = places // self.metadata.chunks_per_object
         if not objects.shape[1]:
@@ -154,53 +118,61 @@ class Objects:
 
     def note(self, numbers: Iterable[int]) -> None:
         """Remember the versions of objects that were never asked for, before they are read."""
-        versions = self._versions
-        if versions is not None:
+        if self.versions is not None:
             for number in numbers:
-                if versions[number] == _UNKNOWN:
-                    versions[number] = self._version(number)
+                if self.versions[number] == _UNKNOWN:
+                    self.versions[number] = self._version(number)
 
     def compare(self, numbers: Iterable[int]) -> None:
-        """Raise if an object is not the version that it was at first, after it was read.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            With the rows of the object.
-        """
-        versions = self._versions
-        if versions is None:
+        """Raise if an object, after it was read, is not the version that it was at first."""
+        if self.versions is None:
             return
         for number in numbers:
             now = self._version(number)
-            if now != versions[number]:
-                name = self.name(self.place(number))
+            if now != self.versions[number]:
+                place = self.place(number)
                 how = "was deleted" if now == _ABSENT else "was written anew"
-                step = self.metadata.object_shape[self.axis]
                 raise SourceError(
-                    f"the stored object {name!r} must be as it was when the array was opened; it "
-                    f"{how}. Open the array again.",
-                    path=self.store.path,
-                    key=self.key or None,
-                    **self._rows([self.place(number)[self.axis]], step),
+                    f"the stored object {self.name(place)!r} must be as it was when the array was "
+                    f"opened; it {how}. Open the array again.",
+                    **self.where,
+                    **self._rows([place[self.axis]], self.metadata.object_shape),
                 )
 
-    def absent(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which chunks are not stored.
+    def chunks(self, place: Sequence[int]) -> NDArray[np.int64]:
+        """Return the places of an object's chunks that begin within the array."""
+        metadata = self.metadata
+        per = metadata.chunks_per_object
+        found = np.argwhere(np.ones(per, np.bool_)) + np.multiply(place, per)
+        return found[(found * metadata.chunk_shape < metadata.shape).all(axis=1)]
 
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If that can't be told.
-        """
+    def absent(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which chunks are not stored; raise `SourceError` if that can't be told."""
         per = self.metadata.chunks_per_object
         found = np.zeros(len(places), bool)
         objects, which = np.unique(places // per, axis=0, return_inverse=True)
         for number, place in enumerate(objects.tolist()):
             here = np.flatnonzero(which.reshape(-1) == number)
-            missing = self._missing(self.name(place))
-            found[here] = missing if isinstance(missing, bool) else missing[*(places[here] % per).T]
+            found[here] = self._absent_in(place)[*(places[here] % per).T]
         return found
+
+    def _absent_in(self, place: Sequence[int]) -> NDArray[np.bool_]:
+        """Return which chunks of an object are not there."""
+        metadata, name = self.metadata, self.name(place)
+        per, index = metadata.chunks_per_object, metadata.codecs.shard_index
+        if not metadata.sharded:
+            return np.full(per, self.store.status(name) is None)
+        if index is None:
+            raise SourceError(
+                "a missing chunk can't be told from a stored one in these shards, whose index is "
+                'encoded. Give missing="fill" if every absent chunk holds the fill value.',
+                **self.where,
+            )
+        stored = self.store.read(name, -index.nbytes if index.at_end else index.nbytes)
+        if stored is None or len(stored) < index.nbytes:
+            # Where it was cut short, the library that reads it says so.
+            return np.full(per, stored is None)
+        return index.absent(stored)
 
     def missing(self, what: str, places: NDArray[np.int64]) -> SourceError:
         """Return the error for chunks that are not there."""
@@ -209,14 +181,13 @@ class Objects:
             "their writer leaves out chunks that hold only the fill value "
             f"{self.metadata.fill_value} (write_empty_chunks=False, zarr's default), open with "
             'missing="fill".',
-            path=self.store.path,
-            key=self.key or None,
+            **self.where,
             **self.rows(places),
         )
 
     def rows(self, places: NDArray[np.int64]) -> dict[str, Any]:
         """Return the rows of chunks as `SourceError` takes them: the first, and how many."""
-        return self._rows(places[:, self.axis].tolist(), self.metadata.chunk_shape[self.axis])
+        return self._rows(places[:, self.axis].tolist(), self.metadata.chunk_shape)
 
     def place(self, number: int) -> tuple[int, ...]:
         """Return the place of an object in the grid."""
@@ -226,16 +197,12 @@ class Objects:
         """Return the name of an object below the store."""
         return join(self.key, self.metadata.name(place))
 
-    def name_of(self, file: str) -> str:
-        """Return the name of a file of metadata below the store."""
-        return join(self.key, file)
-
     def _version(self, number: int) -> int:
         found = self.store.status(self.name(self.place(number)))
         return _ABSENT if found is None else found.version
 
-    def _rows(self, numbers: Iterable[int], step: int) -> dict[str, Any]:
-        length = self.metadata.shape[self.axis]
+    def _rows(self, numbers: Iterable[int], steps: Sequence[int]) -> dict[str, Any]:
+        length, step = self.metadata.shape[self.axis], steps[self.axis]
         first: list[int] = []
         count = 0
         for number in sorted(set(numbers)):
@@ -244,48 +211,14 @@ class Objects:
             count += len(rows)
         return {"rows": first, "count": count}
 
-    def _absent_within(self, place: Sequence[int], name: str) -> NDArray[np.int64]:
-        """Return the chunks of an object that are not stored but begin within the array."""
-        metadata = self.metadata
-        per = metadata.chunks_per_object
-        missing = self._missing(name)
-        inner = np.argwhere(np.full(per, missing) if isinstance(missing, bool) else missing)
-        chunks = inner + np.multiply(place, per)
-        starts = chunks * metadata.chunk_shape
-        return chunks[(starts < metadata.shape).all(axis=1)]
-
-    def _missing(self, name: str) -> bool | NDArray[np.bool_]:
-        """Return which chunks of an object are not there: for all alike, or for each in C order."""
-        metadata = self.metadata
-        if not metadata.sharded:
-            return self.store.status(name) is None
-        index = metadata.shard_index
-        if index is None:
-            raise SourceError(
-                "a missing chunk can't be told from a stored one in these shards, whose index is "
-                'encoded. Give missing="fill" if every absent chunk holds the fill value.',
-                path=self.store.path,
-                key=self.key or None,
-            )
-        stored = self.store.read_part(name, None if index.at_end else 0, index.nbytes)
-        if stored is None:
-            return True
-        # Where it was cut short, the library that reads it says so.
-        return index.absent(stored) if len(stored) == index.nbytes else False
-
-    def _check_size(self, place: Sequence[int], name: str, nbytes: int) -> None:
-        metadata = self.metadata
-        least = metadata.shard_index.nbytes if metadata.shard_index is not None else 1
-        if metadata.raw_bytes is not None and nbytes != metadata.raw_bytes:
-            rule = f"hold {metadata.raw_bytes} bytes (nothing is compressed)"
-        elif nbytes < least:
-            rule = f"hold at least {least} bytes"
-        else:
+    def _check_size(self, place: Sequence[int], nbytes: int) -> None:
+        raw, least = self.metadata.raw_bytes, self.metadata.least_bytes
+        if nbytes == raw or (raw is None and nbytes >= least):
             return
+        how = f"at least {least} bytes" if raw is None else f"{raw} bytes (nothing is compressed)"
         raise DamagedChunkError(
-            f"the stored object {name!r} must {rule}; got {nbytes}. It was cut short, or its "
-            "writer is not done.",
-            path=self.store.path,
-            key=self.key or None,
-            **self._rows([place[self.axis]], metadata.object_shape[self.axis]),
+            f"the stored object {self.name(place)!r} must hold {how}; got {nbytes}. It was cut "
+            "short, or its writer is not done.",
+            **self.where,
+            **self._rows([place[self.axis]], self.metadata.object_shape),
         )

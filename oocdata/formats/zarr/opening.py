@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import ArgumentError
 from oocdata.formats.zarr.chunk_files import chunk_files
-from oocdata.formats.zarr.held import Held, metadata_of
 from oocdata.formats.zarr.hierarchy import find_array, list_arrays
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.readers import Missing, TensorStoreReader, reader_of
 from oocdata.formats.zarr.store import Store, store_of
-from oocdata.formats.zarr.stored import Missing
 
 if TYPE_CHECKING:
     import zarr
@@ -30,31 +27,12 @@ __all__ = ["from_array", "list_zarr", "open_zarr"]
 def open_zarr(
     path: str, key: str | None = None, *, axis: int | str = 0, missing: Missing | None = None
 ) -> Source:
-    """Open a Zarr v2 or v3 array, or one of a group.
+    """Open a Zarr v2 or v3 array, or one of a group; arguments and errors are `oocdata.open`'s.
 
-    Parameters
-    ----------
-    path : str
-        A folder, a ZIP archive, or a URL: ``file://``, ``http(s)://``, ``s3://``, ``gs://``.
-    key : str, optional
-        The array below `path`, e.g. ``"a/b"``; not needed when there is one.
-    axis : int or str
-        The axis whose places errors call rows: its number, or the name of a dimension.
-    missing : {"error", "fill"}, optional
-        A chunk that is not stored is read as the fill value, and that is told once by a
-        `MissingChunkWarning`. With ``"fill"`` it is not told; with ``"error"`` it is an error, at
-        open where asking is cheap (up to 32,768 stored objects on disk), else when it is read.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-        If there is no Zarr hierarchy, or its metadata can't be read.
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
-    oocdata.errors.UnsupportedDtypeError
-        For strings, dates, structured rows and objects.
-    oocdata.errors.MissingChunkError, oocdata.errors.DamagedChunkError
-        With the rows concerned.
+    Errors call places along `axis` rows. A chunk that is not stored is read as the fill value, and
+    that is told once by a `MissingChunkWarning`. With ``missing="fill"`` it is not told; with
+    ``"error"`` it is an error, at open where asking is cheap (up to 32,768 stored objects on disk),
+    else when it is read.
 
     Examples
     --------
@@ -66,28 +44,21 @@ def open_zarr(
     >>> source.shape, source.dtype, source.storage().chunks
     ((10, 3), dtype('float32'), (4, 3))
     """
-    _check_missing(missing)
     store = store_of(path)
-    name, found = find_array(store, key, path)
+    name, metadata = find_array(store, key, path)
     opened: dict[str, Any] = {"target": store.path, "key": name or None}
     if missing is not None:
         opened["missing"] = missing
-    return _open(store, name, found, axis, missing, opened)
+    return _open(store, name, metadata, axis, missing, opened)
 
 
 def from_array(
     array: zarr.Array[Any], *, axis: int | str = 0, missing: Missing | None = None
 ) -> Source:
-    """Read an open ``zarr.Array``, whatever its store.
+    """Read an open ``zarr.Array``, whatever its store; `axis` and `missing` as in `open_zarr`.
 
     A plain ``LocalStore`` is only where the array lies: it is opened again by its path. Any other
     store is read through zarr-python; the source can be pickled if the store can.
-
-    Parameters
-    ----------
-    array : zarr.Array
-    axis, missing
-        As in `open_zarr`.
 
     Examples
     --------
@@ -97,37 +68,22 @@ def from_array(
     >>> from_array(array).shape
     (10, 3)
     """
-    import zarr
     from zarr.storage import LocalStore
 
-    _check_missing(missing)
-    if not isinstance(array, zarr.Array):
-        raise ArgumentError(f"`array` must be a zarr.Array; got {type(array).__name__}.")
+    from oocdata.formats.zarr.held import Held
+
     if type(array.store) is LocalStore:
         return open_zarr(str(array.store.root), array.path or None, axis=axis, missing=missing)
-    held = Held(array)
+    store = Held(array)
     version = array.metadata.zarr_format
-    metadata = parse_array(metadata_of(array), version, held.path, array.path or None)
-    return _open(held, array.path, metadata, axis, missing, None)
+    metadata = parse_array(store.metadata, version, store.path, array.path or None)
+    return _open(store, array.path, metadata, axis, missing, None)
 
 
 def list_zarr(path: str) -> list[str]:
     """Return the arrays below a path, e.g. ``["a", "b/c"]``; ``[""]`` where the path is an array.
 
     Folders and archives are walked; at a URL the group's consolidated metadata are read.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-
-    Examples
-    --------
-    >>> import tempfile, zarr
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     group = zarr.create_group(folder)
-    ...     names = [group.create_array(name, shape=(2,), dtype="i4").path for name in ("b/c", "a")]
-    ...     list_zarr(folder)
-    ['a', 'b/c']
     """
     return list_arrays(store_of(path), path)
 
@@ -141,16 +97,8 @@ def _open(
     opened: dict[str, Any] | None,
 ) -> Source:
     named = Storage("Zarr", store.path, key or None, dimensions=metadata.dimensions)
-    rows = sample_axes(axis, len(metadata.shape), named)[0]
-    objects = Objects(store, key, metadata, rows)
+    objects = Objects(store, key, metadata, sample_axes(axis, len(metadata.shape), named)[0])
     objects.survey(refuse=missing == "error")
-    reason = "a store that is a Python object" if isinstance(store, Held) else metadata.zarr_only
-    if reason:
-        return Chunked(ZarrReader(objects, missing, reason, opened))
-    reader = TensorStoreReader(objects, missing, opened)
-    return chunk_files(objects, reader.storage()) or Chunked(reader)
-
-
-def _check_missing(missing: str | None) -> None:
-    if missing not in (None, "error", "fill"):
-        raise ArgumentError(f'`missing` must be "error" or "fill"; got {missing!r}.')
+    reader = reader_of(objects, missing, opened)
+    rows = chunk_files(objects, reader.storage()) if isinstance(reader, TensorStoreReader) else None
+    return rows or Chunked(reader)

@@ -8,22 +8,30 @@ a fraction of a millisecond for each chunk, which crosses its event loop.
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.source import Storage
 from oocdata.errors import (
+    DamagedChunkError,
+    MissingChunkWarning,
+    MissingFileError,
     OocdataError,
+    SourceError,
+    UnknownFormatError,
 )
-from oocdata.formats.zarr.held import Held, calm
+from oocdata.formats.dimensions import as_stored, packing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.stored import Missing, StoredArray
+from oocdata.formats.zarr.store import join
 from oocdata.formats.zarr.tensorstore import (
     INDEX_POOL,
     LIBRARY_ERRORS,
@@ -34,85 +42,211 @@ from oocdata.formats.zarr.tensorstore import (
 )
 from oocdata.memory import scratch_share
 
-__all__ = ["TensorStoreReader", "ZarrReader"]
+__all__ = ["Missing", "TensorStoreReader", "ZarrReader", "reader_of"]
+
+Missing: TypeAlias = Literal["error", "fill"]
 
 _SYSTEM_TROUBLE = ("PERMISSION_DENIED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 _CHUNKS_AT_ONCE = 64
 
-_Failure: TypeAlias = tuple[int, Exception]
-"""The place of a chunk among those asked for, and why it can't be read."""
+_Boxes: TypeAlias = Sequence[tuple[slice, ...]]
+_Outs: TypeAlias = Sequence[NDArray[Any]]
+_Failures: TypeAlias = list[tuple[int, Exception]]
+"""Places of chunks among those asked for, and why each can't be read."""
 
 
-class TensorStoreReader(StoredArray):
-    """Chunks of a Zarr array, read by TensorStore (drivers ``zarr`` and ``zarr3``)."""
+class ZarrReader:
+    """Chunks of a Zarr array, read by zarr-python: a `oocdata.engines.chunked.ChunkReader`.
+
+    `opened` opens the array again, as in `Storage`.
+    """
+
+    own_threads = False
+
+    def __init__(
+        self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
+    ) -> None:
+        metadata, surveyed = objects.metadata, objects.stored_bytes is not None
+        self.objects, self.missing = objects, missing
+        name = "zarr.json" if metadata.version == 3 else ".zarray"
+        self.file = objects.store.file(join(objects.key, name))
+        self.shape, self.dtype = metadata.shape, metadata.dtype
+        self.chunk_shape = tuple(
+            max(1, min(step, length))
+            for step, length in zip(metadata.chunk_shape, metadata.shape, strict=True)
+        )
+        self.told = missing == "fill"
+        """Whether absent chunks need not be told, or have been."""
+        absent = ""
+        if objects.lost:
+            absent = f"{objects.lost} of {objects.count} stored objects"
+            self._warn(absent)
+            absent = f"; {absent} are absent and read as the fill value"
+        # Where the objects were not all asked for, nothing tells this content from an earlier one.
+        known = objects.digest() if surveyed and self.file else objects.store
+        self._identity = (type(self), objects.store.path, objects.key, self.file, missing, known)
+        packed = packing(metadata.annotations.attributes)
+        self._storage = Storage(
+            format=f"Zarr v{metadata.version}",
+            **objects.where,
+            layout=metadata.layout,
+            codec=metadata.codecs.text or "none",
+            stored_bytes=objects.stored_bytes,
+            reading=self._how() + absent + as_stored(packed),
+            chunks=self.chunk_shape,
+            dimensions=metadata.dimensions,
+            packed=packed,
+            files=() if self.file is None else (self.file,),
+            version=objects.digest().hex() if surveyed else "",
+            table_bytes=0 if objects.versions is None else objects.versions.nbytes,
+            opened=opened,
+            annotations=metadata.annotate,
+        )
+
+    def _how(self) -> str:
+        reason = self.objects.store.zarr_only or self.objects.metadata.codecs.zarr_only
+        return f"whole chunks, by zarr-python because of {reason}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        lazy = ("_by_zarr", "_by_tensorstore")
+        return {name: value for name, value in self.__dict__.items() if name not in lazy}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ZarrReader) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self._storage
+
+    def check(self) -> None:
+        """Raise if the array was written anew or deleted: an epoch would mix old and new chunks."""
+        if self.file is None:
+            return
+        try:
+            status = os.stat(self.file.path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingFileError(
+                "the array must be there while it is read; it was deleted.", **self.objects.where
+            ) from error
+        self.file.compare(status, self.objects.where["key"])
+
+    def read_chunks(self, places: NDArray[np.int64], outs: _Outs) -> None:
+        """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
+        numbers = self.objects.numbers(places)
+        self.objects.note(numbers)
+        starts = places * self.chunk_shape
+        stops = np.minimum(starts + self.chunk_shape, self.shape)
+        boxes = [
+            tuple(map(slice, start, stop))
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+        self._decode(places, boxes, outs)
+        self.objects.compare(numbers)
+
+    def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
+        array = self._by_zarr
+        failures: _Failures = []
+        for number, (box, out) in enumerate(zip(boxes, outs, strict=True)):
+            try:
+                out[...] = array[box]
+            except (OocdataError, MemoryError):
+                raise
+            except Exception as error:  # each codec fails in its own way: zlib.error, LZMAError, …
+                failures.append((number, error))
+        if failures:
+            first = failures[0][1]
+            damaged = not (isinstance(first, OSError) and first.errno is not None)
+            self._fail(f"{type(first).__name__}: {first_line(first)}", places, failures, damaged)
+        if not self.told or self.missing == "error":
+            # zarr-python before 3.2 has no way to tell a missing chunk from one of fill values.
+            alike = places[[number for number, out in enumerate(outs) if _is_constant(out)]]
+            absent = alike[self.objects.absent(alike)]
+            if len(absent):
+                self._check_absent(absent, "some are not there")
+
+    @cached_property
+    def _by_zarr(self) -> Any:
+        try:
+            return self.objects.store.open_by_zarr(self.objects.key, self.objects.metadata.version)
+        except OocdataError:
+            raise
+        except Exception as error:
+            raise self._unreadable("zarr-python", error) from error
+
+    def _warn(self, what: str) -> None:
+        if self.told:
+            return
+        self.told = True
+        where = f" of {self.objects.key!r}" if self.objects.key else ""
+        warnings.warn(
+            MissingChunkWarning(
+                f"{what} of the Zarr array{where} in '{self.objects.store.path}' are absent, and "
+                f"are read as its fill value {self.objects.metadata.fill_value}. Writers leave out "
+                'chunks that hold nothing else; if so, open with missing="fill". If chunks may '
+                'have been lost, open with missing="error".'
+            ),
+            stacklevel=2,
+        )
+
+    def _check_absent(self, places: NDArray[np.int64], what: str) -> None:
+        """Refuse or tell chunks that are absent."""
+        if self.missing == "error":
+            raise self.objects.missing(what, places)
+        self.objects.compare(self.objects.numbers(places))  # those that were there at open are lost
+        self._warn("some chunks")
+
+    def _unreadable(self, library: str, error: Exception) -> UnknownFormatError:
+        return UnknownFormatError(
+            f"{library} must be able to open the array; {type(error).__name__}: "
+            f"{first_line(error)}. Was it moved or written again since `open`?",
+            **self.objects.where,
+        )
+
+    def _fail(
+        self, reason: str, places: NDArray[np.int64], failures: _Failures, damaged: bool
+    ) -> None:
+        rows = self.objects.rows(places[[number for number, _ in failures]])
+        kind, message = SourceError, f"stored chunks must be readable; {reason}."
+        if damaged:
+            kind = DamagedChunkError
+            message = f"every chunk must decode; {reason}. Restore the file from a copy."
+        raise kind(message, **self.objects.where, **rows) from failures[0][1]
+
+
+class TensorStoreReader(ZarrReader):
+    """Chunks of a Zarr array, read by TensorStore (drivers ``zarr`` and ``zarr3``).
+
+    In a process where TensorStore can't be used, after a fork, zarr-python reads them.
+    """
 
     own_threads = True
 
-    def __init__(
-        self,
-        objects: Objects,
-        missing: Missing | None = None,
-        opened: dict[str, Any] | None = None,
-    ) -> None:
-        how = "whole chunks, decoded by TensorStore outside Python's lock"
-        super().__init__(objects, missing, how, opened)
+    def _how(self) -> str:
+        return "whole chunks, decoded by TensorStore outside Python's lock"
 
-    def __getstate__(self) -> dict[str, Any]:
-        lazy = ("_strict", "_filling", "_by_zarr")
-        return {name: value for name, value in self.__dict__.items() if name not in lazy}
-
-    @cached_property
-    def _strict(self) -> Any:
-        return self._open(fill=False)
-
-    @cached_property
-    def _filling(self) -> Any:
-        return self._open(fill=True)
-
-    @cached_property
-    def _by_zarr(self) -> ZarrReader:
-        reader = ZarrReader(self.objects, self.missing, "a fork")
-        reader.told = self.told
-        return reader
-
-    def _decode(
-        self,
-        places: NDArray[np.int64],
-        boxes: Sequence[tuple[slice, ...]],
-        outs: Sequence[NDArray[Any]],
-    ) -> None:
+    def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
         if not usable():
-            self._by_zarr._decode(places, boxes, outs)
+            super()._decode(places, boxes, outs)
             return
-        failures = self._read(
-            self._filling if self.missing == "fill" else self._strict, boxes, outs
-        )
-        if not failures:
-            return
-        absent = [number for number, error in failures if _status(error) == "NOT_FOUND"]
-        if len(absent) == len(failures):
+        failures = self._read(boxes, outs)
+        damaged = [one for one in failures if _status(one[1]) != "NOT_FOUND"]
+        if damaged:
+            error = damaged[0][1]
+            self._fail(first_line(error), places, damaged, _status(error) not in _SYSTEM_TROUBLE)
+        elif failures:
+            absent = [number for number, _ in failures]
             self._check_absent(places[absent], first_line(failures[0][1]))
-            some = [boxes[number] for number in absent]
-            failures = self._read(self._filling, some, [outs[number] for number in absent])
-            if not failures:
-                return
-            places = places[absent]
-        failures = [
-            (n, error) for n, error in failures if _status(error) != "NOT_FOUND"
-        ] or failures
-        error = failures[0][1]
-        raise self._failed(
-            first_line(error),
-            places[[number for number, _ in failures]],
-            damaged=_status(error) not in _SYSTEM_TROUBLE,
-        ) from error
+            fill_value = self._by_tensorstore.fill_value
+            for number in absent:
+                outs[number][...] = 0 if fill_value is None else fill_value
 
-    def _read(
-        self, array: Any, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
-    ) -> list[_Failure]:
+    def _read(self, boxes: _Boxes, outs: _Outs) -> _Failures:
         """Read boxes, some under way at a time; return which failed."""
-        library = tensorstore()
-        failures: list[_Failure] = []
+        library, array = tensorstore(), self._by_tensorstore
+        failures: _Failures = []
         # Each takes what is stored and one decoded copy; and each opens a file.
         chunk_bytes = prod(self.chunk_shape) * self.dtype.itemsize
         most = max(1, min(_CHUNKS_AT_ONCE, scratch_share() // (2 * chunk_bytes)))
@@ -141,107 +275,35 @@ class TensorStoreReader(StoredArray):
                         future.exception()
         return failures
 
-    def _open(self, *, fill: bool) -> Any:
-        library = tensorstore()
+    @cached_property
+    def _by_tensorstore(self) -> Any:
         metadata = self.objects.metadata
         specification: dict[str, Any] = {
             "driver": "zarr" if metadata.version == 2 else "zarr3",
             "kvstore": self.objects.store.kvstore(self.objects.key),
             # Found in version 0.1.86: this also holds for chunks that a shard's index leaves out.
-            "fill_missing_data_reads": fill,
+            "fill_missing_data_reads": self.missing == "fill",
         }
         if metadata.sharded:
             # Decoded chunks are kept by the chunk cache; what this one is for is the shards'
             # indices, which would be read again with every chunk.
             specification["cache_pool"] = INDEX_POOL
+        library, context = tensorstore(), shared_context()
         try:
-            array = library.open(
-                specification, context=shared_context(), read=True, open=True
-            ).result()
+            array = library.open(specification, context=context, read=True, open=True).result()
+            if array.shape != self.shape:
+                raise ValueError(f"its shape is now {array.shape}, no longer {self.shape}")
+            return array
         except LIBRARY_ERRORS as error:
-            reason = "TensorStore must be able to open the array"
-            raise self._unreadable(error, reason) from error
-        self._check_shape(array.shape)
-        return array
+            raise self._unreadable("TensorStore", error) from error
 
 
-class ZarrReader(StoredArray):
-    """Chunks of a Zarr array, read by zarr-python.
-
-    Parameters
-    ----------
-    objects : Objects
-    missing : {"error", "fill"} or None
-    reason : str
-        Why not by TensorStore.
-    """
-
-    def __init__(
-        self,
-        objects: Objects,
-        missing: Missing | None,
-        reason: str,
-        opened: dict[str, Any] | None = None,
-    ) -> None:
-        how = f"whole chunks, by zarr-python because of {reason}"
-        super().__init__(objects, missing, how, opened)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_array"}
-
-    def _decode(
-        self,
-        places: NDArray[np.int64],
-        boxes: Sequence[tuple[slice, ...]],
-        outs: Sequence[NDArray[Any]],
-    ) -> None:
-        array = self._array
-        failures: list[_Failure] = []
-        for number, (box, out) in enumerate(zip(boxes, outs, strict=True)):
-            try:
-                out[...] = array[box]
-            except (OocdataError, MemoryError):
-                raise
-            except Exception as error:  # each codec fails in its own way: zlib.error, LZMAError, …
-                failures.append((number, error))
-        if failures:
-            first = failures[0][1]
-            raise self._failed(
-                f"{type(first).__name__}: {first_line(first)}",
-                places[[number for number, _ in failures]],
-                damaged=not (isinstance(first, OSError) and first.errno is not None),
-            ) from first
-        if not self.told or self.missing == "error":
-            # zarr-python before 3.2 has no way to tell a missing chunk from one of fill values.
-            alike = [number for number, out in enumerate(outs) if _is_constant(out)]
-            if alike:
-                absent = self.objects.absent(places[alike])
-                if absent.any():
-                    self._check_absent(places[alike][absent])
-
-    @cached_property
-    def _array(self) -> Any:
-        store = self.objects.store
-        if isinstance(store, Held):
-            array = store.array
-        else:
-            import zarr
-
-            try:
-                with calm():
-                    array = zarr.open_array(
-                        store.zarr_store(),
-                        path=self.objects.key,
-                        mode="r",
-                        zarr_format=3 if self.objects.metadata.version == 3 else 2,
-                    )
-            except OocdataError:
-                raise
-            except Exception as error:
-                reason = "zarr-python must be able to open the array"
-                raise self._unreadable(error, reason) from error
-        self._check_shape(array.shape)
-        return array
+def reader_of(
+    objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
+) -> ZarrReader:
+    """Return the reader of an array: by TensorStore where that can."""
+    by_zarr = objects.store.zarr_only or objects.metadata.codecs.zarr_only
+    return (ZarrReader if by_zarr else TensorStoreReader)(objects, missing, opened)
 
 
 def _status(error: Exception) -> str:
@@ -250,4 +312,4 @@ def _status(error: Exception) -> str:
 
 def _is_constant(chunk: NDArray[Any]) -> bool:
     first = chunk[(slice(0, 1),) * chunk.ndim]
-    return bool((chunk == first).all() or ((chunk != chunk).all()))
+    return bool((chunk == first).all() or (chunk != chunk).all())

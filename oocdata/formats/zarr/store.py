@@ -1,92 +1,25 @@
 """Where the files of a Zarr hierarchy lie: a folder, a ZIP archive, or a URL.
 
-All are small descriptions with one interface: read a metadata file, ask for the version of a stored
-object, and say how TensorStore or zarr-python gets at the same place. `held.Held` is the fourth, a
-store of zarr-python that the user opened.
+A `Store` reads a metadata file, asks for the version of a stored object, and says how TensorStore
+or zarr-python gets at the same place. `held.Held` is the fourth, one that the user opened.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from oocdata.engines.files import FileVersion
 from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats.zarr.tensorstore import INDEX_POOL, LIBRARY_ERRORS, first_line, tensorstore
 
-__all__ = ["Address", "Archive", "Folder", "Status", "Store", "join", "store_of"]
-
-
-class Status(NamedTuple):
-    """What is known of one stored object.
-
-    Attributes
-    ----------
-    nbytes : int
-    version : int
-        Another number for another version of the object; never 0.
-    """
-
-    nbytes: int
-    version: int
-
-
-class Store(Protocol):
-    """The files of a Zarr hierarchy, by name. Picklable."""
-
-    @property
-    def path(self) -> str:
-        """For messages, and to open it again."""
-        ...
-
-    @property
-    def listable(self) -> bool:
-        """Whether asking for the status of thousands of objects is cheap."""
-        ...
-
-    @property
-    def versioned(self) -> bool:
-        """Whether each object has a version of its own."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a small file; None where there is none."""
-        ...
-
-    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
-        """Return `nbytes` from `start`, or from the end if `start` is None."""
-        ...
-
-    def status(self, name: str) -> Status | None:
-        """Return what is known of an object; None where there is none."""
-        ...
-
-    def file(self, name: str) -> FileVersion | None:
-        """Return the version of the file in which an object lies; None where there is no file."""
-        ...
-
-    def kvstore(self, key: str) -> Any:
-        """Return TensorStore's specification of the folder of an array."""
-        ...
-
-    def zarr_store(self) -> Any:
-        """Return a zarr-python store, open for reading."""
-        ...
-
-
-def join(*parts: str) -> str:
-    """Return the name of an object below a key.
-
-    Examples
-    --------
-    >>> join("", "zarr.json"), join("a/b", "c", "0")
-    ('zarr.json', 'a/b/c/0')
-    """
-    return "/".join(part for part in parts if part)
-
+__all__ = ["Address", "Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
 
 _SECONDS_TO_ANSWER = 20
 """TensorStore tries again, and again, for minutes."""
@@ -94,35 +27,78 @@ _SECONDS_TO_ANSWER = 20
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
-class Folder:
+class Status(NamedTuple):
+    """What is known of one stored object; another `version`, never 0, for another content."""
+
+    nbytes: int
+    version: int
+
+
+class Store:
+    """The files of a Zarr hierarchy, by name. Picklable."""
+
+    listable = False
+    """Whether asking for the status of thousands of objects is cheap."""
+    versioned = False
+    """Whether each object has a version of its own."""
+    zarr_only = ""
+    """Why TensorStore can't read it; empty where it can."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
+        return type(self), (self.path,)
+
+    def read(self, name: str, part: int = 0) -> bytes | None:
+        """Return the bytes of a file; its first `part`, or its last if negative; None without."""
+        raise NotImplementedError
+
+    def status(self, name: str) -> Status | None:
+        """Return what is known of an object; None where there is none."""
+        whole = self.read(name)
+        return None if whole is None else Status(len(whole), 1)
+
+    def file(self, name: str) -> FileVersion | None:
+        """Return the version of the file in which an object lies; None where there is no file."""
+        return None
+
+    def kvstore(self, key: str) -> Any:
+        """Return TensorStore's specification of the folder of an array."""
+        raise NotImplementedError
+
+    def zarr_store(self) -> Any:
+        """Return what zarr-python opens: a path, or a store of its own."""
+        return self.path
+
+    def open_by_zarr(self, key: str, version: int) -> Any:
+        """Return an array, opened by zarr-python."""
+        import zarr
+
+        with calm():
+            return zarr.open_array(
+                self.zarr_store(), path=key, mode="r", zarr_format=3 if version == 3 else 2
+            )
+
+
+class Folder(Store):
     """A Zarr hierarchy in a folder."""
 
     listable = True
     versioned = True
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a small file; None where there is none."""
+    def read(self, name: str, part: int = 0) -> bytes | None:
+        """Return the bytes of a file, or `part` of them."""
         try:
             with open(f"{self.path}/{name}", "rb") as file:
-                return file.read()
-        except _NO_FILE:
-            return None
-
-    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
-        """Return `nbytes` from `start`, or from the end if `start` is None."""
-        try:
-            with open(f"{self.path}/{name}", "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                first = max(0, size - nbytes) if start is None else start
-                return os.pread(file.fileno(), nbytes, first)
+                if part < 0:
+                    file.seek(max(0, os.fstat(file.fileno()).st_size + part))
+                return file.read(abs(part) or None)
         except _NO_FILE:
             return None
 
     def status(self, name: str) -> Status | None:
-        """Return what is known of an object; None where there is none."""
+        """Return size and version of an object's file."""
         try:
             found = os.stat(f"{self.path}/{name}")
         except (FileNotFoundError, NotADirectoryError):
@@ -133,32 +109,22 @@ class Folder:
         return Status(size, hash(version) or 1)
 
     def file(self, name: str) -> FileVersion | None:
-        """Return the version of the file in which an object lies."""
+        """Return the version of an object's file."""
         return FileVersion.of(f"{self.path}/{name}")
 
     def kvstore(self, key: str) -> Any:
         """Return TensorStore's specification of the folder of an array."""
         return {"driver": "file", "path": os.path.join(self.path, key, "")}
 
-    def zarr_store(self) -> Any:
-        """Return a zarr-python store, open for reading."""
-        from zarr.storage import LocalStore
 
-        return LocalStore(self.path, read_only=True)
-
-
-class Archive:
+class Archive(Store):
     """A Zarr hierarchy in a ZIP archive, whose version is that of all its objects."""
 
     listable = True
-    versioned = False
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        super().__init__(path)
         self.names = frozenset(self._archive.namelist())
-
-    def __reduce__(self) -> tuple[type[Archive], tuple[str]]:
-        return Archive, (self.path,)
 
     @cached_property
     def _archive(self) -> zipfile.ZipFile:
@@ -173,29 +139,25 @@ class Archive:
                 f"a zipped Zarr must be a ZIP archive; {error}. Was it cut short?", path=self.path
             ) from error
 
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a small file; None where there is none."""
-        try:
-            return self._archive.read(name)
-        except KeyError:
+    def read(self, name: str, part: int = 0) -> bytes | None:
+        """Return the bytes of a member, or `part` of them.
+
+        Only they are read where the member is stored and not deflated, as Zarr's writers do.
+        """
+        if name not in self.names:
             return None
+        member = self._archive.getinfo(name)
+        if part and member.compress_type == zipfile.ZIP_STORED:
+            return self._part(member, part)
+        try:
+            return _cut(self._archive.read(name), part)
         except zipfile.BadZipFile as error:
             raise UnknownFormatError(
                 f"the member {name!r} must be readable; {error}.", path=self.path
             ) from error
 
-    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
-        """Return `nbytes` from `start`, or from the end if `start` is None.
-
-        Only they are read where the member is stored and not deflated, as Zarr's writers do.
-        """
-        try:
-            member = self._archive.getinfo(name)
-        except KeyError:
-            return None
-        first = max(0, member.file_size - nbytes) if start is None else start
-        if member.compress_type != zipfile.ZIP_STORED:
-            return (self.read(name) or b"")[first : first + nbytes]
+    def _part(self, member: zipfile.ZipInfo, part: int) -> bytes:
+        size = min(abs(part), member.file_size)
         with open(self.path, "rb", buffering=0) as file:
             # The local header repeats the name, and has an extra field of its own length
             # (APPNOTE.TXT, 4.3.7).
@@ -203,53 +165,45 @@ class Archive:
             if len(head) < 30:
                 return b""
             begin = member.header_offset + 30 + sum(struct.unpack("<HH", head[26:]))
-            return os.pread(file.fileno(), min(nbytes, member.file_size - first), begin + first)
+            first = member.file_size - size if part < 0 else 0
+            return os.pread(file.fileno(), size, begin + first)
 
     def status(self, name: str) -> Status | None:
-        """Return what is known of an object; None where there is none."""
-        try:
-            return Status(self._archive.getinfo(name).file_size, 1)
-        except KeyError:
+        """Return the size of a member."""
+        if name not in self.names:
             return None
+        return Status(self._archive.getinfo(name).file_size, 1)
 
     def file(self, name: str) -> FileVersion | None:
-        """Return the version of the file in which an object lies."""
+        """Return the version of the archive."""
         return FileVersion.of(self.path)
 
     def kvstore(self, key: str) -> Any:
         """Return TensorStore's specification of the folder of an array."""
-        base = {"driver": "file", "path": self.path}
-        # Without a cache the directory of the archive would be read with every chunk.
         return {
-            "driver": "zip", "base": base, "path": f"{key}/" if key else "",
+            "driver": "zip",
+            "base": {"driver": "file", "path": self.path},
+            "path": f"{key}/" if key else "",
+            # Without a cache the directory of the archive would be read with every chunk.
             "cache_pool": INDEX_POOL,
-        }  # fmt: skip
+        }
 
     def zarr_store(self) -> Any:
-        """Return a zarr-python store, open for reading."""
+        """Return a store of zarr-python."""
         from zarr.storage import ZipStore
 
         return ZipStore(self.path, mode="r", read_only=True)
 
 
-class Address:
+class Address(Store):
     """A Zarr hierarchy at a URL that TensorStore reads: ``http(s)://``, ``s3://``, ``gs://``."""
-
-    listable = False
-    versioned = False
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[type[Address], tuple[str]]:
-        return Address, (self.path,)
 
     @cached_property
     def _folder(self) -> Any:
         return tensorstore().KvStore.open(self.kvstore("")).result()
 
-    def read(self, name: str) -> bytes | None:
-        """Return the bytes of a small file; None where there is none."""
+    def read(self, name: str, part: int = 0) -> bytes | None:
+        """Return the bytes of an object, or `part` of them."""
         try:
             found = self._folder.read(name).result(timeout=_SECONDS_TO_ANSWER)
         except TimeoutError as error:
@@ -264,24 +218,7 @@ class Address:
                 "https://, s3:// and gs://.",
                 path=self.path,
             ) from error
-        return None if found.state == "missing" else bytes(found.value)
-
-    def read_part(self, name: str, start: int | None, nbytes: int) -> bytes | None:
-        """Return `nbytes` from `start`, or from the end if `start` is None."""
-        whole = self.read(name)
-        if whole is None:
-            return None
-        first = max(0, len(whole) - nbytes) if start is None else start
-        return whole[first : first + nbytes]
-
-    def status(self, name: str) -> Status | None:
-        """Return what is known of an object; None where there is none."""
-        whole = self.read(name)
-        return None if whole is None else Status(len(whole), 1)
-
-    def file(self, name: str) -> FileVersion | None:
-        """Return None: a URL has no file."""
-        return None
+        return None if found.state == "missing" else _cut(bytes(found.value), part)
 
     def kvstore(self, key: str) -> Any:
         """Return TensorStore's specification of the folder of an array."""
@@ -296,13 +233,28 @@ class Address:
         )
 
 
-def store_of(path: str) -> Store:
-    """Return the store at a path or URL.
+@contextmanager
+def calm() -> Iterator[None]:
+    """Silence warnings that are for writers: codecs outside the specification, slow shards."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
+        warnings.filterwarnings("ignore", message="Combining a `sharding_indexed` codec disables")
+        # An empty list of filters is what the older zarr-python wrote.
+        warnings.filterwarnings("ignore", message="Found an empty list of filters in the array")
+        yield
 
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-    """
+
+def join(*parts: str) -> str:
+    """Return the name of an object below a key: no part of it empty."""
+    return "/".join(part for part in parts if part)
+
+
+def _cut(whole: bytes, part: int) -> bytes:
+    return whole[part:] if part < 0 else whole[: part or None]
+
+
+def store_of(path: str) -> Store:
+    """Return the store at a path or URL."""
     scheme, mark, rest = path.partition("://")
     if mark and scheme == "file":
         from urllib.parse import unquote

@@ -11,23 +11,15 @@ from oocdata.errors import SourceError
 from oocdata.memory import scratch_share
 from oocdata.threads import cores
 
-__all__ = [
-    "INDEX_POOL",
-    "LIBRARY_ERRORS",
-    "first_line",
-    "shared_context",
-    "tensorstore",
-    "usable",
-]
+__all__ = ["INDEX_POOL", "LIBRARY_ERRORS", "first_line", "shared_context", "tensorstore", "usable"]
 
 INDEX_POOL = "cache_pool#indices"
 """What TensorStore may keep: indices of shards, and directories of archives."""
 
-_FILES_AT_ONCE = 16
-
 LIBRARY_ERRORS = (ValueError, IndexError, OSError, RuntimeError, NotImplementedError, TypeError)
 """What TensorStore raises: a status code and a text in a builtin."""
 
+_FILES_AT_ONCE = 16
 _loaded_before_fork = False
 
 
@@ -41,20 +33,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def usable() -> bool:
-    """Return whether the library works in this process."""
+    """Return whether the library works in this process: its threads do not survive a fork."""
     return not _loaded_before_fork
 
 
 def tensorstore() -> Any:
-    """Return the library, where it can still be used.
+    """Return the library.
 
     Raises
     ------
     oocdata.errors.SourceError
-        In a process forked after TensorStore was loaded: its threads do not exist there, and its
-        first use would abort the process.
+        Where it is not usable: its first use would abort the process.
     """
-    if _loaded_before_fork:
+    if not usable():
         raise SourceError(
             "TensorStore can't be used in a process that was forked after TensorStore was loaded. "
             "Start workers with 'spawn' or 'forkserver' (multiprocessing.get_context('spawn')), or "

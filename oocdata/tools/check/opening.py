@@ -191,5 +191,5 @@ def rows_of(source: Source, axis: Axis) -> Rows:
 def _arguments(opening: Opening) -> dict[str, Any]:
     return {
         "axis": opening.axis, "dtype": opening.dtype, "shape": opening.shape,
-        "offset": opening.offset, "missing": "fill", "external": opening.external,
+        "offset": opening.offset,
     }  # fmt: skip

@@ -13,9 +13,8 @@ from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.readers import reader_of
 from oocdata.formats.zarr.store import store_of
-from oocdata.formats.zarr.stored import Missing
 from oocdata.tools.check.opening import Fault, Opened, row_axis
 from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Rows
@@ -40,9 +39,7 @@ def opened_zarr(path: str, key: str | None, opening: Opening) -> Opened:
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     axis = row_axis(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
-    missing: Missing = "fill" if store.listable else "error"
-    reason = metadata.zarr_only
-    reader = ZarrReader(objects, missing, reason) if reason else TensorStoreReader(objects, missing)
+    reader = reader_of(objects, "fill" if store.listable else "error")
     faults = _Look(objects).faults() if store.listable else ()
     lost = [rows for fault in faults if fault.kind == "truncated" for rows in fault.rows.kept]
     return Opened(Rows(Chunked(reader), axis), tuple(lost), faults)
@@ -100,12 +97,12 @@ class _Look:
         if status is None:
             absent[:] = True
         else:
-            need, index = metadata.raw_bytes, metadata.shard_index
-            least = index.nbytes if index is not None else 1
-            if status.nbytes < (need or least):  # too many bytes are found when it is decoded
+            least = metadata.least_bytes
+            if status.nbytes < least:  # too many bytes are found when it is decoded
                 short[:] = True
+                need = f"{'' if metadata.raw_bytes else 'at least '}{least}"
                 self.reason = self.reason or (
-                    f"a stored object must hold {need or f'at least {least}'} bytes; {name!r} "
+                    f"a stored object must hold {need} bytes; {name!r} "
                     f"holds {status.nbytes}. It was cut short, or its writer was."
                 )
                 return
@@ -120,11 +117,9 @@ class _Look:
     def _absent_in_shard(self, place: tuple[int, ...]) -> list[range]:
         """Return the rows of chunks that a shard does not hold."""
         metadata = self.metadata
-        if metadata.shard_index is None:
+        if metadata.codecs.shard_index is None:
             return []  # no shards, or an index that only its reader can decode
-        per = metadata.chunks_per_object
-        chunks = np.indices(per).reshape(len(per), -1).T + np.multiply(place, per)
-        chunks = chunks[(chunks * metadata.chunk_shape < metadata.shape).all(axis=1)]
+        chunks = self.objects.chunks(place)
         try:
             missing = chunks[self.objects.absent(chunks), self.axis]
         except SourceError:
