@@ -66,7 +66,7 @@ def choose_order(
     number = blocks.number(count)
     if shuffle is True and unit * (number + shared) <= WINDOW_BYTES:
         size = unit * (number + shared) / 2**20
-        return Shuffle(), f"all chunks together are {size:.0f} MiB, so each is decoded once anyway"
+        return Shuffle(), f"all chunks together are {size:.0f} MiB, which the default memory holds"
     units = max(1, WINDOW_BYTES // max(1, unit))
     run = _chunks_in_a_run(shared, units)
     mixed = max(1, min(units // (run + shared), -(-number // run)))
