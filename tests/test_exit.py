@@ -49,7 +49,7 @@ open(fifo).read()
 def test_an_exit_with_tensorflow(tmp_path: Path, name: str) -> None:
     """Without workers: see test_frontends_tfdata.py."""
     pytest.importorskip("tensorflow")
-    assert leave(tmp_path / "one", TENSORFLOW[name], "end") is None
+    assert leave(tmp_path / "one", TENSORFLOW[name], "end", fork=False) is None
     assert left_of(tmp_path) == []
 
 
