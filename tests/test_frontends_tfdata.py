@@ -178,7 +178,7 @@ class TestMemory:
         kept = []
         for number, (batch, positions) in enumerate(
             (batch, loader.positions(step, e))
-            for e, it in ((e, iter(loader.to_tf(start=(e, 0)))) for e in range(20))
+            for e, it in ((e, iter(loader.to_tf(start=(e, 0)))) for e in range(5))
             for step, batch in enumerate(it)
         ):
             if number % 7 == 0:
@@ -206,7 +206,7 @@ class TestLifetimes:
     def test_a_feed_goes_with_its_dataset(self, loader: ooc.Loader) -> None:
         gc.collect()
         before = len(feeds._feeds)
-        for _ in range(50):
+        for _ in range(10):
             next(iter(loader.to_tf()))
         gc.collect()
         assert len(feeds._feeds) == before
@@ -226,7 +226,7 @@ class TestLifetimes:
 
         next(iter(loader.to_tf()))
         before = len(script_ops._py_funcs._funcs)
-        for _ in range(20):
+        for _ in range(5):
             next(iter(loader.to_tf()))
         assert len(script_ops._py_funcs._funcs) == before
 
