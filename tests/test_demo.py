@@ -396,6 +396,9 @@ def _losses(text: str, label: str) -> list[float]:
 
 
 def _command(*arguments: str) -> list[str]:
+    installed = Path(sys.executable).with_name("oocdata")
+    if installed.exists():
+        return [str(installed), "demo", *arguments]
     return [sys.executable, "-c", "from oocdata.cli import main; main()", "demo", *arguments]
 
 
