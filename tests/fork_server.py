@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -106,8 +107,10 @@ def start(
         "cwd": os.path.abspath(cwd or os.curdir),
     }
     mine = [status_of_it, out_of_it, err_of_it]
+    with _starting:
+        address = _server()
     with socket.socket(socket.AF_UNIX) as call:
-        call.connect(_server())
+        call.connect(address)
         socket.send_fds(call, [b"."], mine)
         call.sendall(json.dumps(asked).encode())
         call.shutdown(socket.SHUT_WR)
@@ -115,6 +118,9 @@ def start(
             os.close(number)
         pid = int(call.recv(100))
     return Forked(pid, status, out, err)
+
+
+_starting = threading.Lock()
 
 
 @cache
