@@ -32,8 +32,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What other tests left to the garbage collector stays out of its reach in a fork: TensorFlow's
 # objects end a process that has its memory but not its threads. (In the parent, this also takes
 # back what `few_objects_to_look_at` has frozen, which then freezes it again.)
+_frozen_for: set[ModuleType] = set()
+
+
+def _thaw() -> None:
+    gc.unfreeze()
+    _frozen_for.clear()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+    os.register_at_fork(before=gc.freeze, after_in_parent=_thaw)
 
 
 LEAN = Path(__file__).parent / "lean"
@@ -65,13 +73,10 @@ def few_objects_to_look_at(request: pytest.FixtureRequest) -> None:
     A full collection takes half a second with them, and some tests ask for dozens. Anew in every
     module, for what was imported since; and where a fork has taken it back.
     """
-    if request.module not in _frozen_for or not gc.get_freeze_count():
+    if request.module not in _frozen_for:
         _frozen_for.add(request.module)
         gc.collect()
         gc.freeze()
-
-
-_frozen_for: set[ModuleType] = set()
 
 
 # The limits are those of pytest-timeout, but its thread can't run under a hang that holds the GIL,
