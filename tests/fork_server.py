@@ -27,10 +27,10 @@ from typing import Any, NoReturn
 class Forked:
     """A script in a fork, with the part of `subprocess.Popen` that tests use."""
 
-    def __init__(self, pid: int, status: int, out: int, err: int | None) -> None:
+    def __init__(self, pid: int, status: int, out: int | None, err: int | None) -> None:
         self.pid, self._status = pid, status
         self.returncode: int | None = None
-        self.stdout = os.fdopen(out)
+        self.stdout = None if out is None else os.fdopen(out)
         self.stderr = None if err is None else os.fdopen(err)
 
     def wait(self, timeout: float | None = None) -> int:
@@ -79,7 +79,7 @@ def start(
     path: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
-    hear_errors: bool = True,
+    hear: str = "stdout stderr",
 ) -> Forked:
     """Run a script as the leader of a session of its own.
 
@@ -93,12 +93,12 @@ def start(
     env : mapping, optional
         Its whole environment. TensorFlow was imported under that of this process.
     cwd : str, optional
-    hear_errors : bool
-        Whether ``stderr`` can be read; else nobody does.
+    hear : str
+        What can be read of it; nobody reads the rest.
     """
     status, status_of_it = os.pipe()
-    out, out_of_it = os.pipe()
-    err, err_of_it = os.pipe() if hear_errors else (None, os.open(os.devnull, os.O_WRONLY))
+    out, out_of_it = _heard("stdout" in hear)
+    err, err_of_it = _heard("stderr" in hear)
     asked = {
         "code": code,
         "arguments": list(map(str, arguments)),
@@ -118,6 +118,10 @@ def start(
             os.close(number)
         pid = int(call.recv(100))
     return Forked(pid, status, out, err)
+
+
+def _heard(heard: bool) -> tuple[int | None, int]:
+    return os.pipe() if heard else (None, os.open(os.devnull, os.O_WRONLY))
 
 
 _starting = threading.Lock()

@@ -30,10 +30,11 @@ SMALLER = {
     "chunks_and_shuffling": {
         "for _ in range(3):\n    for name, epoch": "for _ in range(1):\n    for name, epoch",
         "[: 48 * 32].reshape(48, 32)": "[: 6 * 32].reshape(6, 32)",
+        "[name] * 3": "[name]",
         "np.empty((3, len(kept)))": "np.empty((1, len(kept)))",
     },
     "next_frame": {"Clips(count=4000": "Clips(count=1200"},
-    "usual_ways": {"range(1 + 3)": "range(1 + 1)"},
+    "usual_ways": {"range(1 + 3)": "range(1 + 1)", "[way] * 3": "[way]"},
     "workers_and_resume": {
         "for _ in range(6):\n            row": "for _ in range(1):\n            row"
     },

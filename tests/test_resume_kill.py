@@ -84,7 +84,7 @@ def folder_with_rows(path: Path) -> Path:
 
 
 def start(folder: Path, at: str = "anywhere", **options: Any) -> fork_server.Forked:
-    return fork_server.start(TRAIN, folder, at, json.dumps(options), hear_errors=False)
+    return fork_server.start(TRAIN, folder, at, json.dumps(options), hear="")
 
 
 def lines(folder: Path) -> list[Any]:

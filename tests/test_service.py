@@ -41,7 +41,7 @@ RUN = "from oocdata.cli import main; main()"
 
 
 def start(code: str, *arguments: str) -> fork_server.Forked:
-    return fork_server.start(code, *arguments, env=ENVIRONMENT, hear_errors=False)
+    return fork_server.start(code, *arguments, env=ENVIRONMENT, hear="stdout")
 
 
 def typed(*arguments: str) -> subprocess.Popen[str]:
@@ -272,6 +272,7 @@ class TestSharing:
             folder.mkdir()
         other = start(TRAINER, service, str(tmp_path / "a.npy"), *map(str, folders))
         loader = view.map(service_functions.slow, spec=view[0]).batches(10, shuffle=True)
+        assert other.stdout is not None
         with closing(other):
             dataset = loader.to_tf(service=service, job_name="both")
             assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY
