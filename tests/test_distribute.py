@@ -8,11 +8,10 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-import subprocess
-import sys
 import textwrap
 from typing import Any
 
+import fork_server
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -148,18 +147,15 @@ def flat(lists: Any) -> list[Any]:
     return list(itertools.chain.from_iterable(lists))
 
 
-def told(process: subprocess.Popen[str]) -> Any:
+def told(process: fork_server.Forked) -> Any:
     """Return what a process printed; a hang is a failure."""
     out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     return json.loads(next(line[5:] for line in out.splitlines() if line.startswith("told ")))
 
 
-def start(script: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def start(script: str, *arguments: str) -> fork_server.Forked:
+    return fork_server.start(textwrap.dedent(script), *arguments)
 
 
 @pytest.mark.parametrize("count", [640, 637, 633])

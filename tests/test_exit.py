@@ -49,7 +49,7 @@ open(fifo).read()
 def test_an_exit_with_tensorflow(tmp_path: Path, name: str) -> None:
     """Without workers: see test_frontends_tfdata.py."""
     pytest.importorskip("tensorflow")
-    assert leave(tmp_path / "one", TENSORFLOW[name], "end") is None
+    assert leave(tmp_path / "one", TENSORFLOW[name], "end", fork=False) is None
     assert left_of(tmp_path) == []
 
 
@@ -175,7 +175,7 @@ def build_and_drop(view: ooc.View, number: int, workers: int) -> None:
 
 @pytest.mark.parametrize(
     ("count", "workers"),
-    [(20, 0), (5, 1), pytest.param(200, 0, marks=pytest.mark.long)],
+    [(10, 0), (3, 1), pytest.param(100, 0, marks=pytest.mark.long)],
     ids=["in process", "with workers", "hundreds"],
 )
 def test_nothing_grows_with_datasets(tmp_path: Path, count: int, workers: int) -> None:
@@ -186,7 +186,7 @@ def test_nothing_grows_with_datasets(tmp_path: Path, count: int, workers: int) -
     before = counted()
     for number in range(count):
         # In the long one, some with workers: a process takes its time to start.
-        own = 1 if workers or (count > 100 and number % 40 == 0) else 0
+        own = 1 if workers or (count > 10 and number % 40 == 0) else 0
         build_and_drop(ooc.open(tmp_path / "a.npy"), number, own)
     after = counted()
     assert all(after[name] <= before[name] for name in before), (before, after)

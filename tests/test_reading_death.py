@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,6 +20,7 @@ from worker_scripts import ended, left_of, start, wait_until_gone
 
 import oocdata as ooc
 from oocdata.errors import TruncatedFileError, WorkerError
+from oocdata.reading.inflight import account
 from oocdata.reading.workers import forks, process
 from oocdata.reading.workers.pool import WorkerPool
 from oocdata.reading.workers.process import Process
@@ -211,6 +213,27 @@ def test_others_finish_what_they_began_and_another_pass_begins_anew(
     with pytest.raises(WorkerError):
         list(source)
     assert_array_equal(np.concatenate(list(source)), np.arange(400.0))
+
+
+@WAYS
+@pytest.mark.usefixtures("own_account")
+def test_after_a_death_nothing_is_left(way: Any) -> None:
+    """Whoever catches the error has the iterator in the same frame, which the error refers to."""
+    before = pids_now()
+
+    def read_until_then() -> None:
+        batches = way(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        with pytest.raises(WorkerError):
+            list(batches)
+
+    read_until_then()
+    for _ in range(20):  # TensorFlow's threads end what they have begun
+        gc.collect()
+        if account().nbytes == 0:
+            break
+        threading.Event().wait(0.2)
+    assert account().nbytes == 0
+    assert set(pids_now()) <= set(before)
 
 
 class TestExceptions:

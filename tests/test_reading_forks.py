@@ -54,10 +54,10 @@ threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
 ENDS = {"end": 0, "raise": 1, "exit": 1, "terminate": -signal.SIGTERM}
 
 
-def leave(folder: Path, code: str, how: str) -> str | None:
+def leave(folder: Path, code: str, how: str, fork: bool | None = None) -> str | None:
     """Run a script to its end; return what is wrong with it."""
     folder.mkdir()
-    process = start(folder, SLOW + code + f"\nend({how!r})\n")
+    process = start(folder, SLOW + code + f"\nend({how!r})\n", fork=fork)
     try:
         _, err = ended(process)
     except subprocess.TimeoutExpired:

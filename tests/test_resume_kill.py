@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import numpy as np
 import pytest
 
@@ -84,8 +83,8 @@ def folder_with_rows(path: Path) -> Path:
     return path
 
 
-def start(folder: Path, at: str = "anywhere", **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", TRAIN, folder, at, json.dumps(options)])
+def start(folder: Path, at: str = "anywhere", **options: Any) -> fork_server.Forked:
+    return fork_server.start(TRAIN, folder, at, json.dumps(options), hear="")
 
 
 def lines(folder: Path) -> list[Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -119,11 +118,8 @@ def test_a_checkpoint_is_small(saved: Path) -> None:
 def test_every_step_in_a_fresh_process(folder: Path, saved: Path, tmp_path: Path) -> None:
     """With a copy of the data elsewhere, and another prefetch than that of those who saved."""
     shutil.copy(folder / "rows.npy", tmp_path)
-    result = subprocess.run(
-        [sys.executable, "-c", RESTORE, tmp_path, saved],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert "restored" in result.stdout, result.stderr
+    out, err = fork_server.start(RESTORE, tmp_path, saved).communicate(timeout=300)
+    assert "restored" in out, err
 
 
 def test_a_position_of_shards_is_counted_in_global_steps(folder: Path, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -25,13 +26,13 @@ from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError, DescriptionError, ServiceError
 from oocdata.frontends import delivery
 
-# Three processes that load TensorFlow start for the first test.
+# A process that loads TensorFlow starts for the first test, and forks.
 pytestmark = pytest.mark.timeout(400)
 
 TESTS = Path(__file__).parent
 ENVIRONMENT = {
     **os.environ,
-    "PYTHONPATH": str(TESTS),
+    "PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS / "lean"))),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",
     "COLUMNS": "100",
@@ -39,9 +40,23 @@ ENVIRONMENT = {
 RUN = "from oocdata.cli import main; main()"
 
 
+def start(code: str, *arguments: str) -> fork_server.Forked:
+    return fork_server.start(code, *arguments, env=ENVIRONMENT, hear="stdout")
+
+
+def typed(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=ENVIRONMENT,
+    )
+
+
 @dataclass
 class Server:
-    process: subprocess.Popen[str]
+    process: fork_server.Forked | subprocess.Popen[str]
     address: str
 
     @property
@@ -56,17 +71,12 @@ class Server:
 class Cluster:
     """Servers, each the command itself; what was started is ended with the cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fork: bool = True) -> None:
         self.servers: list[Server] = []
+        self.fork = fork  # or as it is typed, with TensorFlow's import
 
     def start(self, *arguments: str) -> Server:
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=ENVIRONMENT,
-        )
+        process = start(RUN, *arguments) if self.fork else typed(*arguments)
         assert process.stdout is not None
         # One that ends gives an empty line, and an error here.
         said = process.stdout.readline().split()
@@ -95,7 +105,7 @@ def cluster_of(workers: int, *arguments: str) -> Iterator[Cluster]:
     made = Cluster()
     try:
         made.dispatcher(*arguments)
-        with ThreadPoolExecutor() as pool:  # they take seconds to start
+        with ThreadPoolExecutor() as pool:
             list(pool.map(lambda _: made.worker(), range(workers)))
         yield made
     finally:
@@ -240,13 +250,13 @@ class TestEpochs:
 
 TRAINER = """
 import sys
+from pathlib import Path
 import numpy as np, oocdata as ooc, service_functions
 view = ooc.open(sys.argv[2])
 loader = view.map(service_functions.slow, spec=view[0]).batches(10, shuffle=True)
 dataset = loader.to_tf(service=sys.argv[1], job_name="both")
-print("ready", flush=True)
-for epoch in range(2):
-    print(*sorted(int(batch[0]) for batch in dataset), flush=True)
+for folder in sys.argv[3:]:
+    print(*service_functions.one_of_two(dataset, Path(folder), "theirs"), flush=True)
 iterator = iter(loader.to_tf(service=sys.argv[1]))
 next(iterator)  # and exit with it alive
 """
@@ -257,20 +267,16 @@ class TestSharing:
     def test_two_trainers_share_each_epoch(
         self, service: str, view: ooc.View, tmp_path: Path
     ) -> None:
-        arguments = [service, str(tmp_path / "a.npy")]
-        other = subprocess.Popen(
-            [sys.executable, "-c", TRAINER, *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=ENVIRONMENT,
-        )
+        folders = [tmp_path / "0", tmp_path / "1"]
+        for folder in folders:
+            folder.mkdir()
+        other = start(TRAINER, service, str(tmp_path / "a.npy"), *map(str, folders))
         loader = view.map(service_functions.slow, spec=view[0]).batches(10, shuffle=True)
         assert other.stdout is not None
-        with other, other.stdout:
+        with closing(other):
             dataset = loader.to_tf(service=service, job_name="both")
             assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY
-            assert other.stdout.readline() == "ready\n"
-            mine = [[int(batch[0]) for batch in dataset] for _ in range(2)]
+            mine = [service_functions.one_of_two(dataset, folder, "mine") for folder in folders]
             theirs = [list(map(int, other.stdout.readline().split())) for _ in range(2)]
             assert other.wait(60) == 0
         for epoch in range(2):
@@ -536,7 +542,7 @@ class TestCommands:
         address = own_address()
         if address is None:
             pytest.skip("this machine has no other address than loopback")
-        made = Cluster()
+        made = Cluster(fork=False)
         try:
             port = lasting_port()
             # The worker waits for its dispatcher.

@@ -12,6 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import fork_server
+
+Process = subprocess.Popen[str] | fork_server.Forked
+
 PREAMBLE = """
 import os, signal, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -30,10 +34,15 @@ SECONDS = 120
 """Until a hang is called one: a failure, not a measure of speed."""
 
 
-def start(tmp_path: Path, code: str, **options: Any) -> subprocess.Popen[str]:
-    """Start a script as the leader of a session of its own, as a terminal does."""
+def start(tmp_path: Path, code: str, *, fork: bool | None = None, **options: Any) -> Process:
+    """Start a script as the leader of a session of its own, as a terminal does.
+
+    One that needs TensorFlow is the fork of a process that has imported it, unless told otherwise.
+    """
     script = tmp_path / "script.py"
     script.write_text(PREAMBLE + textwrap.dedent(code))
+    if "to_tf" in code if fork is None else fork:
+        return fork_server.start(script.read_text(), path=str(script), **options)
     return subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,
@@ -44,7 +53,7 @@ def start(tmp_path: Path, code: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
+def wait_for_line(process: Process, wanted: str) -> None:
     """Read what a script writes until it has written a line; fail if it ends without."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -54,7 +63,7 @@ def wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
     raise AssertionError(f"ended before it wrote {wanted!r}: {process.stderr.read()}")
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+def ended(process: Process) -> tuple[str, str]:
     """Wait for the end of a script; return what it wrote."""
     try:
         return process.communicate(timeout=SECONDS)

@@ -178,9 +178,11 @@ class WorkerPool:
             with self.changed:
                 self._done(worker)
                 self._check_open()
-                first = self._failure = self._failure or error
+                first = self._failure
+                # A copy: the error's traceback refers to whoever reads, and so to this pool.
+                self._failure = first or copy(error)
             # What it had yet to read can't tell what it died of.
-            raise (error if first is error else copy(first)) from None
+            raise (copy(first) if first else error) from None
         except BaseException:  # Ctrl-C: the answer will come, and nobody waits for it any more
             self.close()
             raise

@@ -1,0 +1,226 @@
+"""Scripts that need TensorFlow, as forks of one process that has imported it: seconds less each.
+
+What is forked has TensorFlow's modules, but none of its threads: it starts those with the first
+operation, as in any script. It ends as a script ends, too, by Python's finalization. Tests of the
+import itself start processes of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NoReturn
+
+
+class Forked:
+    """A script in a fork, with the part of `subprocess.Popen` that tests use."""
+
+    def __init__(self, pid: int, status: int, out: int | None, err: int | None) -> None:
+        self.pid, self._status = pid, status
+        self.returncode: int | None = None
+        self.stdout = None if out is None else os.fdopen(out)
+        self.stderr = None if err is None else os.fdopen(err)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
+            self.returncode = os.waitstatus_to_exitcode(int(os.read(self._status, 100)))
+            os.close(self._status)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Read all that it writes, and wait for its end; kill it after the time."""
+        with ThreadPoolExecutor(2) as threads:
+            said = [file and threads.submit(file.read) for file in (self.stdout, self.stderr)]
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.pid, signal.SIGKILL)
+                raise
+            out, err = (one.result() if one else "" for one in said)
+        self.close()
+        return out, err
+
+    def close(self) -> None:
+        for file in (self.stdout, self.stderr):
+            if file is not None:
+                file.close()
+
+
+def start(
+    code: str,
+    *arguments: object,
+    path: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    hear: str = "stdout stderr",
+) -> Forked:
+    """Run a script as the leader of a session of its own.
+
+    Parameters
+    ----------
+    code : str
+    arguments : object
+        Its ``sys.argv[1:]``, as text.
+    path : str, optional
+        The file that the code is of; None as by ``python -c``.
+    env : mapping, optional
+        Its whole environment. TensorFlow was imported under that of this process.
+    cwd : str, optional
+    hear : str
+        What can be read of it; nobody reads the rest.
+    """
+    status, status_of_it = os.pipe()
+    out, out_of_it = _heard("stdout" in hear)
+    err, err_of_it = _heard("stderr" in hear)
+    asked = {
+        "code": code,
+        "arguments": list(map(str, arguments)),
+        "path": path,
+        "env": dict(os.environ if env is None else env),
+        "cwd": os.path.abspath(cwd or os.curdir),
+    }
+    mine = [status_of_it, out_of_it, err_of_it]
+    with _starting:
+        address = _server()
+    with socket.socket(socket.AF_UNIX) as call:
+        call.connect(address)
+        socket.send_fds(call, [b"."], mine)
+        call.sendall(json.dumps(asked).encode())
+        call.shutdown(socket.SHUT_WR)
+        for number in mine:
+            os.close(number)
+        pid = int(call.recv(100))
+    return Forked(pid, status, out, err)
+
+
+def _heard(heard: bool) -> tuple[int | None, int]:
+    return os.pipe() if heard else (None, os.open(os.devnull, os.O_WRONLY))
+
+
+_starting = threading.Lock()
+
+
+@cache
+def _server() -> str:
+    """Return the address of the process that forks; it ends with this one."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind("")  # Linux names it
+    listening.listen(100)
+    ends, until = os.pipe()
+    os.set_inheritable(ends, True)
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(listening.fileno()), str(ends)],
+        pass_fds=[listening.fileno(), ends],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+        start_new_session=True,
+    )
+    address = listening.getsockname()
+    listening.close()
+    os.close(ends)
+
+    @atexit.register
+    def end() -> None:
+        os.close(until)
+        process.wait()
+
+    return address
+
+
+def _serve(listening: socket.socket, ends: int) -> dict[str, Any]:
+    """Fork for each call; return in the fork, with what was asked for."""
+    while True:
+        ready, _, _ = select.select([listening, ends], [], [])
+        if ends in ready:
+            os._exit(0)
+        call, _ = listening.accept()
+        _, numbers, _, _ = socket.recv_fds(call, 1, 3)
+        with call.makefile("rb") as rest:
+            said = rest.read()
+        # One that waits for it, and one that is it.
+        if os.fork() == 0:
+            pid = os.fork()
+            if pid == 0:
+                listening.close()
+                os.close(ends)
+                call.close()
+                return json.loads(said) | {"numbers": numbers}
+            _report(call, pid, numbers)
+        for number in numbers:
+            os.close(number)
+        call.close()
+        while True:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    break
+            except ChildProcessError:
+                break
+
+
+def _report(call: socket.socket, pid: int, numbers: list[int]) -> NoReturn:
+    status, out, err = numbers
+    os.close(out)
+    os.close(err)
+    call.sendall(str(pid).encode())
+    call.close()
+    os.write(status, str(os.waitpid(pid, 0)[1]).encode())
+    os._exit(0)
+
+
+def _become(asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Make this process what `python` would be; return what to run, and as which module."""
+    status, out, err = asked["numbers"]
+    os.close(status)
+    for number, standard in ((out, 1), (err, 2)):
+        os.dup2(number, standard)
+        os.close(number)
+    os.setsid()
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    path = asked["path"]
+    sys.argv = [path or "-c", *asked["arguments"]]
+    sys.path[0] = os.path.dirname(path) if path else ""
+    sys.path[1:1] = [one for one in asked["env"].get("PYTHONPATH", "").split(os.pathsep) if one]
+    main = types.ModuleType("__main__")
+    if path:
+        main.__file__ = path
+    sys.modules["__main__"] = main
+    return compile(asked["code"], path or "<string>", "exec"), vars(main)
+
+
+if __name__ == "__main__":
+    import keras  # noqa: F401
+    import tensorflow  # noqa: F401
+
+    gc.freeze()  # or the collections of each fork's end would copy all this memory: 3 s
+    exec(*_become(_serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))))
