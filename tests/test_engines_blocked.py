@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import blocked as blocked_module
 from oocdata.engines import strided
@@ -246,3 +248,22 @@ def test_two_opens_of_a_file_read_it_once(tmp_path: Path, asked: list[int]) -> N
     for view in (first, second, pickle.loads(pickle.dumps(first))):
         assert_array_equal(view.take(rows), array[rows])
     assert sum(asked) == array.nbytes
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_reads_small_rows(tmp_path: Path):
+    array = sample_array((1000, 4))
+    source = saved(tmp_path, array)
+    out = np.empty((100, 1, 4), array.dtype)
+    origins = np.stack([np.arange(100), np.zeros(100, np.int64)], axis=1)
+    with blocked_module._lock:  # as another thread may at that moment
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                signal.alarm(60)
+                source.read(origins, Extent.of((1, 4)), out)
+                status = 0 if (out[:, 0] == array[:100]).all() else 2
+            finally:
+                os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

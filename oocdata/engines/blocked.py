@@ -13,6 +13,7 @@ Either way, blocks of the array are the chunks of the chunked engine.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -216,3 +217,12 @@ def _fits(source: SmallRows, nbytes: int) -> bool:
             return False
         _fitting[source] = nbytes
     return True
+
+
+def _renew_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that is not here may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
