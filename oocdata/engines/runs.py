@@ -71,9 +71,11 @@ def join(
     breaks = alone.nonzero()[0]
     if breaks.size == alone.size:
         return None, lengths
-    firsts = np.concatenate(([0], breaks + 1))
+    borders = np.empty(breaks.size + 2, np.int64)
+    borders[0], borders[1:-1], borders[-1] = 0, breaks + 1, offsets.size
+    firsts = borders[:-1]
     if isinstance(lengths, int):
-        return firsts, np.diff(firsts, append=len(offsets)) * lengths
+        return firsts, (borders[1:] - firsts) * lengths
     joined: NDArray[np.int64] = np.add.reduceat(lengths, firsts)
     return firsts, joined
 
@@ -149,8 +151,8 @@ def _read_each(
     start = int(addresses.min())
     end = int((addresses + lengths).max())
     memory = memoryview((ctypes.c_ubyte * (end - start)).from_address(start)).cast("B")
-    each = np.broadcast_to(lengths, len(offsets)).tolist()
-    files = np.broadcast_to(file, len(offsets)).tolist()
+    each = [lengths] * offsets.size if isinstance(lengths, int) else lengths.tolist()
+    files = [file] * offsets.size if isinstance(file, int) else file.tolist()
     # What is cached is read at once. From the first run that is not, the kernel is told of all the
     # rest, so that it fetches many at a time; else each would wait for the disk in turn.
     flags = _CACHED_ONLY if len(each) > 1 else 0
