@@ -376,3 +376,12 @@ def test_windows_of_scalars_and_of_transposed_rows_chosen_one_by_one():
     view = ooc.open(array)[rows].transpose()
     assert_array_equal(view.windows(1).take([2, 0])[:, 0], array[[3, 1]].transpose(0, 2, 1))
     assert_array_equal(view[..., ::-1].windows(2).take([1])[0], array[[5, 3], ::-1].swapaxes(1, 2))
+
+
+def test_windows_of_rows_chosen_in_any_order_never_cross_an_outer_place() -> None:
+    array = np.arange(4 * 5.0).reshape(4, 5)
+    chosen = np.array([0, 1, 7, 8, 9, 2, 3, 19])
+    runs = [[0, 1], [7, 8, 9], [2, 3], [19]]
+    windows = ooc.open(array, axis=(0, 1))[chosen].windows(2)
+    expected = [run[at : at + 2] for run in runs for at in range(len(run) - 1)]
+    assert_array_equal(windows.take(range(len(windows))), expected)

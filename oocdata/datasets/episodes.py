@@ -58,20 +58,29 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
                 f"{len(values)} numbers with a sum of {int(values.sum())}."
             )
         return Runs(np.cumsum(values) - values, values)
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1))
-    if len(np.unique(values[starts])) != len(starts):
+    runs = _runs_alike(values)
+    if len(np.unique(values[runs.starts])) != len(runs.starts):
         raise ArgumentError(
             "`episodes` must keep the rows of an episode side by side; an id comes back after "
             "another one. Give every stretch its own id."
         )
-    return Runs(starts, np.diff(np.append(starts, rows)))
+    return runs
+
+
+def _runs_alike(ids: NDArray[np.int64]) -> Runs:
+    """Return the runs of rows that have one id."""
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
+    return Runs(starts, np.diff(np.append(starts, len(ids))))
 
 
 def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
-    """Return the runs of chosen rows that lie in one part each, e.g. in one file."""
+    """Return the runs of chosen rows that lie in one part each, e.g. in one file.
+
+    Where rows were chosen in any order, a part that comes back begins another run.
+    """
     if not isinstance(rows, range):
         starts = np.asarray(part_starts, np.int64)
-        return episode_runs(np.searchsorted(starts, rows, side="right"), len(rows))
+        return _runs_alike(np.searchsorted(starts, rows, side="right"))
     # By bisection: ids for each of 10⁹ rows would take gigabytes.
     ascending = rows if rows.step > 0 else rows[::-1]
     bounds = [bisect_left(ascending, start) for start in part_starts]
