@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,22 @@ def test_steps_that_keras_shuffles_are_refused(workers: int) -> None:
     dataset.workers = workers
     with pytest.raises(ArgumentError, match=r"Pass fit\(…, shuffle=False\)"):
         fit(dataset, epochs=3, shuffle=True)
+
+
+def test_a_refused_step_ends_the_reading_ahead() -> None:
+    """Keras ends no epoch in which a read failed, and may keep the dataset with the exception."""
+    dataset = loader().to_keras()
+    dataset.on_epoch_begin()
+    before = set(threading.enumerate())
+    dataset[0]
+    readers = [thread for thread in threading.enumerate() if thread not in before]
+    assert readers
+    with pytest.raises(ArgumentError, match="shuffle"):
+        dataset[5]
+    for thread in readers:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in readers)
+    del dataset
 
 
 def test_pydataset_in_another_process_is_refused() -> None:

@@ -84,6 +84,8 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
                     return self._read_ahead(step, epoch)
             return self.loader.batch(step, epoch)
         except BaseException as error:
+            # Keras ends no epoch in which a read failed, and the exception may keep this object.
+            self._ahead = None
             reader = threading.current_thread() is not threading.main_thread()
             if self._begun and reader and keras.backend.backend() == "tensorflow":
                 # Keras reads this through a generator in a graph.
