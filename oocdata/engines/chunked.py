@@ -237,8 +237,7 @@ class Chunked:
         if len(plan.columns) == 1:
             hold = self._slots.find(numbers + plan.numbers)
             if hold is not None:
-                every = np.arange(len(rows))
-                self._take(plan, plan.columns, hold, hold.slots[None], every, rows, out)
+                self._take(plan, plan.columns, hold, hold.slots[None], None, rows, out)
                 return
         self._gather_columns(plan, numbers, rows, out)
 

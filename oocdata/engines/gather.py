@@ -158,7 +158,7 @@ def take_rows(
     columns: Sequence[Column],
     memory: NDArray[np.uint8],
     slots: NDArray[np.int64],
-    which: NDArray[np.int64],
+    which: NDArray[np.int64] | None,
     rows: NDArray[np.int64],
     out: NDArray[Any],
     places: NDArray[np.int64] | None = None,
@@ -174,8 +174,8 @@ def take_rows(
         Decoded chunks, side by side.
     slots : ndarray of int64, shape (columns, chunks)
         Where the chunks lie in memory.
-    which : ndarray of int64, shape (points,)
-        The chunk of each point, among those in a line of `slots`.
+    which : ndarray of int64, shape (points,), or None
+        The chunk of each point, among those in a line of `slots`; None where these are of points.
     rows : ndarray of int64, shape (points,)
         The row of each point within its chunk.
     out : ndarray, shape (boxes, *lengths)
@@ -190,7 +190,8 @@ def take_rows(
     if direct and out.flags.c_contiguous:
         # Rows as opaque items; mode="clip" writes to `out` without a buffer.
         target = np.ndarray(len(rows), plan.item, out)
-        items.take(firsts[0][which] + rows, out=target, mode="clip")
+        at = (firsts[0] if which is None else firsts[0][which]) + rows
+        items.take(at, out=target, mode="clip")
         return
     flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
     axes, points = len(plan.chunk), len(rows) // len(out) if places is None else 1
@@ -201,12 +202,12 @@ def take_rows(
     boxes = max(1, _SCRATCH_BYTES // (each * points))
     for start in range(0, len(rows), boxes * points):
         some = slice(start, start + boxes * points)
-        few, within = which[some], rows[some]
+        few, within = some if which is None else which[some], rows[some]
         where: tuple[Any, ...] = (...,)
         if places is None:
             target = out[start // points : start // points + boxes]
         elif by_element:
-            target = np.empty((len(few), *element), out.dtype)
+            target = np.empty((len(within), *element), out.dtype)
         else:
             target, where = out, np.unravel_index(places[some], out.shape[: 1 + axes])
         for column, first in zip(columns, firsts, strict=True):
