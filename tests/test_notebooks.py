@@ -151,6 +151,8 @@ def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         made.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    # TensorFlow imports what it generates from files there, and leaves what Python makes of them.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     notebook = kept(name)
     shown = [kinds(cell) for cell in code(notebook)]
     for cell in code(notebook):

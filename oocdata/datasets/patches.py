@@ -214,7 +214,7 @@ class Patches(Dataset):
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the patches that `describe` told of; the dataset is made already."""
+        """Return the patches that `Dataset.describe` told of; the dataset is made already."""
         step, per_row = described["step"], described["per_row"]
         places = {"step": step or None, "per_row": None if step else per_row}
         made = make_patches(

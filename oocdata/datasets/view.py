@@ -426,5 +426,5 @@ class View(Dataset):
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the view that `describe` told of."""
+        """Return the view that `Dataset.describe` told of."""
         return cls(**{**described, "dtype": np.dtype(described["dtype"])})
