@@ -99,7 +99,7 @@ class Map(Dataset):
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the map that `Dataset.describe` told of; its source, function and spec are made."""
+        """Return the map that `Dataset.describe` told of; its source and function are made."""
         return cls(*(described[name] for name in (*cls._described, "spec")))
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
