@@ -306,3 +306,12 @@ def test_what_was_shortened_is_compared_with_what_was_not(folder: Path) -> None:
     short = json.loads(fingerprint(usual(folder), a=text, b="y" * 3000))["a"]
     assert short != text
     assert differences({"a": short}, {"a": text}) == []
+
+
+def test_a_closure_counts_by_its_names() -> None:
+    def scaled(first: float | None, second: float | None) -> Any:
+        return lambda x: x if first is None else x * first if second is None else x * second
+
+    rows = ooc.open(np.arange(6.0))
+    one, two = (parts(rows.map(scaled(*each)).batches(2)) for each in ((None, 5.0), (5.0, None)))
+    assert one != two

@@ -193,7 +193,8 @@ def _around(function: FunctionType) -> list[Any]:
     Numbers and functions of the module count too: a notebook keeps there what a script keeps in
     closures. What else it finds there counts by its name alone.
     """
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    cells = {name: cell.cell_contents for name, cell in closure if _filled(cell)}
     known = function.__globals__
     names = {
         instruction.argval
@@ -208,9 +209,10 @@ def _around(function: FunctionType) -> list[Any]:
 
 def _filled(cell: Any) -> bool:
     try:
-        return cell.cell_contents is not None
+        cell.cell_contents  # noqa: B018  # the failure is the check
     except ValueError:  # a name that has no value yet
         return False
+    return True
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
