@@ -456,3 +456,17 @@ def test_whole_rows_are_read_straight_into_the_batch():
     assert_array_equal(x, rows.array[[[1, 4], [4, 7]]])
     assert rows.asked[0] == [7, 2]
     assert [row for rows in rows.asked[1:] for row in rows] == [1, 4, 4, 7]
+
+
+def test_the_rows_of_a_chunk_that_fails_are_named() -> None:
+    class Failing:
+        shape, dtype, chunks = (40, 3), np.dtype("f4"), (10, 3)
+
+        def __getitem__(self, box: tuple[slice, ...]) -> np.ndarray:
+            if box[0].start == 20:
+                raise OSError("gone")
+            return np.zeros([part.stop - part.start for part in box], "f4")
+
+    with pytest.raises(SourceError, match="gone") as caught:
+        View.of(open_object(Failing())).take([3, 27])
+    assert caught.value.rows == tuple(range(20, 30))

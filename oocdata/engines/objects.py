@@ -27,6 +27,8 @@ _MOST_BYTES = 8 << 20
 
 _SCRATCH_BYTES = 1 << 20
 
+_MOST_ROWS_NAMED = 1000
+
 
 class _Lock:
     """One for each object, however often it was opened."""
@@ -127,7 +129,11 @@ class Sliced:
         try:
             found = self.found(box)
         except SourceError as error:
-            error.rows = tuple(origins[:1000, self.axis].tolist())
+            rows = (
+                origins[:, self.axis, None]
+                + np.arange(extent.lengths[self.axis]) * (extent.strides[self.axis])
+            )
+            error.rows = tuple(np.unique(rows)[:_MOST_ROWS_NAMED].tolist())
             raise
         found = found[tuple(slice(None, None, stride) for stride in strides)]
         split = found.reshape(*found.shape[:axis], count, length, *found.shape[axis + 1 :])
