@@ -190,9 +190,10 @@ class Patches(Dataset):
     @property
     def _together(self) -> int:
         chosen, per = self.chosen, self.per_row
-        whole = isinstance(chosen, range) and chosen.step == 1
-        if whole and chosen.start % per == chosen.stop % per == 0:  # type: ignore[union-attr]
-            return per
+        if isinstance(chosen, range) and chosen.step == 1:
+            whole = chosen.start % per == chosen.stop % per == 0
+            if whole:
+                return per
         raise ArgumentError(
             "patches must be split before some of them are selected, so that no two parts share an "
             "element; these were selected. Split first, then select."
