@@ -9,7 +9,7 @@ import oocdata
 import oocdata.engines.chunked
 import oocdata.engines.objects
 import oocdata.engines.strided
-import oocdata.reading.reader
+import oocdata.reading.ahead
 import oocdata.testing
 from oocdata import blocks
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 PLACES = [
     oocdata, oocdata.View, oocdata.Loader, oocdata.testing, oocdata.engines.chunked,
-    oocdata.engines.objects, oocdata.engines.strided, oocdata.reading.reader, blocks,
+    oocdata.engines.objects, oocdata.engines.strided, oocdata.reading.ahead, blocks,
 ]  # fmt: skip
 
 

@@ -18,10 +18,14 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, PositionError
+from oocdata.reading import ahead
+from oocdata.reading.inflight import account
+from oocdata.runs import Pass
 
 tf = pytest.importorskip("tensorflow")
 tfdata = pytest.importorskip("oocdata.frontends.tfdata")
 feeds = pytest.importorskip("oocdata.frontends.feeds")
+tfdata = pytest.importorskip("oocdata.frontends.tfdata")
 originals = pytest.importorskip("oocdata.frontends.originals")
 calls = feeds.calls
 
@@ -148,13 +152,13 @@ class TestMemory:
         self, monkeypatch: pytest.MonkeyPatch, rows: int, together: int
     ) -> None:
         addresses = []
-        real = feeds.tensors_of
+        real = tfdata.tensors_of
 
         def spy(batches: list[np.ndarray], loader: ooc.Loader) -> list[np.ndarray]:
             addresses.extend(batch.ctypes.data for batch in batches)
             return real(batches, loader)
 
-        monkeypatch.setattr(feeds, "tensors_of", spy)
+        monkeypatch.setattr(tfdata, "tensors_of", spy)
         loader = ooc.open(np.zeros((rows, 100))).batches(8)
         assert loader.steps_together == together
         taken = [np.asarray(memoryview(batch)).ctypes.data for batch in loader.to_tf(parallel=1)]
@@ -276,6 +280,89 @@ def fails_with(error: BaseException) -> Callable[[np.ndarray], np.ndarray]:
         return x
 
     return fail
+
+
+class TestReadingAhead:
+    """Counted: an iterator reads ahead once, and no longer than it lives."""
+
+    @pytest.fixture
+    def begun(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+        """First step and run of each reading ahead that begins."""
+        found = []
+        real = ahead.Reader.begin
+
+        def spy(reader: ahead.Reader, over: Pass, number: int = 0) -> ahead.ReadAhead:
+            found.append((over.first, number))
+            return real(reader, over, number)
+
+        monkeypatch.setattr(ahead.Reader, "begin", spy)
+        return found
+
+    def test_once_a_pass(self, loader: ooc.Loader, begun: list[tuple[int, int]]) -> None:
+        dataset = loader.to_tf()
+        for _ in range(2):
+            assert len(list(dataset)) == len(loader)
+        assert begun == [(0, 0), (len(loader), 0)]
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_it_ends_with_the_iterator(self, workers: int) -> None:
+        loader = ooc.open(np.arange(4000)).batches(10, workers=workers)
+        dataset = loader.to_tf(prefetch=30)
+        idle = 0
+        for _ in range(3):
+            list(dataset.take(2))
+            drawn(ooc.open(np.arange(5)).batches(1).to_tf())  # lets go of what the last one held
+            gc.collect()
+            idle = idle or account().nbytes  # workers keep their memory for the next pass
+            assert account().nbytes == idle
+            assert bool(idle) == bool(workers)
+        del dataset
+        gc.collect()
+        assert account().nbytes == 0
+
+    def test_iterators_side_by_side(self, begun: list[tuple[int, int]]) -> None:
+        loader = ooc.open(np.arange(400)).batches(10, shuffle=True, seed=2)
+        dataset = loader.to_tf()
+        got = list(tf.data.Dataset.zip(dataset, dataset, dataset))
+        assert sorted(begun) == [(epoch * len(loader), 0) for epoch in range(3)]
+        for epoch, found in enumerate(zip(*got, strict=True)):
+            assert_array_equal(found, list(loader.epoch(epoch)))
+
+    def test_iterators_restored_side_by_side(
+        self, tmp_path: Path, begun: list[tuple[int, int]]
+    ) -> None:
+        """Three that go on from one place: the one that was saved there, and two others."""
+        loader = ooc.open(np.arange(400)).batches(10, shuffle=True, seed=2)
+        dataset = loader.to_tf(parallel=1, prefetch=0)
+        first = iter(dataset)
+        expected = list(loader.epoch(0))
+        begun.clear()
+        for step in range(7):
+            assert_array_equal(next(first), expected[step])
+        path = tf.train.Checkpoint(first).write(str(tmp_path / "saved"))
+        others = [iter(dataset), iter(dataset)]
+        for other in others:
+            tf.train.Checkpoint(other).read(path).assert_consumed()
+        for step in range(7, 40):
+            for iterator in (first, *others):
+                assert_array_equal(next(iterator), expected[step])
+        assert begun == [(0, 0), (0, 1), (0, 1)]  # one each
+
+    def test_after_an_error(self, begun: list[tuple[int, int]]) -> None:
+        def refuse(x: np.ndarray) -> np.ndarray:
+            if x[0] == 30:
+                raise KeyError("no")
+            return x
+
+        spec = ooc.ArraySpec((), np.dtype("i8"))
+        iterator = iter(ooc.open(np.arange(100)).map(refuse, spec=spec).batches(10).to_tf())
+        for step in range(10):
+            if step == 3:
+                with pytest.raises(KeyError):
+                    next(iterator)
+            else:
+                assert_array_equal(next(iterator), np.arange(step * 10, step * 10 + 10))
+        assert begun == [(0, 0), (0, 4)]
 
 
 class TestErrors:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ import oocdata as ooc
 from oocdata.errors import DatasetGoneError
 from oocdata.memory import batch_share
 from oocdata.reading.inflight import Account, account, input_bytes, run_bytes
-from oocdata.reading.reader import Reader
-from oocdata.runs import Run
 from oocdata.testing import RecordingSource
 
 pytestmark = pytest.mark.usefixtures("own_account")
@@ -191,36 +188,6 @@ def test_a_fork_begins_anew() -> None:
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(list(iterator)) == 39
-
-
-class TestReader:
-    def test_reads_wait_for_memory_but_one(self, memory: Any) -> None:
-        memory(1)
-        source = Slow()
-        loader = ooc.open(source).batches(1)
-        reader = Reader(loader, held=2)
-        with ThreadPoolExecutor(3) as threads:
-            found = [threads.submit(reader.read, Run(0, step, step + 1)) for step in range(3)]
-            source.wait(1)
-            assert len(source.begun) == 1
-            assert account().nbytes == run_bytes(loader, 1)
-            source.go.release(3)
-            for step, future in enumerate(found):
-                assert future.result(60)[0][0, 0] == step
-        assert account().nbytes == 0
-        assert not account()._reading
-
-    def test_another_reader_is_not_waited_for(self, memory: Any) -> None:
-        memory(1)
-        slow = Slow()
-        one = Reader(ooc.open(slow).batches(1), held=2)
-        other = Reader(ooc.open(np.zeros((4, ROW))).batches(1), held=2)
-        with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(one.read, Run(0, 0, 1))
-            slow.wait(1)
-            assert len(other.read(Run(0, 0, 1))) == 1
-            slow.go.release()
-            waiting.result(60)
 
 
 @given(st.lists(st.tuples(st.integers(1, 1 << 40), st.booleans()), max_size=20))

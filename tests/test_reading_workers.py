@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,15 @@ from worker_scripts import ended, start
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
 from oocdata.engines.buffers import ALIGNMENT, is_leased
-from oocdata.errors import ArgumentError, DatasetGoneError, MapError
+from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
+from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.reading.inflight import account, run_bytes
-from oocdata.reading.reader import Reader
+from oocdata.reading.workers import forks
 from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.child import lay
 from oocdata.reading.workers.pool import TASKS, WorkerPool
 from oocdata.reading.workers.sent import Sent
-from oocdata.runs import Run
+from oocdata.runs import Pass, Run
 
 pytestmark = pytest.mark.usefixtures("own_account")
 
@@ -44,6 +47,14 @@ def assert_same(got: Any, expected: Any) -> None:
         for array, truth in zip(leaves(one), leaves(other), strict=True):
             assert array.dtype == truth.dtype
             assert_array_equal(array, truth)
+
+
+def every(runs: ReadAhead) -> list[Any]:
+    """Return the batches that are left of a pass."""
+    found = []
+    while batches := runs.read():
+        found += batches
+    return found
 
 
 def in_memory(view: ooc.View) -> ooc.Dataset:
@@ -243,17 +254,6 @@ class TestPool:
         pool.close()
         assert not wrong
 
-    def test_longer_runs_than_there_is_room_for(self, view: ooc.View) -> None:
-        loader = view.batches(16, workers=1)
-        reader = Reader(loader, held=2)
-        together = loader.steps_together
-        assert_same(reader.read(Run(0, 0, 1)), [loader.batch(0)])
-        longer = Run(0, 0, together + 2)
-        assert_same(reader.read(longer), loader.run(longer))
-        reader.close()
-        with pytest.raises(DatasetGoneError):
-            reader.read(Run(0, 0, 1))
-
     @pytest.mark.parametrize("given", ["0", "soon", "-1", "nan"])
     def test_the_limit_must_be_a_number(
         self, view: ooc.View, monkeypatch: pytest.MonkeyPatch, given: str
@@ -277,6 +277,74 @@ class TestPool:
         assert (array == 7).all()
         del array
         assert mapped() == before
+
+
+class TestFromPassToPass:
+    """What `to_tf` reads with: its workers stay from one pass to the next."""
+
+    @pytest.fixture
+    def loader(self, view: ooc.View) -> ooc.Loader:
+        return view.batches(16, shuffle=True, workers=2)
+
+    @pytest.fixture
+    def reader(self, loader: ooc.Loader) -> Iterator[Reader]:
+        with closing(Reader(loader, 2, 0, held=2)) as reader:
+            yield reader
+
+    def over(self, loader: ooc.Loader, together: int = 1) -> Pass:
+        return Pass(0, len(loader), len(loader), together)
+
+    def pids(self) -> set[int]:
+        return {worker.pid for pool in forks.pools for worker in pool._workers}
+
+    def test_they_are_kept(self, loader: ooc.Loader, reader: Reader) -> None:
+        assert_same(every(reader.begin(self.over(loader))), loader.epoch(0))
+        pids = self.pids()
+        assert len(pids) == 2
+        assert_same(every(reader.begin(self.over(loader))), loader.epoch(0))
+        assert self.pids() == pids
+
+    def test_after_a_pass_that_was_left(self, loader: ooc.Loader, reader: Reader) -> None:
+        left = reader.begin(self.over(loader))
+        left.read()
+        pids = self.pids()
+        left.close()
+        assert_same(every(reader.begin(self.over(loader), number=3)), loader.epoch(0, 3))
+        assert self.pids() == pids
+
+    def test_passes_at_a_time_have_workers_of_their_own(
+        self, loader: ooc.Loader, reader: Reader
+    ) -> None:
+        one, other = (reader.begin(self.over(loader)) for _ in range(2))
+        for batch in loader:
+            assert_same(one.read() or [], [batch])
+            assert_same(other.read() or [], [batch])
+        assert len(self.pids()) == 4
+
+    def test_after_a_death(self, loader: ooc.Loader, reader: Reader) -> None:
+        runs = reader.begin(self.over(loader))
+        runs.read()
+        dead = self.pids()
+        for pid in dead:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerError):
+            every(runs)
+        runs.close()
+        assert_same(every(reader.begin(self.over(loader))), loader.epoch(0))
+        assert not self.pids() & dead
+
+    def test_longer_runs_than_there_is_room_for(self, loader: ooc.Loader, reader: Reader) -> None:
+        """As an iterator has that was saved where more memory was allowed."""
+        every(reader.begin(self.over(loader)))
+        together = loader.steps_together + 2
+        assert_same(every(reader.begin(self.over(loader, together))), loader.epoch(0))
+
+    def test_they_end_with_the_reader(self, loader: ooc.Loader, reader: Reader) -> None:
+        running = reader.begin(self.over(loader))
+        running.read()
+        reader.close()
+        running.close()
+        assert not self.pids()
 
 
 class TestPickling:
@@ -329,8 +397,6 @@ class TestPickling:
             view.batches(4, workers=given)
 
     def test_nothing_is_started_before_something_is_read(self, view: ooc.View) -> None:
-        from oocdata.reading.workers import forks
-
         gc.collect()
         before = len(forks.pools)
         iterator = iter(view.batches(4, workers=2))

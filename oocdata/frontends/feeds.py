@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.describe import refuse_other
+from oocdata.engines.buffers import empty
 from oocdata.errors import DatasetGoneError
 from oocdata.frontends.batching import tensors_of
 from oocdata.frontends.originals import forget_originals, passed_on
 from oocdata.frontends.shutdown import calls
-from oocdata.reading.reader import Reader
+from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.runs import Pass
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["BEGINNING", "Feed", "add", "called", "enter", "feed_of", "forget", "read"]
+__all__ = ["BEGINNING", "Feed", "add", "called", "feed_of", "forget", "read"]
 
 _Result = TypeVar("_Result")
 
@@ -30,59 +31,86 @@ BEGINNING = -1
 the first must not be the one that begins the pass: restored, it would begin another."""
 
 
-@dataclass(frozen=True, slots=True)
 class Feed:
     """What one dataset reads: a loader, pass after pass.
 
-    Attributes
+    TensorFlow keeps the place of an iterator: an array of int64, shape (5,), that holds where the
+    pass begins, its length, the steps of a run, the number of runs, and a key. The tensor aliases
+    the array, which so lives as long as the iterator does: when it goes, reading ahead ends.
+
+    Parameters
     ----------
     loader : Loader
     begin : callable
         Begins the next pass.
     fingerprint : str
-        What a position in it belongs to; see `oocdata.describe.fingerprint`.
+        What a place belongs to; see `oocdata.describe.fingerprint`.
     reader : Reader
+        Of arrays as `oocdata.frontends.batching.tensors_of` returns them.
     """
 
-    loader: Loader
-    begin: Callable[[], Pass]
-    fingerprint: str
-    reader: Reader
-    _own: bytes = field(init=False)
+    def __init__(
+        self, loader: Loader, begin: Callable[[], Pass], fingerprint: str, reader: Reader
+    ) -> None:
+        self.loader, self.begin, self.reader = loader, begin, reader
+        self.fingerprint = fingerprint
+        self._own = fingerprint.encode()
+        self._keys = itertools.count()
+        self._places: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
+        self._runs: WeakValueDictionary[int, ReadAhead] = WeakValueDictionary()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_own", self.fingerprint.encode())
-
-    def enter(self, over: NDArray[np.int64], saved: bytes) -> NDArray[np.int64]:
-        """Return the pass that a run is of: begun now, or restored, or known.
+    def read(self, place: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
+        """Return the place of an iterator, and the arrays of its next run.
 
         Parameters
         ----------
-        over : ndarray of int64, shape (4,)
-            A pass: where it begins, its length, the steps of a run, and its runs; or negative.
+        place : ndarray of int64, shape (5,)
+            As it was returned, here or where the iterator was saved; anything for `BEGINNING`.
         saved : bytes
-            The fingerprint of the feed that `over` is of.
+            The fingerprint of the feed that `place` is of.
+        number : int
+            The run. There are no batches past the last run, nor in `BEGINNING`.
 
         Raises
         ------
         oocdata.errors.RestoreError
-            If that is another one.
+            If that is another feed.
         """
         if saved != self._own:
             refuse_other(saved.decode(), self.fingerprint)
-        if over[0] >= 0:
-            return over
-        self.reader.renew()
-        made = self.begin()
-        return np.array([made.first, made.length, made.together, len(made)], np.int64)
-
-    def read(self, over: NDArray[np.int64], number: int) -> list[NDArray[Any]]:
-        """Read a run of a pass, as `oocdata.frontends.batching.tensors_of` returns it."""
         if number == BEGINNING:
-            return tensors_of([], self.loader)
-        first, length, together, _ = map(int, over)
-        run = Pass(first, length, len(self.loader), together).run(number)
-        return tensors_of(self.reader.read(run), self.loader)
+            place, runs = self._entered(self.begin(), 0)
+            arrays = None
+        else:
+            place, runs = self._taken(place, number)
+            try:
+                arrays = runs.read()
+            except BaseException:
+                runs.close()
+                raise
+        self._runs[int(place[-1])] = runs
+        return [place, *(arrays or tensors_of([], self.loader))]
+
+    def _taken(self, place: NDArray[np.int64], number: int) -> tuple[NDArray[np.int64], ReadAhead]:
+        """Return the place of an iterator and its runs, which nobody else finds until put back."""
+        first, length, together, _, key = map(int, place)
+        over = Pass(first, length, len(self.loader), together)
+        own, runs = self._places.get(key), self._runs.pop(key, None)
+        if own is not None and runs is not None and (runs.over, runs.number) == (over, number):
+            return own, runs
+        if runs is not None:
+            self._runs[key] = runs
+        # An iterator that was restored, or one whose last read failed.
+        return self._entered(over, number)
+
+    def _entered(self, over: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead]:
+        """Return a place of its own for an iterator, and its runs from `number` on."""
+        key, runs = next(self._keys), self.reader.begin(over, number)
+        place = empty((5,), np.dtype(np.int64))
+        place[:] = over.first, over.length, over.together, len(over), key
+        finalize(place, runs.close).atexit = False
+        self._places[key] = place
+        return place, runs
 
 
 _feeds: dict[int, Any] = {}
@@ -120,14 +148,9 @@ def feed_of(number: Any) -> Any:
         ) from None
 
 
-def enter(feed: Any, over: Any, saved: Any, number: Any) -> list[NDArray[np.int64]]:
-    """Return the pass that a run is of; see `Feed.enter`."""
-    return [called(feed, Feed.enter, over, saved)]
-
-
-def read(feed: Any, over: Any, number: Any) -> list[NDArray[Any]]:
+def read(feed: Any, place: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
     """Read a run of steps; see `Feed.read`."""
-    return called(feed, Feed.read, over, int(number))
+    return called(feed, Feed.read, place, saved, int(number))
 
 
 def called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:

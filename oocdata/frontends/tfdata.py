@@ -2,12 +2,13 @@
 
 The reading function is a `tf.numpy_function`, the lean member of its family: it hands TensorFlow
 the batch's own memory when that is 64-byte aligned, which a loader's batches are. TensorFlow keeps
-every function it was ever given, with all it closes over, so there are two functions for the
-process and a loader travels as a number; the number is forgotten when its dataset goes.
+every function it was ever given, with all it closes over, so there is one function for the process
+and a loader travels as a number; the number is forgotten when its dataset goes.
 
-A call into Python costs more than reading a small batch, so one call reads a run of steps (see
+A call into Python costs more than reading a small batch, so one call takes a run of steps (see
 `oocdata.runs`) and TensorFlow cuts it into batches, again without a copy: a slice of a tensor that
-begins at an aligned address aliases it.
+begins at an aligned address aliases it. The runs after it are read meanwhile, as for NumPy
+iteration (`oocdata.reading.ahead`), so TensorFlow needs no parallel map and no prefetch.
 
 TensorFlow optimises the graph of a dataset anew for each pass over it, which takes as long as
 dozens of batches: the fewer functions, the better. So what could be decided in the graph (has the
@@ -27,10 +28,10 @@ from oocdata.datasets.spec import leaves, map_tree
 from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, MissingDependencyError
 from oocdata.frontends import feeds
-from oocdata.frontends.batching import batch_lengths, checked_start
+from oocdata.frontends.batching import batch_lengths, checked_start, tensors_of
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
-from oocdata.reading.reader import Reader
+from oocdata.reading.ahead import Reader
 from oocdata.runs import Pass
 
 try:
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["as_it_is", "lives_with", "of_passes", "passes", "to_tf", "with_cardinality"]
 
 atexit.register(calls.close)  # after TensorFlow was imported, so before whatever it does at exit
+
+_PLACE = (5,)
+"""Shape of an iterator's place; see `oocdata.frontends.feeds.Feed`."""
 
 _HANDED_OUT = 2
 """Runs that TensorFlow holds besides: the one it cuts into batches, and the one in use."""
@@ -140,13 +144,9 @@ def of_passes(
     """
     spec = loader.spec
     text = fingerprint(loader, **{"steps": str(len(loader)), **more})
-    ahead = loader.ahead(as_count("parallel", parallel), as_count("prefetch", prefetch, at_least=0))
-    reading = ahead.reading
-    if loader.workers:
-        from oocdata.reading.workers.pool import TASKS  # only where there are workers
-
-        reading = max(reading, TASKS * loader.workers)
-    reader = Reader(loader, reading + ahead.ready + _HANDED_OUT)
+    parallel = as_count("parallel", parallel)
+    prefetch = as_count("prefetch", prefetch, at_least=0)
+    reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: tensors_of(run, loader))
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     size, has_short = batch_lengths(loader)
@@ -160,24 +160,21 @@ def of_passes(
     feed, own = tf.constant(number, tf.int64), tf.constant(text)
 
     # A pass is begun by whoever asks for its first element, not by whoever makes an iterator: `fit`
-    # makes two an epoch and uses one. Which pass it is stays in the iterator, as the state of
-    # `scan`, with the number of steps of a run and what it belongs to: an iterator that is restored
-    # goes on with its own runs, however this process would cut them, or not at all.
+    # makes two an epoch and uses one. The place of an iterator is the state of `scan`, with the
+    # number of steps of a run and the loader that it belongs to: an iterator that is restored goes
+    # on with its own runs, however this process would cut them, or not at all.
     @as_it_is
-    def place(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
-        over = _enter()(feed, *state, number)
-        return (over, own), (over, number)
+    def run(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
+        place, *arrays = read(feed, *state, number)
+        place = tf.ensure_shape(place, _PLACE)
+        return (place, own), (place, number, tuple(map(tf.ensure_shape, arrays, shapes)))
 
     @as_it_is
-    def is_run(over: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        return number < over[-1]
+    def is_run(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        return number < place[3]
 
     @as_it_is
-    def run(over: tf.Tensor, number: tf.Tensor) -> Any:
-        return tuple(map(tf.ensure_shape, read(feed, over, number), shapes))
-
-    @as_it_is
-    def batches(*arrays: tf.Tensor) -> tf.data.Dataset:
+    def batches(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
         rest = iter(arrays)
         # Not `unbatch`, which copies every batch.
         slices = tf.data.Dataset.from_tensor_slices
@@ -186,21 +183,15 @@ def of_passes(
             dataset = dataset.concatenate(slices(map_tree(lambda _: next(rest), spec)))
         return dataset
 
-    unbegun = tf.constant(-1, tf.int64, [4])
-    dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), place)
+    unbegun = tf.constant(-1, tf.int64, _PLACE)
+    dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), run)
     dataset = dataset.take_while(is_run)
-    dataset = dataset.map(run, num_parallel_calls=reading, deterministic=True)
-    # Of none, too: where a checkpoint goes depends on the nodes that there are.
-    dataset = dataset.prefetch(ahead.ready)
     dataset = dataset.flat_map(batches)
     options = tf.data.Options()
     # Sharding by data would read every batch in every worker and throw most away: Loader.shard does
     # it.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_symbolic_checkpoint = True
-    if loader.workers:
-        # Calls that wait for a process would keep the model from the threads that both share.
-        options.threading.private_threadpool_size = reading + 1
     dataset = dataset.with_options(options)
     lives_with(dataset, feeds.forget, number)
     return dataset
@@ -243,33 +234,19 @@ def lives_with(dataset: tf.data.Dataset, forget: Callable[[int], object], number
     weakref.finalize(owner, forget, number).atexit = False
 
 
-@lru_cache(maxsize=1)
-def _enter() -> Any:
-    """Return the graph function that says which pass a run is of; see `feeds.Feed.enter`."""
-    scalar, text = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.string)
-    signature = [scalar, tf.TensorSpec((4,), tf.int64), text, scalar]
-
-    # The run's number is passed so that no graph optimiser can take the call for a constant.
-    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def enter(feed: tf.Tensor, over: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
-        inputs = [feed, over, saved, number]
-        (entered,) = tf.numpy_function(feeds.enter, inputs, [tf.int64], stateful=False)
-        return tf.ensure_shape(entered, (4,))
-
-    return enter
-
-
 @lru_cache(maxsize=64)
 def _reader(dtypes: tuple[str, ...]) -> Any:
     """Return the graph function that reads a run into arrays of these dtypes.
 
     One for each combination of dtypes: TensorFlow never forgets a function.
     """
-    outputs = [tf.as_dtype(dtype) for dtype in dtypes]
-    signature = [tf.TensorSpec(shape, tf.int64) for shape in ((), (4,), ())]
+    outputs = [tf.int64, *(tf.as_dtype(dtype) for dtype in dtypes)]
+    scalar = tf.TensorSpec((), tf.int64)
+    signature = [scalar, tf.TensorSpec(_PLACE, tf.int64), tf.TensorSpec((), tf.string), scalar]
 
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def read(feed: tf.Tensor, over: tf.Tensor, number: tf.Tensor) -> Any:
-        return tf.numpy_function(feeds.read, [feed, over, number], outputs, stateful=False)
+    def read(feed: tf.Tensor, place: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
+        inputs = [feed, place, saved, number]
+        return tf.numpy_function(feeds.read, inputs, outputs, stateful=False)
 
     return read

@@ -1,12 +1,15 @@
-"""NumPy iteration: batches handed out while the next ones are read."""
+"""The one way to read ahead: runs of steps are handed out while the next ones are read.
+
+NumPy iteration, Keras and tf.data all read so, in threads or in worker processes.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch
 from oocdata.errors import DatasetGoneError
@@ -14,12 +17,11 @@ from oocdata.reading.inflight import account, input_bytes, run_bytes
 from oocdata.runs import Pass, Run
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from oocdata.loader import Loader
-    from oocdata.reading.workers.pool import Call
+    from oocdata.reading.workers.pool import WorkerPool
+    from oocdata.runs import Ahead
 
-__all__ = ["read_ahead"]
+__all__ = ["ReadAhead", "Reader", "read_ahead"]
 
 
 def read_ahead(
@@ -32,48 +34,163 @@ def read_ahead(
     loader : Loader
     epoch, start : int
         Checked.
-    parallel : int
-        Runs of steps read at a time; with worker processes at least two for each.
-    prefetch : int
-        Batches kept ready besides, in whole runs.
+    parallel, prefetch : int
+        As in `Reader`.
     """
     steps = len(loader)
     over = Pass(epoch * steps + start, steps - start, steps, loader.steps_together)
-    runs = deque(range(len(over)))
-    ahead: deque[Future[list[Batch]] | Call] = deque()
-    process = os.getpid()
-    readers: _Threads | _Workers
-    readers = _Workers(loader) if loader.workers else _Threads(loader, parallel, prefetch)
-    with closing(readers):
-        while runs or ahead:
-            while runs and readers.take(len(ahead)):
-                ahead.append(readers.begin(over.run(runs.popleft())))
-            if os.getpid() != process:
-                raise DatasetGoneError(
-                    "batches must be read in the process that began to read them; this one is a "
-                    "fork of it. Begin anew: `.epoch(epoch, start=step)`."
-                )
-            batches = ahead.popleft().result()
-            while runs and readers.take(len(ahead)):
-                ahead.append(readers.begin(over.run(runs.popleft())))
+    reader = Reader(loader, parallel, prefetch, held=1)
+    with closing(reader.begin(over)) as runs, closing(reader):
+        while batches := runs.read():
             batches.reverse()
             while batches:
                 yield batches.pop()
-            readers.give()
+
+
+class Reader:
+    """Begins passes over a loader's steps; keeps worker processes from one pass to the next.
+
+    Parameters
+    ----------
+    loader : Loader
+    parallel : int
+        Runs of steps read at a time; with worker processes two for each.
+    prefetch : int
+        Batches kept ready besides, in whole runs.
+    held : int
+        Runs that the one who reads usually has in use at a time.
+    finish : callable, optional
+        Makes of the batches of a run what is handed out; called in the thread that has read them.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> loader = ooc.open(np.arange(10)).batches(4)
+    >>> reader = Reader(loader, parallel=2, prefetch=2, held=1)
+    >>> runs = reader.begin(Pass(first=1, length=2, steps=3, together=2))
+    >>> runs.read()
+    [array([4, 5, 6, 7]), array([8, 9])]
+    >>> runs.close(), reader.close()
+    (None, None)
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        parallel: int,
+        prefetch: int,
+        held: int,
+        finish: Callable[[list[Batch]], list[Any]] = list,
+    ) -> None:
+        self._loader, self._finish = loader, finish
+        self._plan = loader.ahead(parallel, prefetch)
+        self._held = held
+        self._idle: list[tuple[WorkerPool, Sequence[Callable[[], object]]]] = []
+        self._closed = False
+
+    def begin(self, over: Pass, number: int = 0) -> ReadAhead:
+        """Return the runs of a pass from `number` on; the first ones are read from now on."""
+        if not self._loader.workers:
+            nbytes = run_bytes(self._loader, over.together) + input_bytes(self._loader)
+            threads = _Threads(self._plan, nbytes, lambda run: self._finish(self._loader.run(run)))
+            return ReadAhead(threads, over, number)
+        return ReadAhead(_Workers(self, over.together, self._finish), over, number)
+
+    def take_out(self, together: int) -> WorkerPool:
+        """Return worker processes with room for runs of so many steps."""
+        from oocdata.reading.workers.pool import WorkerPool  # not for `import oocdata`: it is slow
+
+        while self._idle:
+            pool, unread = self._idle.pop()
+            for result in unread:
+                with suppress(Exception):  # nobody asks for this run any more
+                    result()
+            if together <= pool.together and not pool.failed:
+                return pool
+            pool.close()
+        return WorkerPool(self._loader, self._held, max(together, self._loader.steps_together))
+
+    def take_back(self, pool: WorkerPool, unread: Sequence[Callable[[], object]]) -> None:
+        """Keep the worker processes of a pass that is over for the next one."""
+        self._idle.append((pool, unread))
+        if self._closed:
+            self.close()
+
+    def close(self) -> None:
+        """End the worker processes, those of a running pass with it. May be called again."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop()[0].close()
+
+
+class ReadAhead:
+    """The runs of a pass, in order; the next ones are read while one is in use.
+
+    Parameters
+    ----------
+    readers : _Threads or _Workers
+    over : Pass
+    number : int
+        The first run.
+
+    Attributes
+    ----------
+    over : Pass
+    number : int
+        The run that `read` returns.
+    """
+
+    def __init__(self, readers: _Threads | _Workers, over: Pass, number: int) -> None:
+        self.over = over
+        self.number = number
+        self._readers = readers
+        self._ahead: deque[Callable[[], list[Any]]] = deque()
+        self._runs, self._in_use = len(over), False
+        self._process = os.getpid()
+
+    def read(self) -> list[Any] | None:
+        """Return the next run, None after the last; the run before it is no longer in use."""
+        if self._in_use:
+            self._in_use = False
+            self._readers.give()
+        self._begin()
+        if os.getpid() != self._process:
+            raise DatasetGoneError(
+                "batches must be read in the process that began to read them; this one is a "
+                "fork of it. Begin anew: `.epoch(epoch, start=step)`."
+            )
+        if not self._ahead:
+            self.close()
+            return None
+        batches = self._ahead.popleft()()
+        self._in_use = True
+        self.number += 1
+        self._begin()
+        return batches
+
+    def _begin(self) -> None:
+        """Begin to read as many more runs as there is room for."""
+        ahead = len(self._ahead)
+        while self.number + ahead < self._runs and self._readers.take(ahead):
+            self._ahead.append(self._readers.begin(self.over.run(self.number + ahead)))
+            ahead += 1
+
+    def close(self) -> None:
+        """End the reading without waiting for it. May be called again."""
+        if self._runs >= 0:
+            self._runs, self._in_use = -1, False
+            self._readers.close(self._ahead)
 
 
 class _Threads:
-    """Threads that read runs, and what they have in flight."""
+    """Threads that read runs of one pass, and what they have in flight."""
 
-    def __init__(self, loader: Loader, parallel: int, prefetch: int) -> None:
+    def __init__(self, plan: Ahead, nbytes: int, read: Callable[[Run], list[Any]]) -> None:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-        plan = loader.ahead(parallel, prefetch)
-        self._most = plan.reading + plan.ready
-        self._nbytes = run_bytes(loader, plan.together) + input_bytes(loader)
-        self._account = account()
-        self._runs = 0
-        self._read = loader.run
+        self._most, self._nbytes = plan.reading + plan.ready, nbytes
+        self._account, self._runs = account(), 0
+        self._read = read
         self._pool = ThreadPoolExecutor(plan.reading, "oocdata-read-ahead")
 
     def take(self, ahead: int) -> bool:
@@ -87,10 +204,10 @@ class _Threads:
         self._runs -= 1
         self._account.give(self._nbytes)
 
-    def begin(self, run: Run) -> Future[list[Batch]]:
-        return self._pool.submit(self._read, run)
+    def begin(self, run: Run) -> Callable[[], list[Any]]:
+        return self._pool.submit(self._read, run).result
 
-    def close(self) -> None:
+    def close(self, ahead: Sequence[Any]) -> None:
         # Without waiting: what is dropped in a cycle is closed by whatever thread the collector
         # happens to run in, and that may be the one that is waited for, or hold what it needs.
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -101,14 +218,24 @@ class _Threads:
 class _Workers:
     """Worker processes that read runs; what they have in flight is bounded by their pool."""
 
-    def __init__(self, loader: Loader) -> None:
-        from oocdata.reading.workers.pool import WorkerPool  # not for `import oocdata`: it is slow
-
-        self._pool = WorkerPool(loader, held=1)
-        self.begin = self._pool.begin
-        self.close = self._pool.close
+    def __init__(
+        self, reader: Reader, together: int, finish: Callable[[list[Batch]], list[Any]]
+    ) -> None:
+        self._reader, self._together, self._finish = reader, together, finish
+        self._pool: WorkerPool | None = None
 
     def take(self, ahead: int) -> bool:
+        if self._pool is None:
+            self._pool = self._reader.take_out(self._together)
         return ahead < self._pool.most
 
     def give(self) -> None: ...
+
+    def begin(self, run: Run) -> Callable[[], list[Any]]:
+        assert self._pool is not None
+        call = self._pool.begin(run)
+        return lambda: self._finish(call.result())
+
+    def close(self, ahead: Sequence[Any]) -> None:
+        if self._pool is not None:
+            self._reader.take_back(self._pool, ahead)

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,37 +52,20 @@ class Account:
 
     def __init__(self) -> None:
         # Re-entrant: the garbage collector may end an iteration while this thread holds the lock.
-        self._changed = threading.Condition(threading.RLock())
-        self._reading: Counter[int] = Counter()
+        self._lock = threading.RLock()
         self.nbytes = 0
 
     def take(self, nbytes: int, *, always: bool = False) -> bool:
         """Return whether so many bytes more fit; if so, or `always`, they are in flight."""
-        with self._changed:
+        with self._lock:
             fits = always or self.nbytes + nbytes <= batch_share()
             self.nbytes += nbytes if fits else 0
             return fits
 
     def give(self, nbytes: int) -> None:
         """Give bytes back that were taken."""
-        with self._changed:
+        with self._lock:
             self.nbytes -= nbytes
-            self._changed.notify_all()
-
-    @contextmanager
-    def reading(self, reader: object, nbytes: int) -> Iterator[None]:
-        """Have bytes in flight for a while; wait until they fit, or the reader reads no others."""
-        number = id(reader)
-        with self._changed:
-            self._changed.wait_for(lambda: self.take(nbytes, always=not self._reading[number]))
-            self._reading[number] += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._reading[number] -= 1
-                self._reading += Counter()  # drops those that are zero
-                self.give(nbytes)
 
 
 _account = Account()
