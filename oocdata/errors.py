@@ -1,5 +1,7 @@
 """Everything oocdata raises on purpose, as one tree.
 
+::
+
     OocdataError
     ├── ArgumentError (ValueError)            a call's argument breaks its rule
     │   └── EmptyError                        what is asked for would hold no element
