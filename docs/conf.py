@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: ``python -m sphinx -W --keep-going docs build/site``."""
+"""How Sphinx builds the site: ``python -m sphinx -EW --keep-going docs build/site``."""
 
 import os
 
@@ -8,7 +8,7 @@ import oocdata
 
 project = "oocdata"
 author = "the authors of oocdata"
-copyright = "the authors of oocdata, Apache-2.0"  # noqa: A001  # Sphinx's name
+copyright = "2026, the authors of oocdata. Apache-2.0"  # noqa: A001  # Sphinx's name
 version = release = oocdata.__version__
 
 extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_copybutton"]
@@ -32,9 +32,12 @@ html_title = "oocdata"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_sidebars = dict.fromkeys(
+    ["index", "quickstart", "recipes", "shuffling", "performance", "reliability"], []
+)  # they have no section of their own
 html_theme_options = {
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
     "show_prev_next": True,

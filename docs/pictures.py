@@ -104,8 +104,7 @@ def mixing(look: dict[str, str], rows: ooc.View) -> Any:
     axes.plot(mixed, [each.entropy for each in found], "o-", color=OURS, label="block shuffle")
     axes.set(xscale="log", ylim=(0, 5.5), ylabel="bits of batch entropy")
     axes.set_xlabel("chunks mixed at a time, and their share of the file")
-    labels = [f"{chunks}\n{chunks / max(mixed):.2g}" for chunks in mixed]
-    axes.set_xticks(mixed, [label.replace("1.0", "1") for label in labels], minor=False)
+    axes.set_xticks(mixed, [f"{chunks}\n{100 * chunks / max(mixed):.3g} %" for chunks in mixed])
     axes.minorticks_off()
     axes.legend(frameon=False, loc="lower right")
     axes.spines[["top", "right"]].set_visible(False)
