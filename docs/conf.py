@@ -32,9 +32,8 @@ html_title = "oocdata"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_sidebars = dict.fromkeys(
-    ["index", "quickstart", "recipes", "shuffling", "performance", "reliability"], []
-)  # they have no section of their own
+_ALONE = ("index", "quickstart", "recipes", "shuffling", "performance", "reliability")
+html_sidebars = {page: [] for page in _ALONE}  # they have no section of their own
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 8,
@@ -59,9 +58,10 @@ def add_help(app, page, source):
         run = CliRunner().invoke(oocdata_command, [*command, "--help"], prog_name="oocdata")
         return f"```text\n{run.output.strip()}\n```\n"
 
-    names = [command.name or command.callback.__name__ for command in oocdata_command.registered_commands]
-    source[0] += help_of() + "".join(f"\n## oocdata {name}\n\n{help_of(name)}" for name in names)
+    commands = [one.name or one.callback.__name__ for one in oocdata_command.registered_commands]
+    source[0] += help_of() + "".join(f"\n## oocdata {name}\n\n{help_of(name)}" for name in commands)
 
 
 def setup(app):
+    """Tell Sphinx what this file adds."""
     app.connect("source-read", add_help)

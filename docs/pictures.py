@@ -75,17 +75,28 @@ def chunks_of(loader: ooc.Loader, step: int) -> np.ndarray:
 
 def batches_and_chunks(look: dict[str, str], rows: ooc.View) -> Any:
     """Draw which chunks the first batches come from, in three orders."""
-    orders = {"in order": False, "full shuffle": "global", "block shuffle": ooc.BlockShuffle(CHUNK, 16)}
+    orders = {
+        "in order": False,
+        "full shuffle": "global",
+        "block shuffle": ooc.BlockShuffle(CHUNK, 16),
+    }
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.8), sharey=True)
     for axes, (name, shuffle) in zip(panels, orders.items(), strict=True):
         loader = rows.batches(32, shuffle=shuffle, seed=7)
         counts = np.stack([chunks_of(loader, step) for step in range(64)], axis=1)
         # 32 rows of one chunk and 1 of each of 32 must both be seen.
         picture = axes.imshow(
-            np.sqrt(counts), cmap=look["map"], vmax=np.sqrt(8), aspect="auto", interpolation="nearest"
+            np.sqrt(counts),
+            cmap=look["map"],
+            vmax=np.sqrt(8),
+            aspect="auto",
+            interpolation="nearest",
         )
         touched = np.mean([np.count_nonzero(column) for column in counts.T])
-        axes.set(xlabel="batch", title=f"{name}\n{touched:.0f} {'chunk' if touched == 1 else 'chunks'} a batch")
+        axes.set(
+            xlabel="batch",
+            title=f"{name}\n{touched:.0f} {'chunk' if touched == 1 else 'chunks'} a batch",
+        )
     panels[0].set_ylabel("chunk of 32 rows")
     bar = figure.colorbar(picture, label="rows of the batch", ticks=np.sqrt([0, 1, 2, 4, 8]))
     bar.ax.set_yticklabels(["0", "1", "2", "4", "8 or more"])
@@ -125,7 +136,11 @@ def ranks_and_chunks(look: dict[str, str], rows: ooc.View) -> Any:
                 touched[rank, part.positions(step) // CHUNK] = rank + 1
         axes.imshow(touched, cmap=colours, vmin=0, vmax=4, aspect="auto", interpolation="nearest")
         share = np.count_nonzero(touched, axis=1).mean() / touched.shape[1]
-        axes.set(xlabel="chunk of 32 rows", yticks=range(4), title=f"{name}: {share:.0%} of the chunks a rank")
+        axes.set(
+            xlabel="chunk of 32 rows",
+            yticks=range(4),
+            title=f"{name}: {share:.0%} of the chunks a rank",
+        )
         axes.set_yticklabels([f"rank {rank}" for rank in range(4)])
     return figure
 

@@ -1,4 +1,4 @@
-"""Every block of Python in the README and in docs/ runs, and every link of the README leads somewhere.
+"""Every block of Python in the README and in docs/ runs, and links of the README lead somewhere.
 
 The blocks of a page run one after the other, in a folder that holds the files they name. A block
 whose first line is a comment with a file's name (``# train.py``) is written there, and run in its
@@ -120,7 +120,10 @@ def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
 def service(folder: Path) -> Iterator[str]:
     """Start a dispatcher and a worker as the page does, and return the dispatcher's address."""
     main = "from oocdata.cli import main; main()"
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
+    }
     started = []
 
     def start(*arguments: str) -> str:
@@ -164,7 +167,9 @@ def test_a_block_that_fails_is_noticed(folder: Path) -> None:
 
 
 def test_all_pages_are_found() -> None:
-    assert {"README.md", "docs/quickstart.md", "docs/howto/open.md", "docs/shuffling.md"} <= set(PAGES)
+    assert {"README.md", "docs/quickstart.md", "docs/howto/open.md", "docs/shuffling.md"} <= set(
+        PAGES
+    )
     assert sum(len(blocks(page)) for page in PAGES) > 40
 
 
@@ -188,7 +193,7 @@ def test_options_of_commands() -> None:
         for block in re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE):
             for name, rest in re.findall(r"\boocdata ([a-z]+)\b([^#\n]*)", block):
                 known = {one for option in commands[name].params for one in option.opts}
-                given = {word for word in rest.split() if re.match(r"--?[a-z]", word)}
+                given = set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest))
                 assert given <= known, f"{path.name}: oocdata {name} {rest}"
                 seen += 1
     assert seen > 20

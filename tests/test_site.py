@@ -109,7 +109,9 @@ def test_no_link_leads_nowhere(site: Path) -> None:
 def test_a_broken_link_fails(site: Path, tmp_path: Path) -> None:
     (tmp_path / "conf.py").write_text((DOCS / "conf.py").read_text(encoding="utf-8"))
     (tmp_path / "static").symlink_to(DOCS / "static")
-    (tmp_path / "index.md").write_text("# Title\n\n[nowhere](nowhere.md) {py:func}`oocdata.nothing`\n")
+    (tmp_path / "index.md").write_text(
+        "# Title\n\n[nowhere](nowhere.md) {py:func}`oocdata.nothing`\n"
+    )
     run = build(tmp_path, tmp_path / "built")
     assert run.returncode == 1
     assert "nowhere.md" in run.stderr
@@ -121,7 +123,9 @@ def test_the_pictures_are_drawn_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     command = [sys.executable, "docs/pictures.py", str(tmp_path)]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300)
+    run = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300
+    )
     assert run.returncode == 0, run.stderr
     drawn = {path.name for path in tmp_path.glob("*.svg")}
     assert drawn == {path.name for path in (DOCS / "images").glob("*.svg")}
