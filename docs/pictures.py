@@ -31,8 +31,8 @@ PEERS = {
     "from_generator": "from_generator",
     "per-element py_function": "py_function",
     "vectorised numpy_function": "numpy_function, batched",
-    "PyDataset, 2 workers": "Keras PyDataset",
-    "Grain, 2 threads": "Grain",
+    "PyDataset, 1 / 2 workers": "Keras PyDataset, 2 workers",
+    "Grain, 1 / 2 threads": "Grain, 2 threads",
     "PyTorch DataLoader, batched fetch, in process": "PyTorch, batched",
 }
 """Rows of the table that are drawn, and the names that they get."""
@@ -44,7 +44,8 @@ def measured() -> list[tuple[str, float, float]]:
     for line in (HERE / "performance.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 4 and cells[3].endswith("MiB"):
-            numbers = [float(re.sub(r"[^\d.]", "", cells[at])) for at in (1, 3)]
+            last = [cells[at].rpartition("/")[2] for at in (1, 3)]  # of "1 / 2 workers", with 2
+            numbers = [float(re.sub(r"[^\d.]", "", number)) for number in last]
             table.setdefault(cells[0], numbers)
     return [(name, *table[way]) for way, name in PEERS.items()]
 

@@ -43,10 +43,10 @@ SMALLER = {"epochs=20": "epochs=2", "every=50": "every=5", "(5000, 32, 32)": "(3
 """Less of the same, where a page takes longer than a test should."""
 
 
-def blocks(page: str) -> list[str]:
-    """Return the blocks of Python on a page."""
+def blocks(page: str, language: str = "python") -> list[str]:
+    """Return the blocks of code on a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```(?:{language})\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def missing(code: str) -> str | None:
@@ -181,6 +181,17 @@ def test_links_of_the_readme() -> None:
     assert len(text.encode()) <= 8192
 
 
+def test_code_fits_on_a_page() -> None:
+    wide = [
+        f"{page}: {line}"
+        for page in PAGES
+        for code in blocks(page, "python|sh")
+        for line in code.splitlines()
+        if len(line) > 95
+    ]
+    assert wide == []
+
+
 def test_options_of_commands() -> None:
     """Every option that a block of shell gives to a command of ours is one of its options."""
     from typer.main import get_command
@@ -189,11 +200,11 @@ def test_options_of_commands() -> None:
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
     seen = 0
-    for path in [ROOT / "README.md", *DOCS.rglob("*.md")]:
-        for block in re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE):
+    for page in PAGES:
+        for block in blocks(page, "sh"):
             for name, rest in re.findall(r"\boocdata ([a-z]+)\b([^#\n]*)", block):
                 known = {one for option in commands[name].params for one in option.opts}
                 given = set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest))
-                assert given <= known, f"{path.name}: oocdata {name} {rest}"
+                assert given <= known, f"{page}: oocdata {name} {rest}"
                 seen += 1
     assert seen > 20
