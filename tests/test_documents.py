@@ -20,6 +20,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from oocdata.axes import axes_of
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -39,7 +41,12 @@ BEFORE = {"README.md": MODEL}
 
 PACKED = {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -1}
 
-SMALLER = {"epochs=20": "epochs=2", "every=50": "every=5", "(5000, 32, 32)": "(300, 32, 32)"}
+SMALLER = {
+    "epochs=20": "epochs=2",
+    "epochs=10": "epochs=2",
+    "every=50": "every=5",
+    "(5000, 32, 32)": "(300, 32, 32)",
+}
 """Less of the same, where a page takes longer than a test should."""
 
 
@@ -208,3 +215,11 @@ def test_options_of_commands() -> None:
                 assert given <= known, f"{page}: oocdata {name} {rest}"
                 seen += 1
     assert seen > 20
+
+
+def test_the_rule_of_axes_is_as_told() -> None:
+    text = (DOCS / "howto" / "axes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \(([\d, ]+)\) \| ([A-Z]+) \|", text, re.MULTILINE)
+    assert len(rows) > 10
+    for element, letters in rows:
+        assert axes_of([int(length) for length in element.strip(",").split(",")]).letters == letters
