@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Output, Quiet, numbers, print_json
+from oocdata.cli.options import Json, Output, Quiet, as_opened, numbers, print_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["bench"]
 
@@ -18,7 +19,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 @command
 def bench(
-    array: Given,
+    array: Opening,
     batch_sizes: Annotated[
         Any,
         typer.Option(
@@ -91,7 +92,7 @@ def bench(
         to_tf=to_tf,
         cold=cold,
         progress=not quiet,
-        opening=array.opening,
+        opening=as_opened(array),
     )
     if json:
         print_json(found.as_json())

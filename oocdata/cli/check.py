@@ -7,15 +7,16 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Overwrite, Quiet, print_json
+from oocdata.cli.options import Json, Overwrite, Quiet, print_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["check"]
 
 
 @command
 def check(
-    array: Given,
+    array: Opening,
     write_manifest: Annotated[
         bool, typer.Option("--write-manifest", help="Keep checksums in FILE.manifest.")
     ] = False,
@@ -64,19 +65,19 @@ def check(
         raise ArgumentError(f"`allow` must name some of {', '.join(KINDS)}; got {unknown[0]!r}.")
     if manifest_file is not None and not (manifest or write_manifest):
         raise ArgumentError("`manifest_file` needs `manifest` or `write_manifest`.")
-    if manifest_file is None and (manifest or write_manifest) and "://" in array.files[0]:
+    if manifest_file is None and (manifest or write_manifest) and "://" in str(array.target):
         raise ArgumentError("`manifest_file` must be given for a URL.")
     if overwrite and not write_manifest:
         raise ArgumentError("`overwrite` needs `write_manifest`.")
-    how, where = array.opening, manifest_file or True
+    where = manifest_file or True
     health = run(
         array.target,
         array.key,
-        axis=how.axis,
-        dtype=how.dtype,
-        shape=how.shape,
-        offset=how.offset,
-        external=how.external,
+        axis=array.axis,
+        dtype=array.dtype,
+        shape=array.shape,
+        offset=array.offset,
+        external=array.external,
         manifest=where if manifest else None,
         write_manifest=where if write_manifest else None,
         force=overwrite,

@@ -10,7 +10,6 @@ import typer
 from oocdata.cli.command import command
 from oocdata.cli.options import (
     Dtype,
-    Given,
     Json,
     Overwrite,
     Quiet,
@@ -20,6 +19,7 @@ from oocdata.cli.options import (
     split_key,
 )
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["convert"]
 
@@ -43,7 +43,7 @@ def _nbytes(text: Any) -> Any:
 
 @command
 def convert(
-    array: Given,
+    array: Opening,
     destination: Annotated[
         str,
         typer.Argument(

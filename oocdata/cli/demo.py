@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Output, print_json
+from oocdata.cli.options import Json, Output, as_opened, print_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["demo"]
 
@@ -25,7 +26,7 @@ def _episodes(text: Any) -> Any:
 
 @command
 def demo(
-    array: Given,
+    array: Opening,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="[FILE...]", help="Your own array; without it, data are made."),
@@ -62,8 +63,8 @@ def demo(
       oocdata demo sim.h5::/u
       oocdata demo run*.npy --episodes files -o run.png
     """  # noqa: D301
-    own = bool(array.files)
-    if not own and (array.key or episodes is not None or array.opening != type(array.opening)()):
+    own = bool(array.target)
+    if not own and (array.given() or episodes is not None):
         raise ArgumentError("`files` must be given with options that open a file.")
     if own and keep is not None:
         raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")
@@ -74,7 +75,7 @@ def demo(
     picture = output or Path("oocdata-demo.png")
     if own:
         measured = demo_on_file(
-            plan, picture, array.target, array.key, array.opening, episodes, aside=json
+            plan, picture, array.target, array.key, as_opened(array), episodes, aside=json
         )
     else:
         measured = demo_on_digits(plan, picture, keep, aside=json)

@@ -7,23 +7,19 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
-
-if TYPE_CHECKING:
-    from oocdata.datasets.view import View
-    from oocdata.tools.info import Opening
+from oocdata.tools.opening import Opening
 
 __all__ = [
-    "Files", "Given", "Json", "Output", "Overwrite", "Quiet", "given", "numbers", "print_json",
-    "rows_of", "split_key",
+    "Dtype", "Files", "Json", "Output", "Overwrite", "Quiet", "as_opened", "given", "numbers",
+    "print_json", "rows_of", "split_key",
 ]  # fmt: skip
 
 _OPENING = "Opening the file"
@@ -169,32 +165,6 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The array that a command line names, and how it is opened.
-
-    Attributes
-    ----------
-    files : tuple of str
-        Without the dataset.
-    key : str or None
-    opening : Opening
-    """
-
-    files: tuple[str, ...]
-    key: str | None
-    opening: Opening
-
-    @property
-    def target(self) -> Any:
-        """What `oocdata.open` takes: a path or glob, or a list of paths."""
-        return self.files[0] if len(self.files) == 1 else list(self.files)
-
-    def view(self) -> View:
-        """Open it."""
-        return self.opening.view(self.target, self.key)
-
-
 def given(
     files: Files,
     key: Annotated[
@@ -246,8 +216,8 @@ def given(
             "--external", help="Accept HDF5 data in other files.", rich_help_panel=_OPENING
         ),
     ] = False,
-) -> Given:  # fmt: skip
-    """Return the array that these options name; commands get them by `oocdata.cli.command`.
+) -> Opening:  # fmt: skip
+    """Return what these options open; commands get it by `oocdata.cli.command`.
 
     Raises
     ------
@@ -258,11 +228,9 @@ def given(
 
     Examples
     --------
-    >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).opening.code("field.bin", "u")
+    >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
     "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
     """
-    from oocdata.tools.info import Opening
-
     if (dtype is None) != (shape is None):
         raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
     pairs = [split_key(file) for file in files or ()]  # those of a demo may be left out
@@ -274,8 +242,19 @@ def given(
             raise MissingFileError(
                 f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
             )
-    found = Opening(axis, dtype, shape, offset, missing, external)
-    return Given(tuple(path for path, _ in pairs), next(iter(keys), None), found)
+    paths = [path for path, _ in pairs]
+    target = paths[0] if len(paths) == 1 else paths
+    name = next(iter(keys), None)
+    return Opening(target, name, axis, dtype, shape, offset, missing, external)
+
+
+def as_opened(array: Opening) -> Any:
+    """Return the arguments of `oocdata.open` as those tools take them that have no `Opening`."""
+    from oocdata.tools.info import Opening as Arguments
+
+    return Arguments(
+        array.axis, array.dtype, array.shape, array.offset, array.missing, array.external
+    )
 
 
 def split_key(text: str) -> tuple[str, str | None]:

@@ -9,8 +9,9 @@ import typer
 
 from oocdata.cli.command import command
 from oocdata.cli.failures import in_options
-from oocdata.cli.options import Given, Json, Output, numbers, print_json, rows_of
+from oocdata.cli.options import Json, Output, numbers, print_json, rows_of
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["preview"]
 
@@ -32,7 +33,7 @@ def _colormaps(incomplete: str) -> list[str]:
 @command
 def preview(
     context: typer.Context,
-    array: Given,
+    array: Opening,
     output: Output = None,
     rows: Annotated[
         Any,

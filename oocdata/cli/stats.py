@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Quiet, numbers, print_json
+from oocdata.cli.options import Json, Quiet, numbers, print_json
+from oocdata.tools.opening import Opening
 
 __all__ = ["stats"]
 
@@ -22,7 +23,7 @@ def _channels(text: Any) -> Any:
 
 @command
 def stats(
-    array: Given,
+    array: Opening,
     split: Annotated[
         Any,
         typer.Option(
