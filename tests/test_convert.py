@@ -209,7 +209,7 @@ def test_a_bad_layout_is_decoded_once(
         monkeypatch.setattr(reader, "read_chunks", counted)
     done = convert(path, tmp_path / "b.zarr", memory=2 << 20, codec="none")
     assert done.plan.steps.tiles is not None
-    assert done.plan.steps.blocks.count() > 5
+    assert done.plan.steps.blocks.count > 5
     # One more would be decoded to see what a codec saves.
     assert len(decoded) == len(set(decoded)) == (1 if source == "fortran" else 64)
     assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()
@@ -394,18 +394,16 @@ def test_a_missing_key(tmp_path: Path) -> None:
 def test_a_flipped_bit_is_found(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.tools.convert.reading import BoxSource
-
     values = np.zeros((100, 8), "f4")
     np.save(tmp_path / "a.npy", values)
-    read = BoxSource.read
+    read = convert_work.read_box
 
-    def damaged(self: Any, box: Any, out: NDArray[Any]) -> None:
-        read(self, box, out)
-        if "result" in str(ooc.View.of(self._view.source)):
+    def damaged(view: ooc.View, box: Any, out: NDArray[Any]) -> None:
+        read(view, box, out)
+        if "result" in str(view):
             out[7] = -0.0  # equal, but not the same bits
 
-    monkeypatch.setattr(BoxSource, "read", damaged)
+    monkeypatch.setattr(convert_work, "read_box", damaged)
     with pytest.raises(DamagedChunkError, match="row 7") as caught:
         convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True)
     assert caught.value.rows == (7,)
@@ -430,7 +428,7 @@ def test_the_plan_is_told_without_writing(tmp_path: Path) -> None:
     plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.zarr"))
     assert os.listdir(tmp_path) == ["a.npy"]
     assert max(map(len, str(plan).splitlines())) <= 80 + len(str(tmp_path))
-    assert plan.as_json()["chunks"] == [16, 64, 64]
+    assert plan.to_json()["chunks"] == (16, 64, 64)
     assert plan.target.chunks == (16, 64, 64)
 
 

@@ -19,15 +19,13 @@ import zarr
 
 import oocdata as ooc
 from oocdata.tools.convert import convert
-from oocdata.tools.convert import run as convert_run
+from oocdata.tools.convert import work as convert_work
 from oocdata.writers.placement import PARTIAL
 
 SCRIPT = """
 import sys
-from oocdata.tools.convert import run as convert_run
-from oocdata.tools.convert import convert
-convert_run.SAVE_BYTES = 1
-each_box = convert_run.each_box
+from oocdata.tools.convert import convert, work
+work.SAVE_BYTES = 1
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
 from oocdata.tools.convert import journal as convert_journal
@@ -103,21 +101,21 @@ def test_a_killed_conversion_goes_on(
     assert len(noted) == saves
     before = sum(len(entry["done"]) for entry in noted)
 
-    read: list[Any] = []
-    each_box = convert_run.each_box
-    module = sys.modules["oocdata.tools.convert.work"]
+    written: list[Any] = []
+    in_order = convert_work.in_order
 
-    def counted(source: Any, boxes: Any, *rest: Any) -> None:
-        read.extend(boxes)
-        each_box(source, boxes, *rest)
+    def counted(*arguments: Any, **options: Any) -> Any:
+        for one in in_order(*arguments, **options):
+            written.append(one[0])
+            yield one
 
-    monkeypatch.setattr(module, "each_box", counted)
+    monkeypatch.setattr(convert_work, "in_order", counted)
     done = convert(tmp_path / source, target, memory=4 << 20)
     assert done.resumed
     assert done.anew == ""
     steps = done.plan.steps
-    total = steps.blocks.count() + (steps.tiles.count() if steps.tiles else 0)
-    assert len(read) == total - before  # nothing is done twice
+    total = steps.blocks.count + (steps.tiles.count if steps.tiles else 0)
+    assert len(written) == total - before  # nothing is done twice
     assert (load(target) == values).all()
     assert (np.asarray(ooc.open(target)) == values).all()
     assert not left.exists()
@@ -246,20 +244,18 @@ def test_hdf5_between_saves_is_what_was_saved(
 def test_an_error_keeps_what_was_saved(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.tools.convert.reading import BoxSource
+    monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)
+    read, count = convert_work.read_box, 0
 
-    monkeypatch.setattr(convert_run, "SAVE_BYTES", 1)
-    read, count = BoxSource.read, 0
-
-    def fails(self: Any, box: Any, out: Any) -> None:
+    def fails(view: Any, box: Any, out: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise OSError(5, "Input/output error")
-        read(self, box, out)
+        read(view, box, out)
 
     with monkeypatch.context() as patched:
-        patched.setattr(BoxSource, "read", fails)
+        patched.setattr(convert_work, "read_box", fails)
         with pytest.raises(OSError, match="Input/output"):
             convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
     assert os.path.exists(tmp_path / f"b.zarr{PARTIAL}" / "journal")
@@ -379,9 +375,8 @@ def test_a_result_that_can_not_be_read_back_is_thrown_away(
 
 FULL = """
 import resource, signal, sys
-from oocdata.tools.convert import convert
-from oocdata.tools.convert import run as convert_run
-convert_run.SAVE_BYTES = 1
+from oocdata.tools.convert import convert, work
+work.SAVE_BYTES = 1
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), resource.RLIM_INFINITY))
 try:
@@ -411,20 +406,18 @@ def test_a_folder_deleted_in_the_middle_is_an_error(
     tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never what was written later alone."""
-    from oocdata.tools.convert.reading import BoxSource
-
-    read, count = BoxSource.read, 0
+    read, count = convert_work.read_box, 0
     left = tmp_path / f"b{suffix}{PARTIAL}"
 
-    def deletes(self: Any, box: Any, out: Any) -> None:
+    def deletes(view: Any, box: Any, out: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             shutil.rmtree(left)
-        read(self, box, out)
+        read(view, box, out)
 
     with monkeypatch.context() as patched:
-        patched.setattr(BoxSource, "read", deletes)
+        patched.setattr(convert_work, "read_box", deletes)
         with pytest.raises(OSError):  # noqa: PT011
             convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
     assert not (tmp_path / f"b{suffix}").exists()

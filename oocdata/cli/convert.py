@@ -125,7 +125,6 @@ def convert(
       oocdata convert sim.h5 sim.zarr --dry-run
     """  # noqa: D301
     from oocdata.tools.convert.plan import plan_of
-    from oocdata.tools.convert.text import outcome_text
     from oocdata.tools.convert.work import carry_out
 
     path, name = split_key(destination)
@@ -150,7 +149,7 @@ def convert(
         overwrite=overwrite,
     )
     if dry_run and json:
-        print_json(plan.as_json())
+        print_json(plan.to_json())
     elif not json:
         typer.echo(str(plan))
     if dry_run:
@@ -162,9 +161,9 @@ def convert(
             typer.echo("oocdata: the same command goes on from here.", err=True)
         raise
     if json:
-        print_json(done.as_json())
+        print_json(done.to_json())
     else:
-        typer.echo(outcome_text(done))
+        typer.echo(done.outcome)
     if done.verified is False:
         raise typer.Exit(3)
 

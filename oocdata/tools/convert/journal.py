@@ -39,37 +39,31 @@ class Journal:
     """
 
     def __init__(self, path: str, about: Mapping[str, str]) -> None:
-        self._path = path
-        self._about = dict(about)
+        self._path, self._about = path, dict(about)
         self._done: dict[str, set[int]] = {}
         self._sound = 0  # bytes of whole lines
-        self.resumed = False
-        self.reason = self._read() if os.path.exists(path) else ""
         self._number = -1
+        self.reason = self._read() if os.path.exists(path) else ""
+        self.resumed = bool(self._done)
 
     def _read(self) -> str:
         with open(self._path, "rb") as file:
-            lines = file.read().split(b"\n")
+            head, *lines = file.read().split(b"\n")
         try:
-            head = json.loads(lines[0])
-            saved = head["about"]
-            if head["version"] != _VERSION:
-                return "it was begun by another version of oocdata"
+            begun = json.loads(head)
+            saved, version = begun["about"], begun["version"]
         except (ValueError, KeyError, TypeError):
             return "its journal is damaged"
+        if version != _VERSION:
+            return "it was begun by another version of oocdata"
         if not saved or not self._about:
             return "its source is not a file that can be told from another"
-        changed = [
-            f"{name} was {saved.get(name, 'not given')}, and is {now}"
-            if len(now) < 60
-            else f"{name} has changed"
-            for name, now in self._about.items()
-            if saved.get(name) != now
-        ]
-        if changed:
-            return "; ".join(changed)
-        self._sound = len(lines[0]) + 1
-        for line in lines[1:-1]:  # what follows the last end of a line was cut off
+        for name, now in self._about.items():
+            if saved.get(name) != now:
+                was = f" was {saved.get(name, 'not given')}, and is {now}"
+                return name + (was if len(now) < 60 else " has changed")
+        self._sound = len(head) + 1
+        for line in lines[:-1]:  # what follows the last end of a line was cut off
             try:
                 entry = json.loads(line)
                 stage, numbers = entry["stage"], set(entry["done"])
@@ -77,8 +71,7 @@ class Journal:
                 break  # a disk that lost power; what follows is done again
             self._done.setdefault(stage, set()).update(numbers)
             self._sound += len(line) + 1
-        self.resumed = bool(self._done)
-        return "" if self.resumed else "nothing of it was saved yet"
+        return "" if self._done else "nothing of it was saved yet"
 
     def done(self, stage: str) -> set[int]:
         """Return the numbers of the boxes that are done."""
@@ -86,13 +79,13 @@ class Journal:
 
     def begin(self) -> None:
         """Open it for writing; anew, unless it is gone on with."""
-        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         if self.resumed:
             os.truncate(self._path, self._sound)  # without the line that was cut off
-            self._number = os.open(self._path, flags | os.O_APPEND)
+            self._number = os.open(self._path, flags)
             return
         self._done = {}
-        self._number = os.open(self._path, flags | os.O_TRUNC | os.O_APPEND)
+        self._number = os.open(self._path, flags | os.O_TRUNC)
         self._write({"version": _VERSION, "about": self._about})
 
     def note(self, stage: str, numbers: Iterable[int]) -> None:
@@ -133,9 +126,8 @@ def identity(view: View) -> dict[str, str]:
     chosen = _digest(rows.tobytes()) if isinstance(rows, np.ndarray) else rows
     read = (sorted(opened.items()), view.source.shape, view.source.dtype, view.axes, view.grid,
             chosen, view.cuts, view.order, view.dtype)  # fmt: skip
-    named = versions[0] + (f" and {len(versions) - 1} more" if len(versions) > 1 else "")
     return {
-        "the source": named,
+        "the source": versions[0] + (f" and {len(versions) - 1} more" if versions[1:] else ""),
         "the source's files": _digest("\n".join([*versions, storage.version]).encode()),
         "what is read of it": _digest(repr(read).encode()),
     }

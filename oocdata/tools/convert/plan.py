@@ -17,9 +17,9 @@ from oocdata.memory import DEFAULT_MEMORY, at_most
 from oocdata.threads import cores
 from oocdata.tools.convert.carry import Carried, carried
 from oocdata.tools.convert.journal import identity
-from oocdata.tools.convert.reading import PIECE_BYTES, BoxSource
-from oocdata.tools.convert.sample import chosen_codec
+from oocdata.tools.convert.reading import PIECE_BYTES, chosen_codec, chunk_of
 from oocdata.tools.convert.steps import Steps, steps_of
+from oocdata.tools.lines import labelled
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
 from oocdata.writers.codec import NONE, Shuffled
 from oocdata.writers.create import chunked
@@ -39,6 +39,8 @@ _LIBRARIES = 96 << 20
 
 _UNSURE = 1.15
 """An estimate from a sample may be wrong by as much."""
+
+_NAMES = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +136,115 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        from oocdata.tools.convert.text import plan_text
+        rows, element = self.target.shape[0], self.target.element
+        what = f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"
+        stored = self.view.storage
+        key = f", dataset {stored.key}" if stored.key else ""
+        codec = f", {stored.codec}" if stored.codec != "none" else ""
+        to_key = f", dataset {self.target.key}" if self.target.key else ""
+        about = "about " if self.sampled is not None and self.target.codec != NONE else ""
+        more = "".join(f", {size(nbytes)} for {what}" for nbytes, what in self.more_disk)
+        fields = {
+            "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
+            "to": f"{self.placement.path}{to_key}",
+            "array": f"{what}, {self.target.dtype}, {size(self.nbytes)}",
+            "chunks": self._chunks(),
+            "codec": self._codec(),
+            "order": self._order(),
+            "memory": f"at most {size(self.memory_bytes)}",
+            "disk": f"{about}{size(self.result_bytes)}{more}",
+            "carried": self._carried(),
+        }
+        return "\n".join(labelled(label, text) for label, text in fields.items() if text)
 
-        return plan_text(self)
-
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything, for ``json.dumps``."""
-        from oocdata.tools.convert.text import plan_json
+        target = self.target
+        return {
+            "source": self.view.storage.path,
+            "key": self.view.storage.key,
+            "destination": self.placement.path,
+            "to_key": target.key,
+            "format": target.format,
+            "shape": target.shape,
+            "dtype": str(target.dtype),
+            "nbytes": self.nbytes,
+            "chunks": target.chunks,
+            "shards": target.shards,
+            "chunks_why": self._chunks(),
+            "codec": str(target.codec),
+            "codec_why": self._codec(),
+            "sampled": self.sampled,
+            "through_file": self.steps.tiles is not None,
+            "decodes_per_chunk": self.steps.decodes,
+            "memory_bytes": self.memory_bytes,
+            "disk_bytes": self.disk_bytes,
+            "attributes": [name for name, _ in target.attributes],
+            "dimension_names": target.dimension_names,
+            "lost": self.carried.lost,
+        }
 
-        return plan_json(self)
+    def _chunks(self) -> str:
+        target = self.target
+        if target.chunks is None:
+            return "none: each row lies by itself, and is read alone"
+        if not self.chosen_chunks:
+            return target.storage
+        rows, row_bytes = target.chunks[0], target.row_bytes
+        if target.chunks[1:] != tuple(max(1, length) for length in target.element):
+            why = f"a row is {size(row_bytes)}, too large for one chunk"
+        elif rows == 1:
+            why = f"a row ({size(row_bytes)}) is a chunk, so that no other is decoded with it"
+        else:
+            why = (
+                f"whole rows, {rows} together ({size(rows * row_bytes)}): smaller chunks cost more "
+                "each, larger ones decode more that a shuffled batch does not use"
+            )
+        shards = "; many chunks a file, for fewer files" if target.shards else ""
+        return f"{target.storage}: {why}{shards}"
+
+    def _codec(self) -> str:
+        codec, kind = self.target.codec, self.target.format
+        if kind == "npy":
+            return ""
+        if self.sampled is None:
+            return f"{codec}"
+        saves = f"a sample comes down to {self.sampled:.0%}"
+        if not self.chosen_codec:
+            return f"{codec}: {saves}"
+        if codec == NONE:
+            return f"none: {saves} of its size, which is not worth decoding"
+        library = f"every {'Zarr v3' if kind == 'zarr' else 'HDF5'} library reads it"
+        return f"{codec}: {saves}; {library}. Uncompressed reads faster (codec none)"
+
+    def _order(self) -> str:
+        if self.steps.tiles is not None:
+            return (
+                "stored across the rows: every stored chunk is read once, into a scratch file "
+                f"({size(self.nbytes)}) from which rows are put together"
+            )
+        times, blocks = self.steps.decodes, self.steps.blocks
+        again = f", a stored chunk decoded {times:.2f} times" if times > 1.004 else ""
+        if blocks.step[1:] != blocks.shape[1:]:
+            return f"{blocks.count:,} boxes of up to {blocks.step}{again}"
+        rows = min(blocks.step[0], blocks.shape[0])
+        runs = "1 run" if blocks.count == 1 else f"{blocks.count:,} runs"
+        return f"{runs} of up to {rows:,} rows{again}"
+
+    def _carried(self) -> str:
+        target, lost = self.target, self.carried.lost
+        parts = []
+        if target.attributes:
+            parts.append(f"attributes {', '.join(name for name, _ in target.attributes)}")
+        if target.dimension_names:
+            names = ", ".join(name or "(none)" for name in target.dimension_names)
+            parts.append(f"dimensions {names}")
+        if lost:
+            why = f"{_NAMES[target.format]} has no place for it, or it is not true of the result"
+            packed = {"scale_factor", "add_offset"} & set(lost)
+            stay = " (the numbers stay packed)" if packed else ""
+            parts.append(f"NOT carried ({why}): {', '.join(lost)}{stay}")
+        return "; ".join(parts)
 
 
 def plan_of(
@@ -180,14 +282,17 @@ def plan_of(
     key = target_key(kind, to_key, of_source if of_source != "/" else None)
     placement = Placement.of(destination, key, kind, overwrite)
     along = carried(view, kind)
-    source = BoxSource(view)
+    chunk = chunk_of(view)
+    stored = view.storage.chunks
+    decoded = 0 if stored is None else prod(stored) * view.source.dtype.itemsize
     # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
-    reading = min(bound, max(_READING, 4 * source.chunk_rows_bytes))
+    row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
+    reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
     with at_most(reading):
-        way, sampled = chosen_codec(source, kind, codec, shuffle)
+        way, sampled = chosen_codec(view, kind, codec, shuffle)
     # Two blocks are under way, one that is read and one that is written, and what is made of them.
     block_bytes = bound // 4
-    chunk, shard = chunked(
+    chunk_shape, shard = chunked(
         kind,
         view.shape,
         view.dtype,
@@ -202,7 +307,7 @@ def plan_of(
         key=key,
         shape=view.shape,
         dtype=view.dtype,
-        chunks=chunk,
+        chunks=chunk_shape,
         shards=shard,
         codec=way,
         fill_value=along.fill_value,
@@ -210,15 +315,10 @@ def plan_of(
         dimension_names=along.dimension_names,
     )
     # Where nothing is encoded, a piece of a row is as good as the row.
-    whole = default_chunks(view.shape, view.dtype.itemsize, largest=PIECE_BYTES)
-    steps = steps_of(
-        view.shape,
-        view.dtype.itemsize,
-        source.chunk,
-        target.unit if target.chunks is not None else (1, *whole[1:]),
-        block_bytes,
-        lead=source.lead,
-    )
+    itemsize = view.dtype.itemsize
+    whole = default_chunks(view.shape, itemsize, largest=PIECE_BYTES)
+    unit = target.unit if target.chunks is not None else (1, *whole[1:])
+    steps = steps_of(view.shape, itemsize, chunk, unit, block_bytes)
     about = identity(view)
     if about:
         about["the result"] = f"{kind} {key} {target.storage}, {way}, {view.dtype} {view.shape}"
@@ -233,7 +333,7 @@ def plan_of(
         sampled=sampled,
         chosen_codec=codec is None and shuffle is None,
         chosen_chunks=chunks is None,
-        memory_bytes=_memory(source, target, steps, reading, verify),
+        memory_bytes=_memory(target, steps, reading + 2 * cores() * decoded, verify),
         reading_bytes=reading,
         verify=verify,
         about=about,
@@ -260,14 +360,11 @@ def _refuse_source(view: View, destination: str) -> None:
             )
 
 
-def _memory(source: BoxSource, target: Target, steps: Steps, reading: int, verify: bool) -> int:
+def _memory(target: Target, steps: Steps, reading: int, verify: bool) -> int:
     """Return the bytes that a conversion takes at most, libraries included."""
-    itemsize = target.dtype.itemsize
     block = steps.blocks.most
     tile = block if steps.tiles is None else max(block, steps.tiles.most)
-    # A box while the next one is read; verifying, the block that it is compared with.
-    with at_most(reading):
-        boxes = (2 * tile + (block if verify else 0)) * itemsize + source.extra_bytes(tile)
-    pieces = tile * itemsize // 2 if steps.tiles is not None else 0
-    encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * itemsize
-    return boxes + pieces + cores() * encoding + _LIBRARIES
+    # A box while the next one is read; its pieces; verifying, the block that it is compared with.
+    boxes = 2 * tile + (tile // 2 if steps.tiles else 0) + (block if verify else 0)
+    encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * cores()
+    return (boxes + encoding) * target.dtype.itemsize + reading + _LIBRARIES
