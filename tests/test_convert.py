@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError, SourceError
+from oocdata.tools.convert import choosing as convert_choosing
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import plan as convert_plan
 from oocdata.tools.convert import work as convert_work
 from oocdata.tools.convert.carry import carried
-from oocdata.tools.convert.plan import plan_of
+from oocdata.tools.convert.choosing import plan_of
 
 SUFFIXES = [".npy", ".h5", ".zarr"]
 
@@ -129,7 +130,7 @@ def test_any_chunks_to_any_chunks(
     wanted = values[first : max(first + 1, shape[0] - part[1])]
     # Memory for a few elements: many blocks, and tiles where they are needed.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convert_plan, "as_count", lambda name, value, at_least: elements * 16)
+        patched.setattr(convert_choosing, "as_count", lambda name, value, at_least: elements * 16)
         options: Any = {} if target == ".npy" else {"chunks": to_chunks}
         done = convert(view, folder / f"b{target}", verify=True, **options)
     assert done.verified
@@ -179,7 +180,7 @@ def test_any_view(
         view = ooc.open(folder / f"a{source}")
     wanted = values[rows][(slice(None), *cuts)].astype(dtype)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convert_plan, "as_count", lambda name, value, at_least: elements * 16)
+        patched.setattr(convert_choosing, "as_count", lambda name, value, at_least: elements * 16)
         convert(view[rows][(slice(None), *cuts)].astype(dtype), folder / "b.npy", verify=True)
     found = np.load(folder / "b.npy")
     assert (found.shape, found.tobytes()) == (wanted.shape, wanted.tobytes())
@@ -550,10 +551,10 @@ def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     values = numbers((5, 12, 10), "int16")
     store(tmp_path / "a.npy", values)
-    for module in (reading, convert_plan):
+    for module in (reading, convert_choosing):
         monkeypatch.setattr(module, "PIECE_BYTES", 40)
-    monkeypatch.setattr(convert_plan, "CHUNK_BYTES", 64)
-    monkeypatch.setattr(convert_plan, "as_count", lambda name, value, at_least: 400)
+    monkeypatch.setattr(convert_choosing, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(convert_choosing, "as_count", lambda name, value, at_least: 400)
     for suffix in SUFFIXES:
         plan = convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True).plan
         assert plan.steps.blocks.step[0] == 1
@@ -565,7 +566,7 @@ GROWN = """
 import sys, threading
 import numpy as np
 import oocdata as ooc
-from oocdata.tools.convert.plan import plan_of
+from oocdata.tools.convert.choosing import plan_of
 from oocdata.tools.convert.work import carry_out
 
 def taken():

@@ -151,8 +151,8 @@ import typer
 from oocdata.cli.convert import convert
 from oocdata.tools.convert import journal as convert_journal
 note = convert_journal.Journal.note
-def told(self, *given):
-    note(self, *given)
+def told(self, **given):
+    note(self, **given)
     print("saved", flush=True)
     while True:
         import time; time.sleep(0.01)

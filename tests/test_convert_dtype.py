@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import oocdata as ooc
 from oocdata.cli import app
 from oocdata.errors import SourceError
-from oocdata.tools.convert.casting import cast_into
+from oocdata.tools.convert.reading import cast_into
 
 VALUES = np.arange(60 * 4 * 6, dtype="f8").reshape(60, 4, 6) % 251
 BAD_ROW = 37
@@ -121,11 +121,11 @@ def test_the_rule_is_that_of_exact_numbers(values: np.ndarray[Any, Any], dtype: 
     ]
     out = np.zeros_like(usual)
     if all(fits):
-        cast_into(out, values, lambda row: (None, None, row))
+        cast_into(out, values, ooc.open(values))
         np.testing.assert_array_equal(out, usual)
     else:
         with pytest.raises(SourceError) as caught:
-            cast_into(out, values, lambda row: (None, None, row))
+            cast_into(out, values, ooc.open(values))
         assert caught.value.rows == (fits.index(False),)
 
 

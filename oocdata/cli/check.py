@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Overwrite, Quiet, print_json
+from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_json
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -18,21 +18,17 @@ __all__ = ["check"]
 def check(
     array: Opening,
     write_manifest: Annotated[
-        bool, typer.Option("--write-manifest", help="Keep checksums in FILE.manifest.")
+        bool, flag("--write-manifest", "Keep checksums in FILE.manifest.")
     ] = False,
     manifest: Annotated[
-        bool, typer.Option("--manifest", help="Compare with the checksums in FILE.manifest.")
+        bool, flag("--manifest", "Compare with the checksums in FILE.manifest.")
     ] = False,
     manifest_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The manifest, if not FILE.manifest.")
+        str | None, option("FILE", "The manifest, if not FILE.manifest.")
     ] = None,
     overwrite: Overwrite = False,
-    allow: Annotated[
-        str, typer.Option(metavar="KINDS", help="Findings that are fine: nan,unwritten.")
-    ] = "",
-    show: Annotated[
-        int, typer.Option(metavar="N", help="Runs of rows, or files, to name of each.", min=1)
-    ] = 10,
+    allow: Annotated[str, option("KINDS", "Findings that are fine: nan,unwritten.")] = "",
+    show: Annotated[int, option("N", "Runs of rows, or files, to name of each.", min=1)] = 10,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

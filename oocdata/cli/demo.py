@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, as_opened, print_json
+from oocdata.cli.options import Json, Output, as_opened, flag, option, print_json
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
 __all__ = ["demo"]
+
+_EPISODES = "Rows in each episode of your file, or 'files': no pair crosses them."
 
 
 def _episodes(text: Any) -> Any:
@@ -31,23 +33,13 @@ def demo(
         list[str] | None,
         typer.Argument(metavar="[FILE...]", help="Your own array; without it, data are made."),
     ] = None,
-    episodes: Annotated[
-        Any,
-        typer.Option(
-            metavar="N",
-            parser=_episodes,
-            help="Rows in each episode of your file, or 'files': no pair crosses them.",
-        ),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Less data, under a minute.")] = False,
+    episodes: Annotated[Any, option("N", _EPISODES, parser=_episodes)] = None,
+    quick: Annotated[bool, flag("--quick", "Less data, under a minute.")] = False,
     keep: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the files that are made, in this folder."),
+        Path | None, option("FOLDER", "Keep the files that are made, in this folder.")
     ] = None,
     output: Output = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Data, order and model depend on it.", min=0)
-    ] = 7,
+    seed: Annotated[int, option("N", "Data, order and model depend on it.", min=0)] = 7,
     json: Json = False,
 ) -> None:
     """Train a next-frame model, and measure everything.

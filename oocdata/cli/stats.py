@@ -7,10 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, numbers, print_json
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_json
 from oocdata.tools.opening import Opening
 
 __all__ = ["stats"]
+
+_SPLIT = "Read the first part only: 0.6,0.2,0.2, or counts."
 
 
 def _channels(text: Any) -> Any:
@@ -24,22 +26,12 @@ def _channels(text: Any) -> Any:
 @command
 def stats(
     array: Opening,
-    split: Annotated[
-        Any,
-        typer.Option(
-            metavar="SIZES",
-            parser=numbers("0.6,0.2,0.2"),
-            help="Read the first part only: 0.6,0.2,0.2, or counts.",
-        ),
-    ] = None,
+    split: Annotated[Any, option("SIZES", _SPLIT, parser=numbers("0.6,0.2,0.2"))] = None,
     channels: Annotated[
-        Any,
-        typer.Option(
-            metavar="AXIS", parser=_channels, help="The axis of the channels, from 1; or 'none'."
-        ),
+        Any, option("AXIS", "The axis of the channels, from 1; or 'none'.", parser=_channels)
     ] = "auto",
     duplicates: Annotated[
-        bool, typer.Option("--duplicates/--no-duplicates", help="Look for rows that are the same.")
+        bool, flag("--duplicates/--no-duplicates", "Look for rows that are the same.")
     ] = True,
     json: Json = False,
     quiet: Quiet = False,

@@ -14,11 +14,9 @@ from oocdata.datasets.dataset import Draw
 from oocdata.datasets.view import View
 from oocdata.errors import SourceError
 from oocdata.writers.chunking import default_chunks
-from oocdata.writers.codec import DEFAULT, NONE, Codec, Format, Shuffled, as_codec
-from oocdata.writers.encoding import sample_size
 from oocdata.writers.target import Box
 
-__all__ = ["PIECE_BYTES", "chosen_codec", "chunk_of", "read_box"]
+__all__ = ["PIECE_BYTES", "cast_into", "chunk_of", "read_box"]
 
 PIECE_BYTES = 1 << 20
 """Bytes of a row from which on it is as well read or written in pieces of as many."""
@@ -26,14 +24,6 @@ PIECE_BYTES = 1 << 20
 _PART_BYTES = 8 << 20
 _PART_ROWS = 1 << 17
 """Read in one call, unless a chunk has more."""
-
-_SAVES_LITTLE = 0.9
-"""Share of its size that a sample must come down to for compression to be worth decoding."""
-
-_SAMPLES = 4
-_SAMPLE_BYTES = 4 << 20
-_DEAREST_SAMPLE = 64 << 20
-"""Bytes of a stored chunk above which none is decoded for a sample."""
 
 
 def read_box(view: View, box: Box, out: NDArray[Any]) -> None:
@@ -75,7 +65,7 @@ def read_box(view: View, box: Box, out: NDArray[Any]) -> None:
             continue
         values = np.empty(part.shape, stored.dtype)
         _read(some, values)
-        _cast_into(part, values, some)
+        cast_into(part, values, some)
 
 
 def _read(view: View, out: NDArray[Any]) -> None:
@@ -88,7 +78,7 @@ def _read(view: View, out: NDArray[Any]) -> None:
         request.read_into(out)
 
 
-def _cast_into(out: NDArray[Any], values: NDArray[Any], view: View) -> None:
+def cast_into(out: NDArray[Any], values: NDArray[Any], view: View) -> None:
     """Copy numbers into another dtype: rounded where they must be, never turned into others.
 
     NumPy's own conversion makes 44 of 300 in ``uint8``, 0 of NaN or 0.5, and infinity of 1e300 in
@@ -156,39 +146,3 @@ def _chunk_rows(view: View, chunks: tuple[int, ...]) -> int:
         if chunks[axis] > 1:  # it holds several outer places, with all rows of each
             return chunks[axis] * prod(len(places) for places in view.grid[place + 1 :])
     return min(rows, len(inner))
-
-
-def chosen_codec(
-    view: View, kind: Format, codec: str | None, shuffle: Shuffled | None
-) -> tuple[Codec, float | None]:
-    """Return the codec asked for, or the usual one if it saves something; and what it saves."""
-    usual = DEFAULT[kind]
-    if codec is None and shuffle is None:
-        sampled = None if usual == NONE else _sampled(view, usual)
-        return (NONE if sampled is not None and sampled > _SAVES_LITTLE else usual), sampled
-    way = as_codec(codec or usual.name, shuffle, kind)
-    return way, None if way == NONE else _sampled(view, way)
-
-
-def _sampled(view: View, codec: Codec) -> float | None:
-    """Return what a codec makes of a few places of an array; None where asking costs too much."""
-    itemsize, chunk = view.dtype.itemsize, chunk_of(view)
-    if not prod(view.shape) or prod(chunk) * itemsize > _DEAREST_SAMPLE:
-        return None
-    most = max(1, _SAMPLE_BYTES // _SAMPLES // itemsize)
-    shape = list(chunk)  # of one stored chunk each, so that no others are decoded for it
-    for axis in range(len(shape)):
-        rest = prod(shape) // shape[axis]
-        shape[axis] = max(1, min(shape[axis], most // max(1, rest)))
-    if chunk[0] == 1:
-        shape[0] = max(1, min(view.shape[0], most // prod(shape)))
-    places = {view.shape[0] * (2 * number + 1) // (2 * _SAMPLES) for number in range(_SAMPLES)}
-    taken = encoded = 0
-    for place in sorted(places):
-        first = min(place // chunk[0] * chunk[0], view.shape[0] - shape[0])
-        box = (slice(first, first + shape[0]), *(slice(0, length) for length in shape[1:]))
-        values = np.empty(shape, view.dtype)
-        read_box(view, box, values)
-        taken += values.nbytes
-        encoded += sample_size(codec, values)
-    return encoded / taken

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -39,8 +40,6 @@ SAVE_BYTES = 256 << 20
 """Bytes of elements after which what was written is saved, and noted."""
 
 _MOST_ROWS = 20
-_PLACING = "placing"
-"""The stage of the journal in which the result gets its name."""
 
 Read = Callable[[Box, NDArray[Any]], None]
 """Fills an array of a box's shape."""
@@ -142,19 +141,17 @@ class _Run:
         began = perf_counter()
         plan, placement, journal = self._plan, self._plan.placement, self._journal
         storage, anew = self._begun(resume)
+        resumed = bool(journal.done)
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
         try:
-            journal.begin()
-            write, save = storage.write, storage.save
-            self._through("writing", threads, write, save)
+            self._through("writing", threads, storage.write, storage.save)
             self._lock.check()
             storage.close(plan.target.shape[0])
             differing = self._differing(threads) if plan.verify else ()
             self._lock.check()
             if not differing:
-                journal.note(_PLACING, [placement.inode])
+                journal.note(placing=placement.inode)
         finally:
-            journal.close()
             storage.abandon()
             threads.shutdown(wait=True, cancel_futures=True)
         stored = sum(found.st_size for found in _files(placement.result))
@@ -163,25 +160,24 @@ class _Run:
         placement.remove()
         verified = not differing if plan.verify else None
         seconds = perf_counter() - began
-        return Conversion(plan, stored, seconds, journal.resumed, anew, verified, differing)
+        return Conversion(plan, stored, seconds, resumed, anew, verified, differing)
 
     def _begun(self, resume: bool) -> tuple[Storage, str]:
         """Return the array under construction, and why it is a new one though one was begun."""
         plan, placement, journal = self._plan, self._plan.placement, self._journal
         anew = journal.reason
-        if journal.resumed and not resume:
+        if journal.done and not resume:
             anew = "it was told to"
-        # Once it has its name, what it has changed places with may lie here: the old array.
-        placing = journal.done(_PLACING)
-        if placing and placement.inode not in placing:
-            anew = anew or "its result has its name already"
-        if journal.resumed and not anew:
+        elif journal.done.get("placing", placement.inode) != placement.inode:
+            # What it has changed places with lies here: the old array.
+            anew = "its result has its name already"
+        if journal.done and not anew:
             plan.check_disk(sum(found.st_blocks * 512 for found in _files(placement.folder)))
             try:
                 return open_storage(plan.target, placement.result, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
                 anew = f"what was there is not sound ({error})"
-        journal.resumed = self.noted = False
+        journal.done, self.noted = {}, False
         placement.clear()
         plan.check_disk(0)
         prepare(placement)
@@ -220,44 +216,37 @@ class _Run:
         save: Callable[[], None] | None,
     ) -> None:
         """Bring every box of a grid that is not done yet from one side to the other."""
-        done = self._journal.done(label) if save else set()
         dtype = self._plan.target.dtype
+        done = self._journal.done.get(label, 0) if save else 0
+        unsaved = 0
 
-        def todo() -> Iterator[tuple[int, Box]]:
-            for number, box in enumerate(grid.boxes()):
-                if number in done:
-                    advance(prod(part.stop - part.start for part in box) * dtype.itemsize)
-                else:
-                    yield number, box
-
-        def filled(found: tuple[int, Box]) -> tuple[int, Box, NDArray[Any]]:
-            number, box = found
+        def filled(box: Box) -> tuple[Box, NDArray[Any]]:
             values = np.empty([part.stop - part.start for part in box], dtype)
             read(box, values)
-            return number, box, values
+            return box, values
 
         def saved() -> None:
-            if save and numbers:
+            if save and unsaved:
                 save()
                 self.noted = True  # an interrupt may come right behind the note
-                self._journal.note(label, numbers)
+                self._journal.note(**{label: done})
 
-        numbers: list[int] = []
-        unsaved = 0
         with (
             bar(label, self._plan.nbytes, shown=self._progress) as advance,
             ThreadPoolExecutor(1, "oocdata-ahead") as ahead,
-            closing(in_order(ahead, filled, todo(), most=2)) as each,  # one is read meanwhile
         ):
-            for number, box, values in each:
-                consume(box, values)
-                numbers.append(number)
-                unsaved += values.nbytes
-                advance(values.nbytes)
-                del values
-                if unsaved >= SAVE_BYTES:
-                    saved()
-                    numbers, unsaved = [], 0
+            boxes = grid.boxes()
+            for box in islice(boxes, done):
+                advance(prod(part.stop - part.start for part in box) * dtype.itemsize)
+            with closing(in_order(ahead, filled, boxes, most=2)) as each:  # one is read meanwhile
+                for box, values in each:
+                    consume(box, values)
+                    advance(values.nbytes)
+                    done, unsaved = done + 1, unsaved + values.nbytes
+                    del values
+                    if unsaved >= SAVE_BYTES:
+                        saved()
+                        unsaved = 0
             saved()
 
     def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
