@@ -28,7 +28,9 @@ def check(
     ] = None,
     overwrite: Overwrite = False,
     allow: Annotated[str, option("KINDS", "Findings that are fine: nan,unwritten.")] = "",
-    show: Annotated[int, option("N", "Runs of rows, or files, to name of each.", min=1)] = 10,
+    show: Annotated[
+        int, option("N", "Runs of rows, or files, to name of each.", "--show", "-n", min=1)
+    ] = 10,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

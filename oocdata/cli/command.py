@@ -35,7 +35,7 @@ class Command(TyperCommand):
             if record is None:
                 continue
             if param.param_type_name == "argument":
-                record = (str(param.metavar), param.help)
+                record = (str(param.metavar), record[1].removesuffix("  [required]"))
                 panel = "Arguments"
             else:
                 panel = getattr(param, "rich_help_panel", None) or "Options"
