@@ -78,7 +78,7 @@ def check(
         external=array.external,
         manifest=where if manifest else None,
         write_manifest=where if write_manifest else None,
-        force=overwrite,
+        overwrite=overwrite,
         progress=not quiet,
     )
     if json:

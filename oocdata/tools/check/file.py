@@ -57,7 +57,7 @@ def check_file(
     manifest: Any,
     write_manifest: Any,
     *,
-    force: bool,
+    overwrite: bool,
     progress: bool,
 ) -> Health:
     """Check one file or folder; the arguments are those of `oocdata.tools.check.check`."""
@@ -79,7 +79,7 @@ def check_file(
     if written is None:
         one.read_all()
         return one.health()
-    with ManifestWriter(path, written, force=force) as writer:
+    with ManifestWriter(path, written, overwrite=overwrite) as writer:
         before = _state(path)
         one.read_all(writer=writer)
         if any(finding.kind in _NOT_TO_KEEP for finding in one.findings):
