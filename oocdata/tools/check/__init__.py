@@ -244,7 +244,9 @@ def check(
             "a manifest must be of one file; a glob's have theirs beside each. Leave its path out."
         )
     parts = [
-        check_file(one, key, opening, manifest, write_manifest, overwrite=overwrite, progress=progress)
+        check_file(
+            one, key, opening, manifest, write_manifest, overwrite=overwrite, progress=progress
+        )
         for one in paths
     ]
     return Health(
