@@ -54,7 +54,7 @@ def worker(
     allow: Annotated[list[str] | None, option("MODULE", _ALLOW)] = None,
     wait: Annotated[float, option("SECONDS", "How long to wait for the dispatcher.", min=0)] = 60,
 ) -> None:
-    """Read the batches that a dispatcher deals out (tf.data service).
+    """Read batches that a dispatcher deals out (tf.data service).
 
     Opens the files itself, by the paths that they have where the training runs. Prints its address
     once it listens, and runs until Ctrl-C or SIGTERM.

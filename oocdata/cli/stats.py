@@ -36,7 +36,7 @@ def stats(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show range, mean and deviation per channel; repeated rows; NaN.
+    """Show range, mean, deviation per channel; NaN, repeated rows.
 
     Reads every row once, whatever their number, within a few blocks of memory. With --split, only
     the rows of the first part, as `.split` in Python takes them: what you scale by then knows

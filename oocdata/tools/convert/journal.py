@@ -23,24 +23,12 @@ _VERSION = 2
 
 
 class Journal:
-    """How many boxes are done, by the stage of the conversion.
-
-    Parameters
-    ----------
-    path : str
-    about : mapping of str
-        What is converted, and how; empty where that can't be told, and nothing can be gone on with.
-
-    Attributes
-    ----------
-    done : dict of int
-    reason : str
-        Why what was there can't be gone on with; empty where nothing was, or it can.
-    """
+    """How many boxes are done, by the stage of the conversion; `about` says of which one."""
 
     def __init__(self, path: str, about: Mapping[str, str]) -> None:
         self._path, self._about = path, dict(about)
         self.done: dict[str, int] = {}
+        # Why what was there can't be gone on with; empty where nothing was, or it can.
         self.reason = self._read() if os.path.exists(path) else ""
 
     def _read(self) -> str:

@@ -25,14 +25,7 @@ class Scratch:
     """Pieces of an array: those of a block lie together, each in one run of bytes.
 
     Within a block pieces follow in C order, so that where one begins is known without a table.
-
-    Parameters
-    ----------
-    path : str
-    blocks, tiles : Grid
-        What is read and what is written at a time.
-    dtype : numpy.dtype
-    threads : ThreadPoolExecutor
+    Tiles are written and blocks are read.
     """
 
     def __init__(

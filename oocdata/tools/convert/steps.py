@@ -27,12 +27,7 @@ _MOST_DECODES = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """An array cut into boxes.
-
-    Attributes
-    ----------
-    shape, step : tuple of int
-        Of the array and of a box; boxes at the end are cut.
+    """An array of some shape cut into boxes of `step`; those at its end are shorter.
 
     Examples
     --------
@@ -68,21 +63,14 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How an array goes from one storage to the other.
-
-    Attributes
-    ----------
-    blocks : Grid
-        What is written at a time.
-    tiles : Grid or None
-        What is read at a time where the array goes through a file; None: the blocks.
-    decodes : float
-        How often a stored chunk is decoded, on average.
-    """
+    """How an array goes from one storage to the other."""
 
     blocks: Grid
+    """What is written at a time."""
     tiles: Grid | None
+    """What is read at a time where the array goes through a file; None: the blocks."""
     decodes: float
+    """How often a stored chunk is decoded, on average."""
 
 
 def steps_of(
