@@ -39,7 +39,7 @@ def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
 
 
 def boxes_of(array: NDArray[Any], origins: NDArray[np.int64], extent: Extent) -> NDArray[Any]:
-    """Return boxes of an array by NumPy's own slicing: the oracle, shape (n, *extent.lengths)."""
+    """Return boxes of an array by NumPy's own slicing: the oracle, shape ``(n, *lengths)``."""
     found = np.empty((len(origins), *extent.lengths), array.dtype)
     for place, origin in enumerate(origins.tolist()):
         box = tuple(

@@ -168,7 +168,7 @@ class Dataset(ABC):
 
         Returns
         -------
-        ndarray, tuple or dict of ndarray, each of shape (n, *element)
+        ndarray, tuple or dict of ndarray, each of shape ``(n, *element)``
 
         Raises
         ------

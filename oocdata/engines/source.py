@@ -142,7 +142,7 @@ class Source(Protocol):
             Every box lies within the array; any order, repeats allowed.
         extent : Extent
             Of all boxes.
-        out : ndarray, shape (n, *extent.lengths)
+        out : ndarray, shape ``(n, *extent.lengths)``
             The caller's memory: axes in the order of storage, of any strides (a transposed or
             reversed view), of any numeric dtype (the rules of NumPy's assignment).
 

@@ -1,0 +1,224 @@
+"""Every block of Python in the README and in docs/ runs, and links of the README lead somewhere.
+
+The blocks of a page run one after the other, in a folder that holds the files they name. A block
+whose first line is a comment with a file's name (``# train.py``) is written there, and run in its
+place if it is a script.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import fork_server
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", *DOCS.rglob("*.md")]
+    if "```python" in path.read_text(encoding="utf-8")
+)
+LONG = {"docs/howto/cluster.md"}
+
+MODEL = """
+import keras
+model = keras.Sequential([keras.Input((16, 16)), keras.layers.Dense(16)])
+model.compile("adam", "mse")
+"""
+BEFORE = {"README.md": MODEL}
+"""What a page takes for granted."""
+
+PACKED = {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -1}
+
+SMALLER = {
+    "epochs=20": "epochs=2",
+    "epochs=10": "epochs=2",
+    "every=50": "every=5",
+    "(5000, 32, 32)": "(300, 32, 32)",
+}
+"""Less of the same, where a page takes longer than a test should."""
+
+
+def blocks(page: str, language: str = "python") -> list[str]:
+    """Return the blocks of code on a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```(?:{language})\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def missing(code: str) -> str | None:
+    """Return a package that a block imports and that is not installed."""
+    for name in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE):
+        if name == "torch" and importlib.util.find_spec(name) is None:
+            return name
+    return None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make the files that the documents speak of."""
+    random = np.random.default_rng(0)
+    frames = random.random((500, 16, 16), "f4")
+    np.save(tmp_path / "ds.npy", frames)
+    frames[:10].tofile(tmp_path / "dump.bin")
+    for number in (1, 2, 10):
+        np.save(tmp_path / f"part{number}.npy", frames[:40])
+    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        u = random.integers(0, 9, (300, 4, 40, 48)).astype("f4")
+        file.create_dataset("u", data=u, chunks=(8, 4, 40, 48), compression="gzip", shuffle=True)
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["images"] = random.integers(0, 255, (200, 32, 32, 3)).astype("u1")
+        file["labels"] = random.integers(0, 9, 200)
+    with h5py.File(tmp_path / "well.hdf5", "w") as file:
+        density = file.create_dataset("t0_fields/density", data=random.random((10, 6, 8, 12), "f4"))
+        for axis, name in enumerate(("trajectory", "time", "y", "x")):
+            density.dims[axis].label = name
+    hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
+    hours.to_netcdf(tmp_path / "era5.nc", encoding={"t2m": PACKED})
+    return tmp_path
+
+
+def run(code: str, folder: Path, *arguments: str, **environment: str) -> None:
+    """Run a script in a folder, in a process that has TensorFlow."""
+    path = folder / "page.py"
+    path.write_text(code)
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "MPLBACKEND": "agg", **environment}
+    script = fork_server.start(code, *arguments, path=str(path), env=env, cwd=str(folder))
+    _, errors = script.communicate(timeout=150)
+    assert script.returncode == 0, errors
+
+
+def script_of(page: str, folder: Path) -> tuple[str, list[str]]:
+    """Return the blocks of a page as one script, and those that need what is not installed."""
+    parts, left_out = [BEFORE.get(page, "")], []
+    for code in blocks(page):
+        for usual, smaller in SMALLER.items():
+            code = code.replace(usual, smaller)
+        if package := missing(code):
+            left_out.append(package)
+            continue
+        named = re.match(r"# (\w+\.py)\n", code)
+        if named:
+            (folder / named[1]).write_text(code)
+        if not named or named[1] == "train.py":
+            parts.append(code)
+    return "\n".join(parts), left_out
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in LONG])
+def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
+    code, left_out = script_of(page, folder)
+    run(code, folder)
+    if left_out:
+        pytest.skip(f"blocks need packages that are not installed: {', '.join(left_out)}")
+
+
+@pytest.fixture
+def service(folder: Path) -> Iterator[str]:
+    """Start a dispatcher and a worker as the page does, and return the dispatcher's address."""
+    main = "from oocdata.cli import main; main()"
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
+    }
+    started = []
+
+    def start(*arguments: str) -> str:
+        server = fork_server.start(main, *arguments, env=env, cwd=str(folder), hear="stdout")
+        started.append(server)
+        assert server.stdout is not None
+        return server.stdout.readline().split()[4].rstrip(",")
+
+    try:
+        script_of("docs/howto/cluster.md", folder)  # writes prepare.py
+        address = start("dispatcher", "--port", "0")
+        start("worker", "--dispatcher", address, "--allow", "prepare")
+        yield address
+    finally:
+        for server in started:
+            server.kill()
+            server.wait()
+            server.close()
+
+
+@pytest.mark.long
+def test_a_cluster_reads(service: str, folder: Path) -> None:
+    code, _ = script_of("docs/howto/cluster.md", folder)
+    assert "localhost:5050" in code
+    code = code.replace("localhost:5050", service)
+    run(f"{code}\nassert sum(len(batch) for batch in dataset) == 300", folder)
+
+
+@pytest.mark.long
+def test_ranks_of_tensorflow(folder: Path) -> None:
+    script_of("docs/howto/distributed.md", folder)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    run((folder / "workers.py").read_text(), folder, "0", address)
+
+
+def test_a_block_that_fails_is_noticed(folder: Path) -> None:
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run("1 / 0", folder)
+
+
+def test_all_pages_are_found() -> None:
+    assert {"README.md", "docs/quickstart.md", "docs/howto/open.md", "docs/shuffling.md"} <= set(
+        PAGES
+    )
+    assert sum(len(blocks(page)) for page in PAGES) > 40
+
+
+def test_links_of_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    assert len(links) > 15
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+    assert len(text.encode()) <= 8192
+
+
+def test_code_fits_on_a_page() -> None:
+    wide = [
+        f"{page}: {line}"
+        for page in PAGES
+        for code in blocks(page, "python|sh")
+        for line in code.splitlines()
+        if len(line) > 95
+    ]
+    assert wide == []
+
+
+def test_options_of_commands() -> None:
+    """Every option that a block of shell gives to a command of ours is one of its options."""
+    from typer.main import get_command
+
+    from oocdata.cli import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    seen = 0
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for name, rest in re.findall(r"\boocdata ([a-z]+)\b([^#\n]*)", block):
+                known = {one for option in commands[name].params for one in option.opts}
+                given = set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest))
+                assert given <= known, f"{page}: oocdata {name} {rest}"
+                seen += 1
+    assert seen > 20
+
+
+def test_the_rule_of_axes_is_as_told() -> None:
+    axes_of = pytest.importorskip("oocdata.axes").axes_of
+    text = (DOCS / "howto" / "axes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \(([\d, ]+)\) \| ([A-Z]+) \|", text, re.MULTILINE)
+    assert len(rows) > 10
+    for element, letters in rows:
+        assert axes_of([int(length) for length in element.strip(",").split(",")]).letters == letters
