@@ -19,7 +19,7 @@ FLOORS = {
     "engines": 1,
     "formats": 2,
     "datasets": 3, "order": 3,
-    "loader": 4, "runs": 4, "choice": 4, "cost": 4, "explain": 4,
+    "loader": 4, "runs": 4, "choice": 4, "cost": 4, "advice": 4, "explain": 4,
     "describe": 5,
     "reading": 6,
     "frontends": 7, "testing": 7,
