@@ -78,7 +78,7 @@ def test_info_as_json(folder: Path, arguments: list[str], format_name: str) -> N
     assert one["shape"] == [40, 3, 8, 8]
     assert one["dtype"] == "float32"
     assert one["memory_bytes"] == FRAMES.nbytes
-    assert one["shuffling"]["kind"] == "full"
+    assert "is a full shuffle" in one["shuffling"]
 
 
 def test_info_lists_several_datasets(folder: Path) -> None:
@@ -88,7 +88,7 @@ def test_info_lists_several_datasets(folder: Path) -> None:
     assert "/flow/u 40 × 3 × 8 × 8 float32 8 gzip 4 30.0 KiB" in lines
     assert "/flow/v 5 × 3 × 8 × 8 float32 - none 3.8 KiB" in lines
     assert "/note: text or rows of varying length" in lines
-    assert "Name one to see how it will be read: oocdata info sim.h5 /flow/u" in lines
+    assert "Name one to see how it will be read: oocdata info sim.h5::/flow/u" in lines
     found = json.loads(run("info", "sim.h5", "--json").stdout)["datasets"]
     assert [one["key"] for one in found] == ["/flow/u", "/flow/v", "/note"]
     assert found[2]["error"] == "UnsupportedDtypeError"
@@ -187,7 +187,7 @@ def test_info_suggests_the_largest_dataset(folder: Path) -> None:
         file["a"] = np.zeros(0)
         file["lat"] = np.zeros(4)
         file["u"] = FRAMES
-    assert "be read: oocdata info sizes.h5 /u\n" in run("info", "sizes.h5").stdout
+    assert "be read: oocdata info sizes.h5::/u\n" in run("info", "sizes.h5").stdout
 
 
 def test_a_file_that_holds_nothing_fails_with_json_too(folder: Path) -> None:

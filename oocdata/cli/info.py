@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import asdict
 
 import typer
 
@@ -54,18 +54,16 @@ def info(
     """  # noqa: D301
     opening = opening_of(axis, dtype, shape, offset, missing, external)
     with errors(debug):
-        from oocdata.tools.info import Contents, Description, contents, describe, text
+        from oocdata.tools.info import contents
+        from oocdata.tools.opening import Opening
 
         check_key(key)
-        if key is None and dtype is None and (Path(path).expanduser().exists() or "://" in path):
-            found = contents(path, opening)
-        else:
-            found = Contents(path, (describe(path, key, opening),))
+        found = contents(Opening.of(path, key, **asdict(opening)))
         if json:
-            print_json(text.as_json(found))
-        else:
-            text.show(found)
+            print_json(found.to_json())
+        elif found.datasets:
+            typer.echo(str(found))
         if not found.datasets:
             typer.echo("oocdata: there is no dataset in the file.", err=True)
-        if not any(isinstance(one, Description) for one in found.datasets):
+        if not found.described:
             raise typer.Exit(1)
