@@ -14,14 +14,16 @@ from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle
 
-__all__ = ["Pace", "check_seconds", "pace", "steps_of_a_period"]
+__all__ = ["Clock", "Epochs", "Pace", "check_seconds", "pace", "steps_of_a_period"]
+
+Clock = Callable[[], float]
+Epochs = Callable[[int], Iterator[Any]]
+"""Return the batches of an epoch; the iterator is closed where it can be."""
 
 _DAY = 86_400
 
 _SLOW = 4.0
-"""So many times as long as asked for may a stretch take, before what there is has to do."""
-
-_SLOW_CONSUMER = 2.0
+"""How many times as long as asked for a stretch may take to complete a period."""
 
 _STEADY = 16
 """Periods of an epoch; in a shorter one, what is read ahead is too much of it."""
@@ -55,31 +57,27 @@ class Pace:
         Seconds of these in which whoever consumes waited for a batch.
     """
 
-    elements: int
-    batches: int
-    seconds: float
-    waited: float
+    elements: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
 
     @property
     def rate(self) -> float:
         """Elements a second."""
         return self.elements / max(self.seconds, 1e-9)
 
-    def __add__(self, other: Pace) -> Pace:
+    def since(self, other: Pace) -> Pace:
+        """Return what came after an earlier time."""
+        return self.plus(Pace(-other.elements, -other.batches, -other.seconds, -other.waited))
+
+    def plus(self, other: Pace) -> Pace:
+        """Return two stretches as one."""
         return Pace(
             self.elements + other.elements,
             self.batches + other.batches,
             self.seconds + other.seconds,
             self.waited + other.waited,
-        )
-
-    def since(self, other: Pace) -> Pace:
-        """Return what came after an earlier time."""
-        return Pace(
-            self.elements - other.elements,
-            self.batches - other.batches,
-            self.seconds - other.seconds,
-            self.waited - other.waited,
         )
 
 
@@ -102,12 +100,13 @@ def steps_of_a_period(loader: Loader) -> int:
 
 
 def pace(
-    epochs: Callable[[int], Iterator[Any]],
+    epochs: Epochs,
     seconds: float,
     *,
     period: int = 1,
     first: int = 0,
     consume: Callable[[Any], object] | None = None,
+    clock: Clock = perf_counter,
 ) -> Pace:
     """Take batches for some time, epoch after epoch.
 
@@ -119,7 +118,6 @@ def pace(
     Parameters
     ----------
     epochs : callable
-        Returns an iterator over the batches of an epoch; it is closed where it can be.
     seconds : float
         The stretch ends with the first period to arrive after so many.
     period : int
@@ -128,6 +126,8 @@ def pace(
         The epoch to begin with.
     consume : callable, optional
         Called with each batch.
+    clock : callable
+        Returns seconds.
 
     Examples
     --------
@@ -136,12 +136,12 @@ def pace(
     >>> pace(loader.epoch, seconds=0.0).batches  # one, and the next ends it
     1
     """
-    began = perf_counter()
-    total = Pace(0, 0, 0.0, 0.0)
-    epoch = first
+    end = clock() + _SLOW * seconds
+    total, epoch = Pace(), first
     while True:
-        total += _epoch(epochs(epoch), seconds - total.seconds, seconds, period, consume)
-        if total.seconds >= seconds or perf_counter() - began > _SLOW * seconds:
+        left = seconds - total.seconds
+        total = total.plus(_epoch(epochs(epoch), left, end, period, consume, clock))
+        if total.seconds >= seconds or clock() > end:
             return total
         epoch += 1
 
@@ -149,45 +149,34 @@ def pace(
 def _epoch(
     iterator: Iterator[Any],
     left: float,
-    seconds: float,
+    end: float,
     period: int,
     consume: Callable[[Any], object] | None,
+    clock: Clock,
 ) -> Pace:
     """Take batches of one epoch, to its end or until the time that is left is over."""
-    asked = perf_counter()
-    begin = Pace(0, 0, asked, 0.0)
-    start = last = None
-    elements = batches = 0
-    waited = 0.0
-    stopped = False
+    asked = clock()
+    begun, start, last = Pace(seconds=asked), None, None
+    elements, batches, waited = 0, 0, 0.0
     try:
         for batch in iterator:
-            now = perf_counter()
+            now = clock()
             waited += now - asked
-            mark = Pace(elements, batches, now, waited)
-            if start is None:
-                start = mark
-            elif batches % period == 0 or _is_slow(consume, now - start.seconds, seconds):
-                last = mark
-                if now - start.seconds >= left:
-                    stopped = True
-                    break
+            if batches % period == 0 or (start and now > end):
+                last = Pace(elements, batches, now, waited)
+                start = start or last
+                if last is not start and now - start.seconds >= left:
+                    return last.since(start)
             elements += len(next(leaves(batch)))
             batches += 1
             if consume is not None:
                 consume(batch)
             del batch
-            asked = perf_counter()
+            asked = clock()
     finally:
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
-    steady = stopped or batches >= _STEADY * period
-    if start is not None and last is not None and steady:
+    if start and last and batches >= _STEADY * period:
         return last.since(start)
-    return Pace(elements, batches, asked, waited).since(begin)
-
-
-def _is_slow(consume: object, spent: float, seconds: float) -> bool:
-    """Return whether the end of a long period should not be waited for."""
-    return spent >= seconds * (_SLOW if consume is None else _SLOW_CONSUMER)
+    return Pace(elements, batches, asked, waited).since(begun)
