@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+
+import numpy as np
 
 from oocdata.advice.reading import Reading, as_typed, reading_of, size
 from oocdata.memory import DEFAULT_MEMORY, cache_share, memory_limit
@@ -69,7 +71,8 @@ class Measured:
     Attributes
     ----------
     rates : mapping
-        Of each order (``"sequential"``, ``"full shuffle"``, ``"block shuffle"``), by batch size.
+        Rounds of each order (``"sequential"``, ``"full shuffle"``, ``"block shuffle"``), by batch
+        size.
     limits : mapping
         Of the machine: ``"memory"``, ``"decoder"``, ``"disk in sequence"``, ``"disk at random"``.
     mapped : float
@@ -78,14 +81,15 @@ class Measured:
         Whether a model waits for the data, so that anything faster helps.
     """
 
-    rates: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     mapped: float = 0.0
     waits: bool = False
 
     def best(self, order: str) -> float:
-        """Return the highest rate of an order; 0 where it was not measured."""
-        return max(self.rates.get(order, {}).values(), default=0.0)
+        """Return the highest rate of an order, by medians; 0 where it was not measured."""
+        rates = self.rates.get(order, {}).values()
+        return max((float(np.median(rounds)) for rounds in rates), default=0.0)
 
 
 def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, ...]:
@@ -156,7 +160,7 @@ def _order(reading: Reading, measured: Measured) -> Advice | None:
         times = block / full
         text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
         return Advice("order", f"{text}{times:,.1f} times as fast.")
-    if reading.order == "full shuffle":
+    if reading.order == "full shuffle" or (block and not full):  # too slow to be measured
         return Advice("order", f"{text}; a block shuffle (shuffle=True) decodes each chunk once.")
     return None
 
@@ -237,8 +241,12 @@ def _codec(reading: Reading, measured: Measured) -> Advice | None:
 
 def _disk(reading: Reading, measured: Measured) -> Advice | None:
     """Advise a faster disk, or fewer bytes, where everything else waits for the disk."""
+    limits = measured.limits
+    others = [limits[name] for name in ("memory", "decoder") if name in limits]
     for order, disk in _DISKS.items():
-        share = measured.best(order) / measured.limits.get(disk, inf)
+        if limits.get(disk, inf) > min(others, default=inf):
+            continue
+        share = measured.best(order) / limits.get(disk, inf)
         if not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
             continue
         text = f"The disk is the limit: {order} uses {share:.0%} of what it gives. "
@@ -254,11 +262,14 @@ def _batch(measured: Measured) -> Advice | None:
     for order in ("block shuffle", "sequential"):  # in a full one, rows share chunks by chance
         rates = measured.rates.get(order, {})
         small, large = min(rates, default=0), max(rates, default=0)
-        if small < large and rates[large] >= _MUCH * rates[small]:
+        if small == large or min(rates[large]) <= max(rates[small]):
+            continue
+        times = float(np.median(rates[large]) / np.median(rates[small]))
+        if times >= _MUCH:
             return Advice(
                 "batch",
                 f"Batches of {small:,} are bound by what each batch costs ({order}): those of "
-                f"{large:,} give {rates[large] / rates[small]:.1f} times as many elements/s.",
+                f"{large:,} give {times:.1f} times as many elements/s.",
             )
     return None
 

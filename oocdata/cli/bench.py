@@ -116,10 +116,9 @@ def bench(
             to_tf=tf,
             cold=cold,
             progress=True,
-            opening=opening,
         )
         if json:
-            print_json(found.as_json())
+            print_json(found.to_json())
         else:
             typer.echo(str(found))
         if plot is not None:  # after the figures: none are lost where it can't be written

@@ -22,7 +22,7 @@ from oocdata.formats.opening import list_datasets
 from oocdata.tools import opening as openings
 from oocdata.tools.info.code import BATCH_SIZE, code_for
 from oocdata.tools.info.opening import Opening
-from oocdata.tools.lines import labelled
+from oocdata.tools.lines import labelled, table
 
 __all__ = ["Contents", "Description", "Opening", "Unopened", "contents", "reason"]
 
@@ -192,23 +192,19 @@ class Contents:
         return "\n\n".join(parts)
 
     def _table(self) -> str:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for title in ("dataset", "shape", "dtype", "chunk rows", "codec", "in memory"):
-            right = title in ("chunk rows", "in memory")
-            table.add_column(title, justify="right" if right else "left", overflow="fold")
-        for one in self.described:
-            chunk = f"{one.chunk_rows:,}" if one.chunk_rows > 1 else "-"
-            shape = " × ".join(map(str, one.shape))
-            texts = (one.key or "", shape, one.dtype, chunk, one.codec, size(one.memory_bytes))
-            table.add_row(*map(Text, texts))
-        console = Console(width=get_terminal_size().columns, color_system=None)
-        with console.capture() as captured:
-            console.print(table)
-        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        titles = ["dataset", "shape", "dtype", " chunk rows", "codec", " in memory"]
+        rows = [
+            (
+                one.key or "",
+                " × ".join(map(str, one.shape)),
+                one.dtype,
+                f"{one.chunk_rows:,}" if one.chunk_rows > 1 else "-",
+                one.codec,
+                size(one.memory_bytes),
+            )
+            for one in self.described
+        ]
+        return table(titles, rows, get_terminal_size().columns)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``; what can't be opened has ``error``, ``reason``."""
