@@ -26,7 +26,7 @@ from oocdata.order.mixing import Mixing
 HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(100, 64),
                opened={"target": "sim.h5", "key": "/u"})  # fmt: skip
 CHUNKED = Reading(
-    storage=HDF5, order="block shuffle", element_bytes=256, together=100, chunk_bytes=25_600,
+    storage=HDF5, order="block shuffle", element_bytes=256, together=100,
     mixing=Mixing(4.9, 5.0), full=30.0,
 )  # fmt: skip
 PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))

@@ -46,45 +46,23 @@ _DISKS = {
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One change.
+    """One change."""
 
-    Attributes
-    ----------
-    kind : str
-        One word for scripts: ``"layout"``, ``"order"``, ``"chunks"``, ``"memory"``, ``"map"``,
-        ``"codec"``, ``"disk"`` or ``"batch"``.
-    text : str
-        Whole sentences, with figures.
-    command : str or None
-        A shell command that makes the change.
-    """
-
-    kind: str
-    text: str
-    command: str | None = None
+    kind: str  # "layout", "order", "chunks", "memory", "map", "codec", "disk" or "batch"
+    text: str  # whole sentences, with figures
+    command: str | None = None  # for the shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a tool has measured, as far as it has; rates in elements a second.
+    """What a tool has measured, as far as it has; rates in elements a second."""
 
-    Attributes
-    ----------
-    rates : mapping
-        Rounds of each order (``"sequential"``, ``"full shuffle"``, ``"block shuffle"``), by batch
-        size.
-    limits : mapping
-        Of the machine: ``"memory"``, ``"decoder"``, ``"disk in sequence"``, ``"disk at random"``.
-    mapped : float
-        The share of a batch's time that functions given to `map` take.
-    waits : bool
-        Whether a model waits for the data, so that anything faster helps.
-    """
-
+    # Rounds of "sequential", "full shuffle" and "block shuffle", by batch size.
     rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
+    # Of the machine: "memory", "decoder", "disk in sequence", "disk at random".
     limits: Mapping[str, float] = field(default_factory=dict)
-    mapped: float = 0.0
-    waits: bool = False
+    mapped: float = 0.0  # the share of a batch's time that functions given to `map` take
+    waits: bool = False  # a model waits for the data, so that anything faster helps
 
     def best(self, order: str) -> float:
         """Return the highest rate of an order, by medians; 0 where it was not measured."""

@@ -60,50 +60,20 @@ def as_typed(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a loader reads.
+    """How a loader reads."""
 
-    Attributes
-    ----------
-    storage : Storage
-        Of the source that costs most to read badly.
-    axes : tuple of int or None
-        Its sample axes; None where elements come from several arrays.
-    order : str
-        ``"sequential"``, ``"full shuffle"`` or ``"block shuffle"``.
-    batch_size, workers : int
-    element_bytes : int
-        As delivered.
-    together : int
-        Neighbouring elements that are decoded together; 1 where each is read by itself.
-    chunk_bytes : int
-        Of one decoded chunk of each source.
-    amplification : float
-        Bytes decoded for each byte used.
-    full : float
-        The same for a full shuffle, as expected from the number of chunks.
-    unused : float
-        Bytes of the chunks that an element touches for each of its own, rows aside: above 1 where
-        elements are cut out of chunks.
-    mixing : Mixing or None
-        None for sequential order.
-    spread : int
-        Bytes of the file from the first to the last byte of an element, where other elements lie
-        in between; else 0.
-    """
-
-    storage: Storage
-    axes: tuple[int, ...] | None = (0,)
-    order: str = "sequential"
+    storage: Storage  # of the source that costs most to read badly
+    axes: tuple[int, ...] | None = (0,)  # its sample axes; None where there are several arrays
+    order: str = "sequential"  # or "full shuffle", "block shuffle"
     batch_size: int = 32
     workers: int = 0
-    element_bytes: int = 1
-    together: int = 1
-    chunk_bytes: int = 0
-    amplification: float = 1.0
-    full: float = 1.0
-    unused: float = 1.0
-    mixing: Mixing | None = None
-    spread: int = 0
+    element_bytes: int = 1  # as delivered
+    together: int = 1  # neighbouring elements that are decoded together
+    amplification: float = 1.0  # bytes decoded for each byte used
+    full: float = 1.0  # the same for a full shuffle, as expected from the number of chunks
+    unused: float = 1.0  # bytes of chunks for each byte of an element, where it is cut out of them
+    mixing: Mixing | None = None  # None for sequential order
+    spread: int = 0  # bytes that an element reaches over where others lie in between; else 0
 
     @property
     def fitting_rows(self) -> int:
@@ -151,9 +121,8 @@ def reading_of(loader: Loader) -> Reading:
     dataset, order, count = loader.dataset, loader.order, len(loader.dataset)
     at = np.array([0, count - 1])
     requests = dataset.requests(at, Draw(positions=at))
-    storages = [(one.source, one.source.storage()) for one in requests]
-    number = max(range(len(requests)), key=lambda number: chunk_bytes(*storages[number]))
-    request, storage = requests[number], storages[number][1]
+    request = max(requests, key=lambda one: chunk_bytes(one.source, one.source.storage()))
+    storage = request.source.storage()
     axes = _sample_axes(dataset)
     # Of several arrays: the axes along which elements differ.
     samples = np.ptp(request.origins, axis=0) > 0
@@ -165,7 +134,6 @@ def reading_of(loader: Loader) -> Reading:
         mixed = mixing(loader.positions, len(loader), dataset.blocks, count)
     shuffled = "block shuffle" if isinstance(order, BlockShuffle) else "full shuffle"
     blocks = dataset.blocks
-    each = {id(source): chunk_bytes(source, storage) for source, storage in storages}
     return Reading(
         storage=storage,
         axes=axes,
@@ -174,7 +142,6 @@ def reading_of(loader: Loader) -> Reading:
         workers=loader.workers,
         element_bytes=sum(leaf.nbytes for leaf in leaves(dataset.spec)),
         together=min(blocks.length, count) if isinstance(blocks, Blocks) else 1,
-        chunk_bytes=sum(each.values()),
         amplification=amplification(loader),
         full=_full_cost(loader, unused),
         unused=unused,
@@ -194,11 +161,7 @@ def _sample_axes(dataset: Any) -> tuple[int, ...] | None:
 
 
 def _full_cost(loader: Loader, unused: float) -> float:
-    """Return bytes decoded for each byte used by a full shuffle, as expected.
-
-    A read of k elements meets n (1 - (1 - 1/n)^k) of n chunks. Those cached since earlier reads are
-    not decoded again, if all that a read meets fit into the cache.
-    """
+    """Return bytes decoded for each byte used by a full shuffle, as expected."""
     dataset, count = loader.dataset, len(loader.dataset)
     number = dataset.blocks.number(count)
     if not loader.chunked or number == count:
@@ -206,9 +169,9 @@ def _full_cost(loader: Loader, unused: float) -> float:
     full = dataset.batches(loader.batch_size, shuffle="global")
     decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
     read = full.steps_together * full.batch_size
-    met = 1 - (1 - 1 / number) ** read
+    met = 1 - (1 - 1 / number) ** read  # the share of all chunks that a read needs
     cached = cache_share() / max(1, decoded)
-    new = max(0.0, 1 - cached) if met < cached else 1.0
+    new = max(0.0, 1 - cached) if met < cached else 1.0  # a larger read finds none that is cached
     return max(1.0, met * new * unused * count / read)
 
 

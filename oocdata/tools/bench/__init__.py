@@ -6,11 +6,13 @@ busy machine slows all of them down alike. A figure is the median of the rounds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from oocdata.advice import Advice, Measured, Reading, advise, reading_of, size
 from oocdata.cost import chunk_bytes
@@ -20,7 +22,7 @@ from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.tools.bench.files import Files, available_memory, files_of
+from oocdata.tools.bench.files import Files, files_of
 from oocdata.tools.bench.limits import MEMORY, Measure, copying, decoding, disk_reading
 from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.opening import OpenArguments, Opening
@@ -37,10 +39,15 @@ _ORDERS: dict[str, bool | str] = {
 }
 _ROUNDS = 3
 _IN_FLIGHT = 4
-"""Batches that exist at a time in plain iteration, where each is read alone."""
+"""Batches, or runs of them, that exist at a time in plain iteration."""
 
-# Shares of the time: a round of a limit, all rounds of all ways, and the most that a read may take.
-_LIMIT, _WAYS, _LONGEST = 0.03, 0.6, 0.15
+_DECODED_BYTES = 64 << 20
+"""What may be decoded before the first batches come, for each second of measuring."""
+
+_LIMIT, _WAYS = 0.03, 0.6
+"""Shares of the time: a round of a limit, and all rounds of all ways."""
+
+K = TypeVar("K")
 
 
 def bench(
@@ -102,38 +109,28 @@ def bench(
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
     if nbytes == 0 and len(dataset):
         raise ArgumentError("elements must hold numbers to be measured; these have none.")
-    sizes, notes = _batch_sizes(dataset, nbytes, batch_sizes)
+    sizes = _batch_sizes(len(dataset), nbytes, batch_sizes)
+    loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
-    if cold and files.nbytes:
+    state = "warm" if files.paths else "memory"
+    if cold and files.paths:
         files.drop()
-        cold = files.are_gone()
-        if not cold:
+        state = "cold" if files.are_gone() else "warm"
+        if state == "warm":
             why = "another process has mapped them, or they lie in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-
-    def before() -> None:  # each epoch; a small file has many in a stretch
-        decoded_chunks.forget()
-        if cold:
-            files.drop()
-
-    ways = _ways(dataset, sizes, ["NumPy", "to_tf"] if to_tf else ["NumPy"], before)
-    limits = _limits(dataset, max(sizes), files if cold else None)
-    if "decoder" in limits:
-        rate = limits["decoder"](_LIMIT * seconds, 0)
-        slow = [
-            one
-            for one in ways
-            if one.order != "sequential" and one.seconds_of_a_read(rate) > _LONGEST * seconds
-        ]
-        ways = [one for one in ways if one not in slow]
-        notes += [one.left_out(rate) for one in slow]
-    share = _WAYS * seconds / (_ROUNDS * max(1, len(ways)))
-    measures = {name: (limit, _LIMIT * seconds) for name, limit in limits.items()}
-    measures |= {one.name: (one.measure, share) for one in ways}
-    for one in ways:
-        one.measure(0.0, _ROUNDS)  # so that none pays for what all of them load
-    steps = _ROUNDS * len(measures)
-    with shown_progress("measuring", steps, "stretches", progress) as advance:
+    limits = {"memory": copying(dataset, max(sizes)), "decoder": decoding(dataset)}
+    if state == "cold":
+        limits["disk in sequence"] = disk_reading(files)
+        limits["disk at random"] = disk_reading(files, _stored_unit(dataset))
+    measures: dict[str | Way, tuple[Measure, float]] = {
+        name: (limit, _LIMIT * seconds) for name, limit in limits.items() if limit is not None
+    }
+    for way, loader in loaders.items():
+        measure = partial(_measure, way, loader, files if state == "cold" else None)
+        measure(0.0, _ROUNDS)  # so that none pays for what all of them load
+        measures[way] = (measure, _WAYS * seconds / (_ROUNDS * len(loaders)))
+    with shown_progress("measuring", _ROUNDS * len(measures), "stretches", progress) as advance:
         rates = take_turns(measures, seconds, advance)
     storage = dataset.sources()[0].storage()
     found = Bench(
@@ -145,92 +142,66 @@ def bench(
         elements=len(dataset),
         element=" and ".join(str(leaf) for leaf in leaves(dataset.spec)),
         element_bytes=nbytes,
-        cache="memory" if not files.nbytes else "cold" if cold else "warm",
-        limits=tuple(Limit(name, rates[name], _needed(dataset, name)) for name in limits),
-        ways=tuple(
-            Way(one.order, one.loader.batch_size, one.reader, rates[one.name], one.amplification)
-            for one in ways
+        cache=state,
+        limits=tuple(
+            Limit(name, rates[name], _needed(dataset, name)) for name in limits if name in rates
         ),
+        ways=tuple(replace(way, rounds=rates[way]) for way in loaders),
         advice=(),
         notes=tuple(notes),
-        memory_bytes=MEMORY + max([0, *(one.resident_bytes for one in ways)]),
+        memory_bytes=MEMORY + resident,
         seconds=perf_counter() - begun,
     )
     reading = reading_of(dataset.batches(min(sizes), shuffle=True))
     return replace(found, advice=_advice(found, reading))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """A way that is to be measured."""
-
-    order: str
-    reader: str
-    loader: Loader
-    amplification: float
-    resident_bytes: int
-    before: Callable[[], None]
-
-    @property
-    def name(self) -> str:
-        return f"{self.order}, batches of {self.loader.batch_size:,}, {self.reader}"
-
-    def measure(self, seconds: float, epoch: int) -> float:
-        """Read for some seconds, from the beginning of an epoch; return elements a second."""
-
-        def epochs(number: int) -> Iterator[Any]:
-            self.before()
-            if self.reader == "NumPy":
-                return self.loader.epoch(number)
-            return iter(self.loader.to_tf(start=(number, 0)))
-
-        return pace(epochs, seconds, period=steps_of_a_period(self.loader), first=epoch).rate
-
-    def seconds_of_a_read(self, decoder: float) -> float:
-        """Return how long decoding for the batches that are read first takes, at least."""
-        read = 2 * self.loader.steps_together * self.loader.batch_bytes
-        return read * self.amplification / decoder
-
-    def left_out(self, decoder: float) -> str:
-        return (
-            f"Left out: {self.name}. A read decodes {self.amplification:,.0f} bytes for each byte "
-            f"used, and takes about {self.seconds_of_a_read(decoder):.2g} s."
-        )
-
-
-def _ways(
-    dataset: Dataset, sizes: Sequence[int], readers: Sequence[str], before: Callable[[], None]
-) -> list[_Reader]:
-    found = []
+def _loaders(
+    dataset: Dataset, sizes: Sequence[int], to_tf: bool, seconds: float
+) -> tuple[dict[Way, Loader], int, list[str]]:
+    """Return the ways to be measured, the memory they take, and notes of those left out."""
+    found: dict[Way, Loader] = {}
+    resident, notes = 0, []
     for order, shuffle in _ORDERS.items():
         for batch_size in sizes:
             loader = dataset.batches(batch_size, shuffle=shuffle)
             if order == "block shuffle" and not loader.chunked:
                 continue  # as good as a full one
             explained = loader.explain()
-            again, resident = explained.amplification, explained.resident_bytes
-            found += [_Reader(order, one, loader, again, resident, before) for one in readers]
-    return found
+            again = explained.amplification
+            decoded = _IN_FLIGHT * loader.steps_together * loader.batch_bytes * again
+            if order != "sequential" and loader.chunked and decoded > _DECODED_BYTES * seconds:
+                notes.append(
+                    f"Left out: {order}, batches of {batch_size:,}. It decodes {again:,.0f} bytes "
+                    f"for each byte used, {size(decoded)} before the first batches come."
+                )
+                continue
+            resident = max(resident, explained.resident_bytes)
+            for reader in ("NumPy", "to_tf") if to_tf else ("NumPy",):
+                found[Way(order, batch_size, reader, (), again)] = loader
+    return found, resident, notes
 
 
-def _limits(dataset: Dataset, batch_size: int, files: Files | None) -> dict[str, Measure]:
-    """Return what measures each limit that applies; that of the disk where files are given."""
-    measures = {"memory": copying(dataset, batch_size)}
-    decoder = decoding(dataset)
-    if decoder is not None:
-        measures["decoder"] = decoder
-    if files is not None and files.nbytes:
-        measures["disk in sequence"] = disk_reading(files)
-        measures["disk at random"] = disk_reading(files, _stored_unit(dataset))
-    return measures
+def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, number: int) -> float:
+    """Read for some seconds, from the beginning of an epoch; return elements a second."""
+
+    def epochs(epoch: int) -> Iterator[Any]:
+        decoded_chunks.forget()
+        if cold is not None:  # before each epoch: a small file has many in a stretch
+            cold.drop()
+        if way.reader == "NumPy":
+            return loader.epoch(epoch)
+        return iter(loader.to_tf(start=(epoch, 0)))
+
+    return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
 
 
 def take_turns(
-    measures: Mapping[str, tuple[Measure, float]],
+    measures: Mapping[K, tuple[Measure, float]],
     seconds: float,
     advance: Callable[[int], object],
     clock: Clock = perf_counter,
-) -> dict[str, tuple[float, ...]]:
+) -> dict[K, tuple[float, ...]]:
     """Let measures take turns, each for its share of the time; return their rates.
 
     Each has a first round; in later ones those are left out for which time is too short.
@@ -241,7 +212,7 @@ def take_turns(
     {'a': (1.0, 2.0, 3.0)}
     """
     end = clock() + seconds
-    rates: dict[str, list[float]] = {name: [] for name in measures}
+    rates: dict[K, list[float]] = {name: [] for name in measures}
     lasted = dict.fromkeys(measures, 0.0)
     for number in range(_ROUNDS):
         for name, (measure, share) in measures.items():
@@ -275,29 +246,25 @@ def _stored_unit(dataset: Dataset) -> int:
     return max(1, int(chunk_bytes(source, storage) * share))
 
 
-def _batch_sizes(
-    dataset: Dataset, nbytes: int, given: Sequence[int] | None
-) -> tuple[list[int], list[str]]:
-    """Return the batch sizes to measure, and what to say of those that are left out."""
-    room = available_memory() // 2 // _IN_FLIGHT // max(1, nbytes)
-    if given is not None:
-        if not given:
-            raise ArgumentError("`batch_sizes` must name at least one; got none.")
-        sizes = [as_count("batch_sizes", one) for one in dict.fromkeys(given)]
-        if max(sizes) > room:
-            raise ArgumentError(
-                f"`batch_sizes` must be at most {room:,}, so that {_IN_FLIGHT} batches fit into "
-                f"half of the free memory; got {max(sizes):,}."
-            )
-        return sizes, []
-    length = max(1, len(dataset))
-    usual = list(dict.fromkeys(min(one, length) for one in _BATCH_SIZES))
-    sizes = [one for one in usual if one <= room] or [max(1, min(length, room))]
-    return sizes, [
-        f"Batches of {one:,} are left out: each is {size(one * nbytes)}."
-        for one in usual
-        if one not in sizes
-    ]
+def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[int]:
+    """Return the batch sizes to measure: those asked for, or the usual ones that fit."""
+    room = _memory() // _IN_FLIGHT // max(1, nbytes)
+    if given is None:
+        return list(dict.fromkeys(max(1, min(one, length, room)) for one in _BATCH_SIZES))
+    sizes = [as_count("batch_sizes", one) for one in dict.fromkeys(given)]
+    if not sizes:
+        raise ArgumentError("`batch_sizes` must name at least one; got none.")
+    if max(sizes) > room:
+        raise ArgumentError(
+            f"`batch_sizes` must be at most {room:,}, so that {_IN_FLIGHT} batches fit into a "
+            f"quarter of the memory; got {max(sizes):,}."
+        )
+    return sizes
+
+
+def _memory() -> int:
+    """Return the bytes of the machine's memory that batches may take."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
 def _advice(found: Bench, reading: Reading) -> tuple[Advice, ...]:

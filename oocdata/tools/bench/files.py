@@ -14,7 +14,7 @@ import numpy as np
 
 from oocdata.datasets.dataset import Dataset
 
-__all__ = ["Files", "available_memory", "files_of"]
+__all__ = ["Files", "files_of"]
 
 _MOST_FILES = 20_000
 _LOOKED_AT = 8
@@ -34,11 +34,6 @@ class Files:
 
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all together."""
-        return sum(self.sizes)
 
     def drop(self) -> None:
         """Ask the system to drop the files from the page cache."""
@@ -69,8 +64,8 @@ def files_of(dataset: Dataset) -> Files:
     >>> import tempfile, oocdata as ooc
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.save(f"{folder}/a.npy", np.zeros(100))
-    ...     files_of(ooc.open(f"{folder}/a.npy")).nbytes
-    928
+    ...     files_of(ooc.open(f"{folder}/a.npy")).sizes
+    (928,)
     """
     sizes: dict[str, int] = {}
     for source in dataset.sources() if len(dataset) else []:
@@ -85,31 +80,15 @@ def files_of(dataset: Dataset) -> Files:
     return Files(tuple(sizes), tuple(sizes.values()))
 
 
-def available_memory() -> int:
-    """Return the bytes of memory that can be had without swapping.
-
-    Examples
-    --------
-    >>> available_memory() > 0
-    True
-    """
-    with suppress(OSError, ValueError, StopIteration), open("/proc/meminfo") as file:
-        line = next(line for line in file if line.startswith("MemAvailable"))
-        return int(line.split()[1]) * 1024
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // 2
-
-
 def _cached_share(path: str) -> float:
     """Return the share of a file that is in the page cache (mincore(2)); 1 if that is unknown."""
+    if os.path.getsize(path) == 0:
+        return 0.0
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return 0.0
         # Closed with its last view: after an interrupt there may still be one.
         mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        resident = np.zeros(-(-len(mapping) // mmap.PAGESIZE), np.uint8)
-        failed = ctypes.CDLL(None).mincore(
-            ctypes.c_void_p(np.frombuffer(mapping, np.uint8).ctypes.data),
-            ctypes.c_size_t(len(mapping)),
-            ctypes.c_void_p(resident.ctypes.data),
-        )
+    pages = np.frombuffer(mapping, np.uint8)
+    resident = np.zeros(-(-len(pages) // mmap.PAGESIZE), np.uint8)
+    first, length = ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(len(pages))
+    failed = ctypes.CDLL(None).mincore(first, length, ctypes.c_void_p(resident.ctypes.data))
     return 1.0 if failed else float((resident & 1).mean())

@@ -32,21 +32,11 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one part of the machine allows.
+    """What one part of the machine allows."""
 
-    Attributes
-    ----------
-    name : str
-        ``"disk in sequence"``, ``"disk at random"``, ``"decoder"`` or ``"memory"``.
-    rounds : tuple of float
-        Bytes a second, measured again and again: of what is stored, decoded or delivered.
-    element_bytes : float
-        Bytes of these that an epoch needs for each of its elements, if it asks for each once.
-    """
-
-    name: str
-    rounds: tuple[float, ...]
-    element_bytes: float
+    name: str  # "memory", "decoder", "disk in sequence" or "disk at random"
+    rounds: tuple[float, ...]  # bytes a second: of what is stored, decoded or delivered
+    element_bytes: float  # that an epoch needs for each element, if it asks for each once
 
     @property
     def rate(self) -> float:
@@ -61,26 +51,13 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to read.
+    """One way to read."""
 
-    Attributes
-    ----------
-    order : str
-        ``"sequential"``, ``"full shuffle"`` or ``"block shuffle"``.
-    batch_size : int
-    reader : str
-        ``"NumPy"`` for plain iteration, or ``"to_tf"``.
-    rounds : tuple of float
-        Elements a second, one for each round.
-    amplification : float
-        Bytes decoded or read for each byte used: `Loader.explain`.
-    """
-
-    order: str
+    order: str  # "sequential", "full shuffle" or "block shuffle"
     batch_size: int
-    reader: str
-    rounds: tuple[float, ...]
-    amplification: float = 1.0
+    reader: str  # "NumPy" for plain iteration, or "to_tf"
+    rounds: tuple[float, ...]  # elements a second
+    amplification: float = 1.0  # bytes decoded or read for each byte used
 
     @property
     def rate(self) -> float:
@@ -90,50 +67,23 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What was measured; ``print`` it.
+    """What was measured; ``print`` it."""
 
-    Attributes
-    ----------
-    name : str
-        The file and the dataset in it.
-    format, storage, codec : str
-        As `oocdata.engines.source.Storage` has them; `storage` is its ``layout``.
-    stored_bytes : int or None
-    elements : int
-        In an epoch.
-    element : str
-        Shape and dtype of an element's arrays.
-    element_bytes : int
-        As delivered.
-    cache : str
-        ``"warm"``: the page cache was left as it is; ``"cold"``: the file was dropped from it
-        before each epoch; ``"memory"``: there is no file.
-    limits : tuple of Limit
-    ways : tuple of Way
-    advice : tuple of Advice
-    notes : tuple of str
-        What else must be known to read the figures.
-    memory_bytes : int
-        What measuring may take, at most.
-    seconds : float
-        How long it took.
-    """
-
-    name: str
+    name: str  # the file and the dataset in it
     format: str
-    storage: str
+    storage: str  # how the array lies in the file
     codec: str
     stored_bytes: int | None
-    elements: int
-    element: str
-    element_bytes: int
-    cache: str
+    elements: int  # in an epoch
+    element: str  # shape and dtype of an element's arrays
+    element_bytes: int  # as delivered
+    cache: str  # the page cache: "warm" (left as it was), "cold", or "memory": there is no file
     limits: tuple[Limit, ...]
     ways: tuple[Way, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
-    memory_bytes: int
-    seconds: float
+    memory_bytes: int  # what measuring may take, at most
+    seconds: float  # how long it took
 
     def bound(self, way: Way) -> Limit:
         """Return the limit that a way comes up against first."""
@@ -151,24 +101,14 @@ class Bench:
             *self.notes,
             f"Measured in {self.seconds:.0f} s, within {size(self.memory_bytes)} of memory.",
         ]
-        limits = table(
-            ["what the machine allows", " MB/s", " spread", " elements/s"],
-            [
-                (
-                    LIMITS[one.name],
-                    f"{one.rate / 1e6:,.0f}",
-                    _spread(one.rounds),
-                    f"{one.elements:,.0f}",
-                )
-                for one in self.limits
-            ],
-        )
+        titles = ["what the machine allows", " MB/s", " spread", " elements/s"]
+        limits = table(titles, map(_limit_row, self.limits))
         titles = ["way", " batch", "reader", " elements/s", " spread", " decoded", "of its limit"]
-        ways = table(titles, map(self._row, self.ways))
+        ways = table(titles, map(self._way_row, self.ways))
         parts = ["\n".join(map(_wrapped, head)), limits, ways, "\n".join(self._to_change())]
         return "\n\n".join(parts)
 
-    def _row(self, way: Way) -> Sequence[str]:
+    def _way_row(self, way: Way) -> Sequence[str]:
         bound = self.bound(way)
         return (
             way.order,
@@ -208,6 +148,11 @@ class Bench:
         return found
 
 
+def _limit_row(one: Limit) -> Sequence[str]:
+    rates = (f"{one.rate / 1e6:,.0f}", _spread(one.rounds), f"{one.elements:,.0f}")
+    return (LIMITS[one.name], *rates)
+
+
 def _spread(rounds: tuple[float, ...]) -> str:
     """Return from the slowest round to the fastest, as a share of the median."""
     middle = median(rounds)
@@ -215,11 +160,5 @@ def _spread(rounds: tuple[float, ...]) -> str:
 
 
 def _wrapped(text: str, first: str = "", rest: str = "") -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines = textwrap.wrap(text, _WIDTH - len(first), break_long_words=False, break_on_hyphens=False)
+    return f"{first}" + f"\n{rest}".join(lines)

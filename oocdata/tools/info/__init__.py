@@ -43,52 +43,27 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """One array in a file.
-
-    Attributes
-    ----------
-    path, key, format, codec, stored_bytes, reading
-        As in `oocdata.engines.source.Storage`; `storage` is its ``layout``.
-    files : int
-        More than one for a glob.
-    shape, dtype
-        As delivered: the number of rows, then an element's shape.
-    sample_shape : tuple of int
-        Lengths of the sample axes.
-    row_bytes, memory_bytes : int
-        Of one row and of all rows in memory.
-    chunk_rows : int
-        Rows that are stored and decoded together.
-    shuffling : str
-        What ``shuffle=True`` does, and why.
-    advice : tuple of Advice
-    axes : str
-        A hint about the sample axes; may be empty.
-    code : tuple of str
-        Lines of Python that open the array and make batches of it.
-    dimensions : tuple of str
-        Names of the axes as stored; empty where they have none.
-    """
+    """One array in a file; ``print`` it."""
 
     path: str | None
     key: str | None
-    files: int
+    files: int  # more than one for a glob
     format: str
-    shape: Shape
-    sample_shape: Shape
+    shape: Shape  # as delivered: the number of rows, then an element's shape
+    sample_shape: Shape  # lengths of the sample axes
     dtype: str
     row_bytes: int
     memory_bytes: int
     stored_bytes: int | None
-    storage: str
+    storage: str  # how the array lies in the file
     codec: str
-    chunk_rows: int
-    reading: str
-    shuffling: str
+    chunk_rows: int  # rows that are decoded together
+    reading: str  # how oocdata reads it
+    shuffling: str  # what ``shuffle=True`` does, and why
     advice: tuple[Advice, ...]
-    axes: str
-    code: tuple[str, ...]
-    dimensions: tuple[str, ...] = ()
+    axes: str  # a hint about the sample axes; may be empty
+    code: tuple[str, ...]  # lines of Python that open the array and make batches of it
+    dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
 
     def __str__(self) -> str:
         width = get_terminal_size().columns
@@ -121,20 +96,11 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """An array that can't be opened, and why.
-
-    Attributes
-    ----------
-    key : str or None
-    error : str
-        The name of the error's class.
-    reason : str
-        The error's message.
-    """
+    """An array that can't be opened, and why."""
 
     key: str | None
-    error: str
-    reason: str
+    error: str  # the name of the error's class
+    reason: str  # its message
 
 
 def reason(one: Unopened) -> str:
@@ -154,20 +120,11 @@ def reason(one: Unopened) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All arrays of a file; ``print`` it.
-
-    Attributes
-    ----------
-    path : str
-    datasets : tuple of Description or Unopened
-        The first 500.
-    others : tuple of str
-        Names of those that follow.
-    """
+    """All arrays of a file; ``print`` it."""
 
     path: str
-    datasets: tuple[Description | Unopened, ...]
-    others: tuple[str | None, ...] = ()
+    datasets: tuple[Description | Unopened, ...]  # the first 500
+    others: tuple[str | None, ...] = ()  # names of those that follow
 
     @property
     def described(self) -> list[Description]:

@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
+from itertools import repeat
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -79,25 +81,23 @@ def _rates(
 ) -> tuple[float, float | None, float | None]:
     """Return elements a second of the data and of the model, and the share that it waited."""
     share = seconds / _ROUNDS / (3 if consume else 1)
-    data, model, waited = [], [], []
+    take = partial(pace, seconds=share, clock=clock)
+    batch = _first(epochs)
+    data, model, both = [], [], []
     for number in range(_ROUNDS):
-        data.append(pace(epochs, share, period=period, first=number, clock=clock).rate)
+        data.append(take(epochs, period=period, first=number).rate)
         if consume is not None:
-            model.append(_model_alone(consume, _first(epochs), share, clock))
-            both = pace(epochs, share, period=period, first=number, consume=consume, clock=clock)
-            waited.append(both.waited / max(both.seconds, 1e-9))
+            model.append(take(lambda _: repeat(batch), consume=consume).rate)
+            both.append(take(epochs, period=period, first=number, consume=consume).waited)
     if consume is None:
         return median(data), None, None
-    return median(data), median(model), median(waited)
+    return median(data), median(model), median(both)
 
 
 def _epochs(loader: Loader, to_tf: bool) -> Epochs:
-    if not to_tf:
-        return loader.epoch
-
     def epoch(number: int) -> Iterator[Any]:
-        # In a generator, so that the dataset lives exactly as long as its iterator.
-        yield from loader.to_tf(start=(number, 0))
+        # In a generator, so that a tf.data dataset lives exactly as long as its iterator.
+        yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
 
     return epoch
 
@@ -115,7 +115,7 @@ def _step(model_step: Callable[..., object], epochs: Epochs) -> Callable[[Any], 
         _settle(model_step(*batch) if spread else model_step(batch))
 
     for _ in range(_WARM_UP):
-        consume(_first(epochs))
+        consume(batch)
     return consume
 
 
@@ -146,19 +146,6 @@ def _settle(result: Any) -> None:
             # PyTorch refuses to hand out a loss that has a gradient; it is there all the same.
             with suppress(TypeError, NotImplementedError, AttributeError, RuntimeError):
                 read()
-
-
-def _model_alone(
-    consume: Callable[[Any], object], batch: Any, seconds: float, clock: Clock
-) -> float:
-    """Call the model with one batch, again and again; return elements a second."""
-    calls, began = 0, clock()
-    while True:
-        consume(batch)
-        calls += 1
-        spent = clock() - began
-        if spent >= seconds:
-            return calls * len(next(leaves(batch))) / max(spent, 1e-9)
 
 
 def _mapped_share(loader: Loader, clock: Clock) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from itertools import count
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,20 +21,12 @@ Epochs = Callable[[int], Iterator[Any]]
 """Return the batches of an epoch; the iterator is closed where it can be."""
 
 _DAY = 86_400
-
 _SLOW = 4.0
 """How many times as long as asked for a stretch may take to complete a period."""
 
-_STEADY = 16
-"""Periods of an epoch; in a shorter one, what is read ahead is too much of it."""
-
 
 def check_seconds(seconds: object) -> None:
-    """Refuse what is no time to measure for.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
+    """Raise unless `seconds` is a time to measure for.
 
     Examples
     --------
@@ -45,40 +37,11 @@ def check_seconds(seconds: object) -> None:
         raise ArgumentError(f"`seconds` must be a number above 0, up to a day; got {seconds!r}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What came in a stretch of time.
+class Pace(NamedTuple):
+    """What came in a stretch of time: elements a second, and the share spent waiting for them."""
 
-    Attributes
-    ----------
-    elements, batches : int
-    seconds : float
-    waited : float
-        Seconds of these in which whoever consumes waited for a batch.
-    """
-
-    elements: int = 0
-    batches: int = 0
-    seconds: float = 0.0
-    waited: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        """Elements a second."""
-        return self.elements / max(self.seconds, 1e-9)
-
-    def since(self, other: Pace) -> Pace:
-        """Return what came after an earlier time."""
-        return self.plus(Pace(-other.elements, -other.batches, -other.seconds, -other.waited))
-
-    def plus(self, other: Pace) -> Pace:
-        """Return two stretches as one."""
-        return Pace(
-            self.elements + other.elements,
-            self.batches + other.batches,
-            self.seconds + other.seconds,
-            self.waited + other.waited,
-        )
+    rate: float
+    waited: float
 
 
 def steps_of_a_period(loader: Loader) -> int:
@@ -110,10 +73,8 @@ def pace(
 ) -> Pace:
     """Take batches for some time, epoch after epoch.
 
-    What is read together arrives together, so the clock starts and stops only where a new period
-    begins to arrive. What came with the first of an epoch counts, the wait for it doesn't: in a
-    steady flow there is as much on its way at the end as at the start. An epoch that ends after few
-    periods is clocked from end to end: nothing is on its way at its end.
+    Batches that are read together arrive together, so the clock runs from the first arrival to the
+    first of a later period. In a steady flow as much is on its way then as at the start.
 
     Parameters
     ----------
@@ -131,52 +92,30 @@ def pace(
 
     Examples
     --------
-    >>> import numpy as np, oocdata as ooc
-    >>> loader = ooc.open(np.zeros((100, 3))).batches(10)
-    >>> pace(loader.epoch, seconds=0.0).batches  # one, and the next ends it
-    1
+    >>> ticks = iter(range(100))
+    >>> pace(lambda epoch: iter([[1, 2]] * 9), seconds=6, clock=lambda: next(ticks))
+    Pace(rate=1.0, waited=0.5)
     """
-    end = clock() + _SLOW * seconds
-    total, epoch = Pace(), first
-    while True:
-        left = seconds - total.seconds
-        total = total.plus(_epoch(epochs(epoch), left, end, period, consume, clock))
-        if total.seconds >= seconds or clock() > end:
-            return total
-        epoch += 1
-
-
-def _epoch(
-    iterator: Iterator[Any],
-    left: float,
-    end: float,
-    period: int,
-    consume: Callable[[Any], object] | None,
-    clock: Clock,
-) -> Pace:
-    """Take batches of one epoch, to its end or until the time that is left is over."""
-    asked = clock()
-    begun, start, last = Pace(seconds=asked), None, None
-    elements, batches, waited = 0, 0, 0.0
-    try:
-        for batch in iterator:
-            now = clock()
-            waited += now - asked
-            if batches % period == 0 or (start and now > end):
-                last = Pace(elements, batches, now, waited)
-                start = start or last
-                if last is not start and now - start.seconds >= left:
-                    return last.since(start)
-            elements += len(next(leaves(batch)))
-            batches += 1
-            if consume is not None:
-                consume(batch)
-            del batch
-            asked = clock()
-    finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
-    if start and last and batches >= _STEADY * period:
-        return last.since(start)
-    return Pace(elements, batches, asked, waited).since(begun)
+    start, asked, elements, waited = None, 0.0, 0, 0.0
+    for epoch in count(first):
+        iterator = epochs(epoch)
+        try:
+            for number, batch in enumerate(iterator):
+                now = clock()
+                if start is None:
+                    start = asked = now
+                waited += now - asked
+                spent = now - start
+                whole = number % period == 0 or spent > _SLOW * seconds
+                if elements and whole and spent >= seconds:
+                    return Pace(elements / max(spent, 1e-9), waited / max(spent, 1e-9))
+                elements += len(next(leaves(batch)))
+                if consume is not None:
+                    consume(batch)
+                del batch
+                asked = clock()
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+    raise AssertionError("epochs go on for ever")

@@ -26,25 +26,6 @@ _SENTENCES = {
 class Profile:
     """Whether the model or the data are the bottleneck; ``print`` it.
 
-    Attributes
-    ----------
-    data_rate : float
-        Elements a second that the loader gives to a loop that does nothing with them. Decoded
-        chunks that are cached stay so: where all of them fit, that is the rate of later epochs.
-    model_rate : float or None
-        Elements a second that the model takes, on one batch again and again.
-    waited : float or None
-        The share of the time in which the model waited for a batch, both together.
-    mapped : float
-        The share of a batch's reading that functions given to `map` take.
-    batch_size : int
-    reader : str
-        ``"NumPy"`` for plain iteration, or ``"to_tf"``.
-    advice : tuple of Advice
-        What to change, where the model waits; empty where it doesn't.
-    seconds : float
-        How long it took.
-
     Examples
     --------
     >>> print(Profile(32_000.0, 2_286.0, 0.03, 0.0, 32, "NumPy", (), 5.0))
@@ -52,14 +33,16 @@ class Profile:
     The model is the bottleneck. Nothing is to be gained by reading faster.
     """
 
+    # Elements a second that the loader gives to a loop that does nothing with them. Chunks that are
+    # cached stay so: where all of them fit, that is the rate of later epochs.
     data_rate: float
-    model_rate: float | None
-    waited: float | None
-    mapped: float
+    model_rate: float | None  # elements a second that the model takes, on one batch again and again
+    waited: float | None  # the share of the time in which the model waited, both together
+    mapped: float  # the share of a batch's reading that functions given to `map` take
     batch_size: int
-    reader: str
-    advice: tuple[Advice, ...]
-    seconds: float
+    reader: str  # "NumPy" for plain iteration, or "to_tf"
+    advice: tuple[Advice, ...]  # what to change, where the model waits
+    seconds: float  # how long it took
 
     @property
     def verdict(self) -> Literal["data", "model", "balanced", "alone"]:
