@@ -26,7 +26,7 @@ from oocdata.order.mixing import Mixing
 HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(100, 64),
                opened={"target": "sim.h5", "key": "/u"})  # fmt: skip
 CHUNKED = Reading(
-    storage=HDF5, order="block shuffle", element_bytes=256, together=100,
+    storage=HDF5, order="block shuffle", row_bytes=256, together=100,
     mixing=Mixing(4.9, 5.0), full=30.0,
 )  # fmt: skip
 PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))
@@ -239,4 +239,5 @@ def test_cuts_of_chunks_are_seen(tmp_path: Path) -> None:
     view = ooc.open(tmp_path / "a.h5")
     assert reading_of(view.batches(8)).unused == 1.0
     assert reading_of(view[:, :32, :32].batches(8)).unused == 4.0
-    assert reading_of(view[:, :32].windows(4).batches(8)).unused == 2.0
+    windows = reading_of(view[:, :32].windows(4).batches(8))
+    assert (windows.unused, windows.row_bytes) == (2.0, 32 * 64 * 4)

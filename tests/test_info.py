@@ -119,10 +119,10 @@ def test_the_code_names_what_is_not_usual(tmp_path: Path) -> None:
         file["v"] = FRAMES[:3]
     found = one(tmp_path / "a.h5", "u", axis=2, missing="fill")
     path = str(tmp_path / "a.h5")
-    assert found.code[1] == f"curves = ooc.open({path!r}, 'u', axis=2, missing='fill')"
+    assert found.code[1] == f"rows = ooc.open({path!r}, 'u', axis=2, missing='fill')"
     names: dict[str, Any] = {}
     exec("\n".join(found.code), names)
-    assert names["curves"].shape == (5, 64, 6)
+    assert names["rows"].shape == (5, 64, 6)
 
 
 def test_axes_that_look_like_trajectories(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from counting import counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
@@ -20,7 +21,7 @@ from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.loader import Loader
 from oocdata.tools import profile as module
-from oocdata.tools.profile.pacing import Epochs, pace
+from oocdata.tools.profile.pacing import Epochs, pace, steps_of_a_period
 from oocdata.tools.profile.result import Profile
 
 ROWS = np.random.default_rng(0).normal(0, 1, (4000, 256)).astype("f4")
@@ -85,10 +86,25 @@ def test_short_epochs_follow_one_another() -> None:
     assert seen == [7, 8, 9, 10, 11]
 
 
-def test_a_long_period_is_not_waited_for() -> None:
+def test_a_long_period_has_its_share_of_the_first_wait() -> None:
     clock = Clock()
-    pace(clock.epochs(*[1] * 1000, seconds=1.0), 10.0, period=1000, clock=clock)
-    assert clock.now == 42.0
+
+    def epochs(number: int) -> Iterator[np.ndarray]:
+        clock.now += 500.0  # in which a whole epoch is decoded
+        for _ in range(1000):
+            yield np.zeros(10)
+            clock.now += 0.5
+
+    found = pace(epochs, 10.0, period=1000, clock=clock)
+    assert clock.now == 500.0 + 40.5
+    assert found == (pytest.approx(10.0), pytest.approx(1.0))
+
+
+def test_an_epoch_of_cached_chunks_is_one_period() -> None:
+    view, _ = counted(np.zeros((1000, 4)), 10, 4)
+    assert steps_of_a_period(view.batches(8, shuffle="global")) == 125
+    assert steps_of_a_period(view.batches(8)) < 125
+    assert steps_of_a_period(ooc.open(np.zeros((1000, 4))).batches(8, shuffle=True)) < 125
 
 
 VERDICTS = [

@@ -94,6 +94,12 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     return tuple(made or ([_otherwise(reading)] if measured.waits else []))
 
 
+def mixing_share(mixed: Mixing) -> float:
+    """Return the share of a full shuffle's batch entropy that an order reaches."""
+    full = mixed.full_shuffle_entropy
+    return mixed.entropy / full if full > 0 else 1.0
+
+
 def _map(reading: Reading, measured: Measured) -> Advice | None:
     """Advise worker processes for a slow function."""
     if measured.mapped <= 0.5:
@@ -104,19 +110,13 @@ def _map(reading: Reading, measured: Measured) -> Advice | None:
     return Advice("map", f"{text}.batches(…, workers=2) runs it in other processes.")
 
 
-def mixing_share(mixed: Mixing) -> float:
-    """Return the share of a full shuffle's batch entropy that an order reaches."""
-    full = mixed.full_shuffle_entropy
-    return mixed.entropy / full if full > 0 else 1.0
-
-
 def _layout(reading: Reading) -> Advice | None:
     """Advise other sample axes where the bytes of a row lie apart."""
     strides = reading.storage.strides
     if not reading.spread or strides is None:
         return None
     text = (
-        f"The bytes of a row lie apart: {size(reading.element_bytes)} are spread over "
+        f"The bytes of a row lie apart: {size(reading.row_bytes)} are spread over "
         f"{size(reading.spread)} of the file"
     )
     if reading.together > 1:

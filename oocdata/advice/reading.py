@@ -16,7 +16,6 @@ from oocdata.blocks import Blocks
 from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import Request
-from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
 from oocdata.memory import cache_share
@@ -67,7 +66,7 @@ class Reading:
     order: str = "sequential"  # or "full shuffle", "block shuffle"
     batch_size: int = 32
     workers: int = 0
-    element_bytes: int = 1  # as delivered
+    row_bytes: int = 1  # of a stored row, as far as elements use it
     together: int = 1  # neighbouring elements that are decoded together
     amplification: float = 1.0  # bytes decoded for each byte used
     full: float = 1.0  # the same for a full shuffle, as expected from the number of chunks
@@ -78,7 +77,7 @@ class Reading:
     @property
     def fitting_rows(self) -> int:
         """Rows of a chunk that suits any order: a power of two."""
-        rows = min(_CHUNK_BYTES // max(1, self.element_bytes), self.batch_size)
+        rows = min(_CHUNK_BYTES // max(1, self.row_bytes), self.batch_size)
         return 1 << int(log2(max(1, rows)))
 
     def convert(self, *, chunks: int | None = None, codec: str | None = None) -> str | None:
@@ -128,6 +127,7 @@ def reading_of(loader: Loader) -> Reading:
     samples = np.ptp(request.origins, axis=0) > 0
     if axes is not None:
         samples = np.isin(np.arange(len(samples)), axes)
+    lengths = np.array(request.extent.lengths)
     unused = _unused(request, samples, storage)
     mixed = None
     if not isinstance(order, Sequential):
@@ -140,7 +140,7 @@ def reading_of(loader: Loader) -> Reading:
         order="sequential" if mixed is None else shuffled,
         batch_size=loader.batch_size,
         workers=loader.workers,
-        element_bytes=sum(leaf.nbytes for leaf in leaves(dataset.spec)),
+        row_bytes=prod(lengths[~samples].tolist()) * request.source.dtype.itemsize,
         together=min(blocks.length, count) if isinstance(blocks, Blocks) else 1,
         amplification=amplification(loader),
         full=_full_cost(loader, unused),

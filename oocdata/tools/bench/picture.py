@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from oocdata.errors import ArgumentError, MissingDependencyError
 from oocdata.tools.bench.result import LIMITS, Bench
 
@@ -27,21 +29,7 @@ _REACH = 3.0
 
 
 def draw(found: Bench, path: str) -> None:
-    """Draw the ways beside the limits, and write it to a file.
-
-    Parameters
-    ----------
-    found : Bench
-    path : str
-        Its ending says which kind of picture: ``.png``, ``.svg``, ``.pdf``.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If Matplotlib is not installed.
-    oocdata.errors.ArgumentError
-        If there is no folder for it, or it has another ending.
-    """
+    """Draw the ways beside the limits, and write it to a .png, .svg or .pdf."""
     if Path(path).suffix.lower() not in SUFFIXES:
         raise ArgumentError(f"a picture's name must end in {', '.join(SUFFIXES)}; got {path!r}.")
     if not Path(path).absolute().parent.is_dir():
@@ -66,27 +54,20 @@ def draw(found: Bench, path: str) -> None:
 
 
 def _bars(axes: Axes, found: Bench) -> None:
-    several = len({way.reader for way in found.ways}) > 1
-    labels = [
-        f"{way.order}, {way.batch_size:,}" + (f", {way.reader}" if several else "")
-        for way in found.ways
-    ]
-    rates = [way.rate for way in found.ways]
-    errors = [
-        [way.rate - min(way.rounds) for way in found.ways],
-        [max(way.rounds) - way.rate for way in found.ways],
-    ]
+    ways = found.ways
+    several = len({way.reader for way in ways}) > 1
+    spreads = [(way.rate - min(way.rounds), max(way.rounds) - way.rate) for way in ways]
     bars = axes.barh(
-        range(len(rates)),
-        rates,
-        height=0.72,
-        color=[_COLOURS[way.order] for way in found.ways],
-        xerr=errors,
+        range(len(ways)),
+        [way.rate for way in ways],
+        color=[_COLOURS[way.order] for way in ways],
+        xerr=np.array(spreads).T,
         error_kw={"ecolor": "#222222", "elinewidth": 0.9, "capsize": 2},
     )
     box: Any = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
-    axes.bar_label(bars, [f"{rate:,.0f}" for rate in rates], padding=4, fontsize=8, bbox=box)
-    axes.set_yticks(range(len(labels)), labels, fontsize=8.5)
+    axes.bar_label(bars, [f"{way.rate:,.0f}" for way in ways], padding=4, fontsize=8, bbox=box)
+    labels = [f"{way.order}, {way.batch_size:,}{f', {way.reader}' * several}" for way in ways]
+    axes.set_yticks(range(len(ways)), labels, fontsize=8.5)
     axes.invert_yaxis()
 
 

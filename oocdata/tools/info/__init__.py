@@ -228,7 +228,7 @@ def _described(opening: openings.Opening, *, brief: bool = False) -> Description
         reading = reading_of(loader)
         advice += advise(reading)
         shuffling = f"shuffle=True is a {reading.order}: {loader.reason}."
-        if reading.order == "block shuffle":
+        if reading.order == "block shuffle" and reading.full > 1.5:
             shuffling += (
                 f' A full shuffle (shuffle="global") would decode {reading.full:,.0f} bytes for '
                 "each byte used."

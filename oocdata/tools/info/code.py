@@ -19,7 +19,6 @@ _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
     "frames": _FIT,
     "labels": "# as targets of another array's rows: ooc.zip(frames, labels)",
-    "curves": "# with targets from another array: ooc.zip(curves, targets)",
     "rows": "# with targets from another array: ooc.zip(rows, targets)",
     "values": "# with targets from another array: ooc.zip(values, targets)",
 }
@@ -75,6 +74,6 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
 
 def _name(view: View) -> str:
     kind = row_axes(view).kind
-    if kind == "number" and view.dtype.kind in "iub":
-        return "labels"
-    return {"image": "frames", "curve": "curves", "table": "rows", "number": "values"}[kind]
+    if kind == "number":
+        return "labels" if view.dtype.kind in "iub" else "values"
+    return "frames" if kind == "image" else "rows"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ import numpy as np
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
-from oocdata.order import BlockShuffle
+from oocdata.memory import cache_share
+from oocdata.order import BlockShuffle, Sequential
 
 __all__ = ["Clock", "Epochs", "Pace", "check_seconds", "pace", "steps_of_a_period"]
 
@@ -45,7 +47,7 @@ class Pace(NamedTuple):
 
 
 def steps_of_a_period(loader: Loader) -> int:
-    """Return after how many steps reading is where it was: a run, or a window of the shuffle.
+    """Return the steps after which reading is where it was: a run, a window, or an epoch.
 
     Examples
     --------
@@ -55,11 +57,14 @@ def steps_of_a_period(loader: Loader) -> int:
     >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(10, 4)))
     5
     """
-    order = loader.order
-    mixed = 0
-    if isinstance(order, BlockShuffle) and loader.chunked:
-        mixed = order.elements_mixed(len(loader.dataset))
-    return max(loader.steps_together, -(-mixed // loader.batch_size))
+    order, dataset = loader.order, loader.dataset
+    together = 0
+    if loader.chunked and isinstance(order, BlockShuffle):
+        together = order.elements_mixed(len(dataset))
+    elif loader.chunked and not isinstance(order, Sequential):
+        decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
+        together = len(dataset) if decoded <= cache_share() else 0  # decoded by the first reads
+    return max(loader.steps_together, -(-together // loader.batch_size))
 
 
 def pace(
@@ -74,7 +79,8 @@ def pace(
     """Take batches for some time, epoch after epoch.
 
     Batches that are read together arrive together, so the clock runs from the first arrival to the
-    first of a later period. In a steady flow as much is on its way then as at the start.
+    first of a later period. In a steady flow as much is on its way then as at the start. Where a
+    period is too long, its share of the wait for the first arrival is counted instead.
 
     Parameters
     ----------
@@ -96,18 +102,19 @@ def pace(
     >>> pace(lambda epoch: iter([[1, 2]] * 9), seconds=6, clock=lambda: next(ticks))
     Pace(rate=1.0, waited=0.5)
     """
-    start, asked, elements, waited = None, 0.0, 0, 0.0
+    start, elements, waited, wait = None, 0, 0.0, 0.0
+    asked = clock()
     for epoch in count(first):
         iterator = epochs(epoch)
         try:
             for number, batch in enumerate(iterator):
                 now = clock()
                 if start is None:
-                    start = asked = now
+                    start, wait, asked = now, now - asked, now
                 waited += now - asked
-                spent = now - start
-                whole = number % period == 0 or spent > _SLOW * seconds
-                if elements and whole and spent >= seconds:
+                spent, part = now - start, number % period / period
+                if elements and spent >= seconds and (not part or spent > _SLOW * seconds):
+                    spent, waited = spent + wait * part, waited + wait * part
                     return Pace(elements / max(spent, 1e-9), waited / max(spent, 1e-9))
                 elements += len(next(leaves(batch)))
                 if consume is not None:
