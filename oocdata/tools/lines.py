@@ -1,9 +1,9 @@
-"""Lines of text that several tools print alike."""
+"""Text that several tools print alike: labelled lines, and tables."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 __all__ = ["labelled", "table"]
 
@@ -27,12 +27,17 @@ def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
     )
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int = 80) -> str:
-    """Return rows below their titles, in columns; one whose title begins with a space is right.
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Collection[int] = (0,),
+    width: int = 200,
+) -> str:
+    """Return a table without lines; columns end at one place, those named in `left` begin there.
 
     Examples
     --------
-    >>> print(table(["way", " elements/s"], [("sequential", "12,000"), ("shuffled", "900")]))
+    >>> print(table(["way", "elements/s"], [("sequential", "12,000"), ("shuffled", "900")]))
     way         elements/s
     sequential      12,000
     shuffled           900
@@ -42,12 +47,10 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int = 80)
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in titles:
-        made.add_column(
-            title.strip(), justify="right" if title[0] == " " else "left", overflow="fold"
-        )
+    for number, name in enumerate(header):
+        made.add_column(name, justify="left" if number in left else "right", overflow="fold")
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*map(Text, row))  # brackets in names are no markup
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(made)

@@ -91,14 +91,9 @@ def decoding(dataset: Dataset) -> Measure | None:
 
 
 def disk_reading(files: Files, unit: int | None = None) -> Measure:
-    """Return the measuring of reads all over the files, none twice in a round, several in flight.
+    """Return the measuring of reads from the files, each place once in a round, several in flight.
 
-    Parameters
-    ----------
-    files : Files
-    unit : int, optional
-        Bytes of a read, at random places. Without it large reads follow one another, from a random
-        place on.
+    With `unit`, of so many bytes at random places; else of large blocks that follow one another.
     """
     order: Order = Sequential() if unit is None else Shuffle()
     nbytes, threads = (_BLOCK, _IN_FLIGHT) if unit is None else (unit, 2 * _IN_FLIGHT)

@@ -101,10 +101,10 @@ class Bench:
             *self.notes,
             f"Measured in {self.seconds:.0f} s, within {size(self.memory_bytes)} of memory.",
         ]
-        titles = ["what the machine allows", " MB/s", " spread", " elements/s"]
-        limits = table(titles, map(_limit_row, self.limits))
-        titles = ["way", " batch", "reader", " elements/s", " spread", " decoded", "of its limit"]
-        ways = table(titles, map(self._way_row, self.ways))
+        header = ["what the machine allows", "MB/s", "spread", "elements/s"]
+        limits = table(header, map(_limit_row, self.limits))
+        header = ["way", "batch", "reader", "elements/s", "spread", "decoded", "of its limit"]
+        ways = table(header, map(self._way_row, self.ways), left=(0, 2, 6))
         parts = ["\n".join(map(_wrapped, head)), limits, ways, "\n".join(self._to_change())]
         return "\n\n".join(parts)
 

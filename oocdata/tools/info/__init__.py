@@ -149,7 +149,7 @@ class Contents:
         return "\n\n".join(parts)
 
     def _table(self) -> str:
-        titles = ["dataset", "shape", "dtype", " chunk rows", "codec", " in memory"]
+        header = ["dataset", "shape", "dtype", "chunk rows", "codec", "in memory"]
         rows = [
             (
                 one.key or "",
@@ -161,7 +161,7 @@ class Contents:
             )
             for one in self.described
         ]
-        return table(titles, rows, get_terminal_size().columns)
+        return table(header, rows, (0, 1, 2, 4), get_terminal_size().columns)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``; what can't be opened has ``error``, ``reason``."""

@@ -80,21 +80,8 @@ def pace(
 
     Batches that are read together arrive together, so the clock runs from the first arrival to the
     first of a later period. In a steady flow as much is on its way then as at the start. Where a
-    period is too long, its share of the wait for the first arrival is counted instead.
-
-    Parameters
-    ----------
-    epochs : callable
-    seconds : float
-        The stretch ends with the first period to arrive after so many.
-    period : int
-        Batches; see `steps_of_a_period`.
-    first : int
-        The epoch to begin with.
-    consume : callable, optional
-        Called with each batch.
-    clock : callable
-        Returns seconds.
+    period is too long, its share of the wait for the first arrival is counted instead. `consume`
+    is called with each batch.
 
     Examples
     --------
