@@ -133,7 +133,7 @@ def _order(reading: Reading, measured: Measured) -> Advice | None:
     if reading.full < _MUCH:
         return None
     full, block = measured.best("full shuffle"), measured.best("block shuffle")
-    text = f'A full shuffle (shuffle="global") decodes {reading.full:,.0f} bytes for each byte used'
+    text = f'A full shuffle (shuffle="global") decodes {_bytes(reading.full)} for each byte used'
     if full and block >= _MUCH * full:
         times = block / full
         text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
@@ -141,6 +141,10 @@ def _order(reading: Reading, measured: Measured) -> Advice | None:
     if reading.order == "full shuffle" or (block and not full):  # too slow to be measured
         return Advice("order", f"{text}; a block shuffle (shuffle=True) decodes each chunk once.")
     return None
+
+
+def _bytes(number: float) -> str:
+    return "1 byte" if round(number) == 1 else f"{number:,.0f} bytes"
 
 
 def _chunks(reading: Reading) -> Advice | None:
@@ -158,8 +162,8 @@ def _chunks(reading: Reading) -> Advice | None:
     if costly:
         fewer = max(1.0, reading.full * rows / reading.together)
         text += (
-            f" With {rows:,} rows a full shuffle would decode about {fewer:,.0f} bytes for each "
-            f"byte used, not {reading.full:,.0f}."
+            f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
+            f"used, not {reading.full:,.0f}."
         )
     if large:
         text += f" Each is decoded {_again(reading):.1f} times, because few can be cached."
