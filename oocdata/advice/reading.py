@@ -177,7 +177,7 @@ def _full_cost(loader: Loader, unused: float) -> float:
 
 def _unused(request: Request, samples: NDArray[np.bool_], storage: Storage) -> float:
     """Return bytes of the chunks that an element touches for each of its own, rows aside."""
-    if storage.chunks is None or storage.strides is not None:
+    if storage.chunks is None or storage.strides is not None or not request.extent.size:
         return 1.0
     share = 1.0
     for axis in np.flatnonzero(~samples).tolist():
