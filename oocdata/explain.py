@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from oocdata.cost import amplification, chunk_bytes
+from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
+from oocdata.cost import chunk_bytes
 from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.order.mixing import Mixing, mixing
+from oocdata.order.mixing import Mixing
 from oocdata.runs import Ahead
 from oocdata.threads import cores
 
@@ -33,35 +33,6 @@ _PROCESS_BYTES = 32 << 20
 
 _SMALL_ROW = 4096
 """Bytes of a row up to which neighbours may be read together, and kept."""
-
-_POOR = 0.9
-"""Below this share of a full shuffle's batch entropy, mixing is called poor."""
-
-
-def size(nbytes: float) -> str:
-    """Return a number of bytes in words, in binary units.
-
-    Examples
-    --------
-    >>> size(1536), size(120_000_000)
-    ('1.5 KiB', '114.4 MiB')
-    """
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} bytes" if unit == "bytes" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} TiB"
-
-
-def as_typed(path: str) -> str:
-    """Return a path below the current folder as a user would type it.
-
-    Examples
-    --------
-    >>> as_typed(f"{os.getcwd()}/ds.npy")
-    'ds.npy'
-    """
-    return path.removeprefix(f"{os.getcwd()}{os.sep}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +66,8 @@ class Explanation:
         Batches that share a read.
     lanes : int
         Ranks that can read the order without decoding each other's chunks; 1 where it has none.
+    advice : tuple of Advice
+        What to change.
     """
 
     elements: int
@@ -111,6 +84,7 @@ class Explanation:
     in_flight: int
     steps_together: int
     lanes: int
+    advice: tuple[Advice, ...]
 
     def __str__(self) -> str:
         lines = [
@@ -129,10 +103,10 @@ class Explanation:
         lanes = f"; in {self.lanes} lanes, so up to {self.lanes} ranks share the chunks"
         lines.append(f"order  {self.order}: {self.reason}{lanes if self.lanes > 1 else ''}")
         if self.mixing is not None:
-            share = self.mixing.entropy / max(self.mixing.full_shuffle_entropy, 1e-9)
+            share = mixing_share(self.mixing)
             words = "mixes as well as a full shuffle" if share > 0.99 else "mixes well"
-            if share < _POOR:
-                words = "mixes poorly: neighbours stay together, so mix more blocks"
+            if share < POOR_MIXING:
+                words = "mixes poorly: neighbours stay together"
             lines.append(
                 f"mixing {self.mixing.entropy:.2f} bits of batch entropy, "
                 f"{self.mixing.full_shuffle_entropy:.2f} in a full shuffle; {words}"
@@ -142,6 +116,7 @@ class Explanation:
             f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight"
             f"{together}; what is kept of chunks or small rows; scratch"
         )
+        lines += [f"advice {one.text}" for one in self.advice]
         return "\n".join(lines)
 
 
@@ -150,9 +125,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
     order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
     ahead = loader.ahead(parallel, prefetch)
     sources = dataset.sources()
-    mixed = None
-    if not isinstance(order, Sequential):
-        mixed = mixing(loader.positions, len(loader), dataset.blocks, count)
+    reading = reading_of(loader)
     return Explanation(
         elements=count,
         batch_size=loader.batch_size,
@@ -161,13 +134,14 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         storages=tuple(source.storage() for source in sources),
         order=_order_words(order, count),
         reason=loader.reason,
-        mixing=mixed,
-        amplification=amplification(loader),
+        mixing=reading.mixing,
+        amplification=reading.amplification,
         batch_bytes=loader.batch_bytes,
         resident_bytes=_resident_bytes(loader, ahead, sources),
         in_flight=ahead.batches,
         steps_together=ahead.together,
         lanes=loader.steps.lanes if isinstance(order, BlockShuffle) else 1,
+        advice=advise(reading),
     )
 
 

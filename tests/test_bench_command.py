@@ -19,13 +19,9 @@ import zarr
 
 import oocdata as ooc
 from oocdata.cli.bench import bench as command
-from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
-from oocdata.tools.bench import bench, limits
-from oocdata.tools.bench import files as bench_files
-from oocdata.tools.bench.files import Files, files_of
-from oocdata.tools.bench.limits import copying, decoding, disk_at_random, disk_in_sequence
+from oocdata.errors import ArgumentError
+from oocdata.tools.bench import bench
 from oocdata.tools.bench.picture import draw
-from oocdata.tools.bench.result import Bench, Limit, Way
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
@@ -115,11 +111,11 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
     code = (
         "import sys, typer\n"
         "from oocdata.tools import bench as module\n"
-        "rounds = module._rounds\n"
+        "rounds = module.take_turns\n"
         "def tell(*arguments):\n"
         "    print('rounds', flush=True)\n"
         "    return rounds(*arguments)\n"
-        "module._rounds = tell\n"
+        "module.take_turns = tell\n"
         "from oocdata.cli.bench import bench\n"
         "typer.run(bench)\n"
     )
@@ -143,7 +139,7 @@ def test_a_picture(folder: Path) -> None:
         draw(found, "nowhere/bench.png")
     with pytest.raises(ArgumentError, match="must end in"):
         draw(found, "bench.bmp")
-    draw(replace(found, path="/x$^$y.npy"), "formula.svg")
+    draw(replace(found, name="/x$^$y.npy"), "formula.svg")
     assert "x$^$y.npy" in (folder / "formula.svg").read_text()
 
 
@@ -163,47 +159,6 @@ def test_a_picture_that_fails_loses_no_figures(
     assert json.loads(result.stdout)["ways"]
 
 
-def test_to_tf_beside_numpy(folder: Path) -> None:
-    found = bench(ooc.open("ds.npy"), batch_sizes=[32], seconds=0.3, to_tf=True)
-    assert {way.reader for way in found.ways} == {"NumPy", "to_tf"}
-    assert all(way.rate > 0 for way in found.ways)
-
-
-def test_an_array_in_memory_has_no_disk() -> None:
-    found = bench(ooc.open(FRAMES), seconds=0.2)
-    assert found.cache == "memory"
-    assert [limit.name for limit in found.limits] == ["memory"]
-    assert found.elements == 600
-    assert found.element_bytes == FRAMES[0].nbytes
-
-
-def test_arguments_are_checked() -> None:
-    view = ooc.open(FRAMES)
-    for wrong in (0, -1.0, float("nan"), True, "3", None):
-        with pytest.raises(ArgumentError, match="`seconds`"):
-            bench(view, seconds=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="must be a Dataset; got str"):
-        bench("ds.npy")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="got Loader"):
-        bench(view.batches(3))  # type: ignore[arg-type]
-    for batch_sizes in ([], [0], [1 << 50]):
-        with pytest.raises(ArgumentError, match="batch"):
-            bench(view, batch_sizes=batch_sizes)
-    with pytest.raises(ArgumentError, match="must hold numbers"):
-        bench(ooc.open(np.zeros((10, 0))))
-    with pytest.raises(EmptyError):
-        bench(view[:0])
-
-
-def test_batches_that_would_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    import oocdata.tools.bench as module
-
-    monkeypatch.setattr(module, "available_memory", lambda: 8 * 100 * FRAMES[0].nbytes)
-    found = bench(ooc.open(FRAMES), seconds=0.1)
-    assert {way.batch_size for way in found.ways} == {32}
-    assert "Batches of 256 are left out" in found.notes[0]
-
-
 def test_nothing_is_written_or_changed(folder: Path) -> None:
     def state() -> dict[str, tuple[int, int]]:
         files = [path for path in folder.rglob("*") if path.is_file()]
@@ -212,69 +167,6 @@ def test_nothing_is_written_or_changed(folder: Path) -> None:
     before = state()
     assert run("ds.npy", "--seconds", "0.2", "--cold").exit_code == 0
     assert state() == before
-
-
-def test_a_damaged_chunk_is_an_error(folder: Path) -> None:
-    with h5py.File("sim.h5") as file:
-        place = file["u"].id.get_chunk_info(3)
-    with open("sim.h5", "r+b") as raw:
-        raw.seek(place.byte_offset + place.size // 2)
-        raw.write(b"\xff" * 40)
-    with pytest.raises(DamagedChunkError) as caught:
-        bench(ooc.open("sim.h5", "u"), seconds=0.2)
-    assert caught.value.rows == tuple(range(150, 200))
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype"), [((1_280_000, 8192), "u1"), ((1_000_000_000,), "u1"), ((3, 1 << 25), "u1")]
-)
-def test_sparse_files_of_any_size(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
-    path = tmp_path / "sparse.npy"
-    np.lib.format.open_memmap(path, "w+", dtype, shape)
-    found = bench(ooc.open(path), seconds=0.3)
-    assert not any(limit.name.startswith("disk") for limit in found.limits)
-    assert all(way.rate > 0 for way in found.ways)
-
-
-def test_files_behind_a_dataset(folder: Path) -> None:
-    assert len(files_of(ooc.open("part*.npy")).paths) == 2
-    assert files_of(ooc.open("part*.npy").next_frame()).nbytes == sum(
-        os.path.getsize(name) for name in ("part1.npy", "part2.npy")
-    )
-    shards = files_of(ooc.open("run.zarr")).paths
-    assert {Path(path) for path in shards} == {
-        path for path in (folder / "run.zarr").rglob("*") if path.is_file()
-    }
-    assert files_of(ooc.open("sim.h5", "u")[:10, :, 2:4].astype("f8")).paths == (
-        str(folder / "sim.h5"),
-    )
-
-
-def test_pages_are_dropped_and_come_back(folder: Path) -> None:
-    files = files_of(ooc.open("ds.npy"))
-    if not files.evict():
-        pytest.skip("this file system lies in memory")
-    assert bench_files._resident_share(files.paths[0]) < 0.1
-    assert files.warm(60.0)
-    assert bench_files._resident_share(files.paths[0]) == 1.0
-    assert not files.warm(-1.0)
-
-
-def test_an_interrupt_while_pages_are_counted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Interrupted:
-        def mincore(self, *_: object) -> int:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("ctypes.CDLL", lambda _: Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        files_of(ooc.open("ds.npy")).evict()
-
-
-def test_one_element() -> None:
-    found = bench(ooc.open(FRAMES[:1]), seconds=0.1)
-    assert str(found).startswith("memory: 1 element of (3, 8, 8) float32")
 
 
 def test_tensorflow_writes_nothing(folder: Path) -> None:
@@ -287,85 +179,3 @@ def test_tensorflow_writes_nothing(folder: Path) -> None:
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_result_is_plain_data() -> None:
-    found = bench(ooc.open(FRAMES), seconds=0.1)
-    assert isinstance(found, Bench)
-    json.dumps(found.as_json(), allow_nan=False)
-    assert found.limit("disk in sequence") is None
-
-
-def test_the_page_cache_is_left_alone_unless_cold(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dropped: list[str] = []
-    monkeypatch.setattr(Files, "drop", lambda self: dropped.append("drop"))
-    found = bench(ooc.open("ds.npy"), batch_sizes=[32], seconds=0.2)
-    assert (found.cache, dropped) == ("warm", [])
-    monkeypatch.setattr(Files, "evict", lambda self: not dropped.append("evict"))
-    found = bench(ooc.open("ds.npy"), batch_sizes=[32], seconds=0.2, cold=True)
-    assert found.cache == "cold"
-    assert dropped.count("drop") >= sum(len(way.rounds) for way in found.ways)
-    assert {limit.name for limit in found.limits} == {
-        "memory", "disk in sequence", "disk at random",
-    }  # fmt: skip
-
-
-def test_the_disk_is_read_once_from_end_to_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = files_of(ooc.open("part*.npy"))
-    read: list[tuple[str, int, int]] = []
-    once = limits._read
-
-    def noting(path: str, buffer: bytearray, offset: int, **how: bool) -> int:
-        got = once(path, buffer, offset, **how)
-        read.append((path, offset, got))
-        return got
-
-    monkeypatch.setattr(limits, "_BLOCK", 5000)
-    monkeypatch.setattr(limits, "_read", noting)
-    for measure in (disk_in_sequence(files), disk_at_random(files, 4096)):
-        read.clear()
-        assert measure.once(60.0) > 0
-        ends: dict[str, int] = {}
-        for path, offset, length in sorted(read):
-            assert ends.get(path, 0) == offset
-            ends[path] = offset + length
-        assert ends == dict(zip(files.paths, files.sizes, strict=True))
-
-
-def test_the_decoder_and_memory_are_measured_without_a_cache(folder: Path) -> None:
-    view = ooc.open("sim.h5", "u")
-    measure = decoding(view)
-    assert measure is not None
-    assert measure.nbytes == FRAMES.nbytes
-    assert measure.once(0.0) > 0
-    assert decoding(ooc.open("ds.npy")) is None
-    assert copying(view, 32).nbytes > 100 << 20  # larger than a processor's cache
-
-
-def test_a_way_that_takes_too_long_is_worked_out(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = limits.Measure(lambda seconds: 1e3, 0)
-    monkeypatch.setattr("oocdata.tools.bench.decoding", lambda dataset: slow)
-    found = bench(ooc.open("sim.h5", "u"), batch_sizes=[32], seconds=0.2)
-    assert all(way.estimated for way in found.ways)
-    one = found.best("sequential")
-    assert one is not None
-    assert one.rate == pytest.approx(1e3 / FRAMES[0].nbytes / one.amplification)
-    assert "≈" in str(found)
-
-
-def test_the_limit_that_counts() -> None:
-    found = bench(ooc.open(FRAMES), seconds=0.1)
-    made = tuple(Limit(name, (100.0,), size) for name, size in
-                 (("memory", 1.0), ("decoder", 4.0), ("disk at random", 50.0)))  # fmt: skip
-    full = Way("full shuffle", 32, "NumPy", (1.0, 3.0))
-    assert full.rate == 2.0
-    assert full.spread == 1.0
-    cold = replace(found, limits=made, cache="cold")
-    assert cold.bound(full) == made[2]
-    assert replace(cold, cache="warm").bound(full) == made[1]

@@ -16,10 +16,11 @@ ROOT = Path(oocdata.__file__).parent
 
 FLOORS = {
     "errors": 0, "index": 0, "threads": 0, "box": 0, "blocks": 0, "memory": 0, "chain": 0,
+    "axes": 1,
     "engines": 1,
     "formats": 2,
     "datasets": 3, "order": 3,
-    "loader": 4, "runs": 4, "choice": 4, "cost": 4, "explain": 4,
+    "loader": 4, "runs": 4, "choice": 4, "cost": 4, "advice": 4, "explain": 4,
     "describe": 5,
     "reading": 6,
     "frontends": 7, "testing": 7,

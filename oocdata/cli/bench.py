@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, Quiet, as_opened, flag, numbers, option, print_json
+from oocdata.cli.options import Json, Output, Quiet, flag, numbers, option, print_json
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -79,10 +79,9 @@ def bench(
         to_tf=to_tf,
         cold=cold,
         progress=not quiet,
-        opening=as_opened(array),
     )
     if json:
-        print_json(found.as_json())
+        print_json(found.to_json())
     else:
         typer.echo(str(found))
     if output is not None:  # after the figures: none are lost where it can't be written

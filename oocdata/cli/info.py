@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, as_opened, print_json
+from oocdata.cli.options import Json, print_json
 from oocdata.tools.opening import Opening
 
 __all__ = ["info"]
@@ -30,20 +28,14 @@ def info(array: Opening, json: Json = False) -> None:
       oocdata info field.bin --dtype '>f4' --shape -1,64,64 --offset 512
       oocdata info ds.npy --json
     """  # noqa: D301
-    from oocdata.tools.info import Contents, Description, contents, describe, text
+    from oocdata.tools.info import contents
 
-    path = array.target if isinstance(array.target, str) else ""
-    there = Path(path).expanduser().exists() or "://" in path
-    if path and there and array.key is None and array.dtype is None:
-        found = contents(path, as_opened(array))
-    else:
-        described = describe(array.target, array.key, as_opened(array))
-        found = Contents(path or array.target[0], (described,))
+    found = contents(array)
     if json:
-        print_json(text.as_json(found))
-    else:
-        text.show(found)
+        print_json(found.to_json())
+    elif found.datasets:
+        typer.echo(str(found))
     if not found.datasets:
         typer.echo("oocdata: there is no dataset in the file.", err=True)
-    if not any(isinstance(one, Description) for one in found.datasets):
+    if not found.described:
         raise typer.Exit(1)

@@ -6,42 +6,32 @@ busy machine slows all of them down alike. A figure is the median of the rounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
-from oocdata.blocks import Blocks
-from oocdata.cost import amplification
+from oocdata.advice import Advice, Measured, Reading, advise, reading_of, size
+from oocdata.cost import chunk_bytes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
-from oocdata.explain import size
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.tools.bench.advising import advice
-from oocdata.tools.bench.command import known_opening
-from oocdata.tools.bench.files import Files, available_memory, files_of
-from oocdata.tools.bench.limits import (
-    THREADS,
-    Measure,
-    copying,
-    decoding,
-    disk_at_random,
-    disk_in_sequence,
-)
+from oocdata.tools.bench.files import Files, files_of
+from oocdata.tools.bench.limits import MEMORY, Measure, copying, decoding, disk_reading
 from oocdata.tools.bench.result import Bench, Limit, Way
-from oocdata.tools.info import Opening
-from oocdata.tools.profile.pacing import check_seconds, pace, steps_of_a_period
+from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.profile.pacing import Clock, check_seconds, pace, steps_of_a_period
 from oocdata.tools.progress import progress as shown_progress
 
-__all__ = ["BATCH_SIZES", "SECONDS", "Bench", "bench"]
+__all__ = ["Bench", "bench"]
 
-BATCH_SIZES = (32, 256)
-SECONDS = 15.0
-
+_BATCH_SIZES = (32, 256)
 _ORDERS: dict[str, bool | str] = {
     "sequential": False,
     "full shuffle": "global",
@@ -49,21 +39,27 @@ _ORDERS: dict[str, bool | str] = {
 }
 _ROUNDS = 3
 _IN_FLIGHT = 4
-"""Batches that exist at a time in plain iteration, where each is read alone."""
+"""Batches, or runs of them, that exist at a time in plain iteration."""
 
-# Shares of the time: a round of a limit, all rounds of all ways, and the most that one may take.
-_LIMIT, _WAYS, _LONGEST = 0.03, 0.6, 0.15
+_DECODED_BYTES = 32 << 20
+"""What may be decoded before the first batches come, for each second of measuring."""
+
+_LIMIT, _WAYS = 0.03, 0.6
+"""Shares of the time: a round of a limit, and all rounds of all ways."""
+
+K = TypeVar("K")
 
 
 def bench(
-    dataset: Dataset,
+    target: Any,
+    key: str | None = None,
     *,
     batch_sizes: Sequence[int] | None = None,
-    seconds: float = SECONDS,
+    seconds: float = 15.0,
     to_tf: bool = False,
     cold: bool = False,
     progress: bool = False,
-    opening: Opening | None = None,
+    **arguments: Unpack[OpenArguments],
 ) -> Bench:
     """Measure how fast elements can be read, beside what disk, decoder and memory allow.
 
@@ -71,8 +67,8 @@ def bench(
 
     Parameters
     ----------
-    dataset : Dataset
-        A `View`, or windows of one.
+    target, key, **arguments
+        As for `oocdata.open`; or a dataset, such as windows of a View.
     batch_sizes : sequence of int, optional
         By default 32 and 256, as far as they fit into memory.
     seconds : float
@@ -84,9 +80,6 @@ def bench(
         that read them wait for the disk again. By default the page cache is left alone.
     progress : bool
         Show how far it is, on standard error.
-    opening : Opening, optional
-        How the file was opened, for the commands that are advised. By default in the usual way, if
-        that gives the same array; else no command is advised.
 
     Returns
     -------
@@ -99,7 +92,7 @@ def bench(
     oocdata.errors.MissingDependencyError
         If TensorFlow is asked for and not installed.
     oocdata.errors.SourceError
-        If storage can't deliver a row.
+        If the target can't be opened, or storage can't deliver a row.
 
     Examples
     --------
@@ -108,175 +101,140 @@ def bench(
     >>> [way.order for way in found.ways], found.cache
     (['sequential', 'full shuffle'], 'memory')
     """
-    _check_dataset(dataset)
+    check_seconds(seconds)
+    dataset = Opening.of(target, key, **arguments).dataset()
     if to_tf:
         import oocdata.frontends.tfdata  # noqa: F401  # before the clock starts
     begun = perf_counter()
-    check_seconds(seconds)
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
     if nbytes == 0 and len(dataset):
         raise ArgumentError("elements must hold numbers to be measured; these have none.")
-    sizes, notes = _batch_sizes(dataset, nbytes, batch_sizes)
-    candidates = _candidates(dataset, sizes, ["NumPy", "to_tf"] if to_tf else ["NumPy"])
+    sizes = _batch_sizes(len(dataset), nbytes, batch_sizes)
+    loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
-    if cold and files.nbytes and not files.evict():
-        why = "another process has mapped them, or they lie in memory"
-        notes += (f"The files could not be dropped from the page cache: {why}.",)
-        cold = False
-    state = "memory" if not files.nbytes else "cold" if cold else "warm"
-    measures = _measures(dataset, max(sizes), files, state)
-    steps = _ROUNDS * (len(measures) + len(candidates))
-    with shown_progress("measuring", steps, "stretches", progress) as advance:
-        limits, ways = _rounds(dataset, candidates, measures, files, state, seconds, advance)
-    first = dataset.sources()[0].storage()
-    blocks = dataset.blocks
+    state = "warm" if files.paths else "memory"
+    if cold and files.paths:
+        files.drop()
+        state = "cold" if files.are_gone() else "warm"
+        if state == "warm":
+            why = "another process has mapped them, or they lie in memory"
+            notes.append(f"The files could not be dropped from the page cache: {why}.")
+    limits = {"memory": copying(dataset, max(sizes)), "decoder": decoding(dataset)}
+    if state == "cold":
+        limits["disk in sequence"] = disk_reading(files)
+        limits["disk at random"] = disk_reading(files, _stored_unit(dataset))
+    measures: dict[str | Way, tuple[Measure, float]] = {
+        name: (limit, _LIMIT * seconds) for name, limit in limits.items() if limit is not None
+    }
+    for way, loader in loaders.items():
+        measure = partial(_measure, way, loader, files if state == "cold" else None)
+        if way.order == "sequential":
+            measure(0.0, _ROUNDS)  # so that none pays for what all of them load
+        measures[way] = (measure, _WAYS * seconds / (_ROUNDS * len(loaders)))
+    with shown_progress("measuring", _ROUNDS * len(measures), "stretches", progress) as advance:
+        rates = take_turns(measures, seconds, advance)
+    storage = dataset.sources()[0].storage()
     found = Bench(
-        path=first.path,
-        key=first.key,
-        opening=known_opening(first.path, first.key, dataset, opening),
-        format=first.format,
-        storage=first.layout,
-        codec=first.codec,
-        stored_bytes=first.stored_bytes,
+        name=Opening.of(dataset).name,
+        format=storage.format,
+        storage=storage.layout,
+        codec=storage.codec,
+        stored_bytes=storage.stored_bytes,
         elements=len(dataset),
         element=" and ".join(str(leaf) for leaf in leaves(dataset.spec)),
         element_bytes=nbytes,
-        chunk_rows=min(blocks.length, len(dataset)) if isinstance(blocks, Blocks) else 1,
         cache=state,
-        limits=limits,
-        ways=ways,
+        limits=tuple(
+            Limit(name, rates[name], _needed(dataset, name)) for name in limits if name in rates
+        ),
+        ways=tuple(replace(way, rounds=rates[way]) for way in loaders),
         advice=(),
-        notes=notes,
-        threads=THREADS,
-        memory_bytes=max(one.loader.explain().resident_bytes for one in candidates)
-        + sum(measure.nbytes for measure in measures.values()),
+        notes=tuple(notes),
+        memory_bytes=MEMORY + resident,
         seconds=perf_counter() - begun,
     )
-    return replace(found, advice=advice(found, dataset))
+    reading = reading_of(dataset.batches(min(sizes), shuffle=True))
+    return replace(found, advice=_advice(found, reading))
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A way that is to be measured."""
-
-    order: str
-    reader: str
-    loader: Loader
-    amplification: float
-
-    def measure(self, seconds: float, epoch: int, files: Files | None) -> float:
-        """Read for some seconds, from the beginning of an epoch; return elements a second."""
-
-        def epochs(number: int) -> Iterator[Any]:
-            decoded_chunks.forget()
-            if files is not None:  # a small file has many epochs in a stretch
-                files.drop()
-            if self.reader == "NumPy":
-                return self.loader.epoch(number)
-            return iter(self.loader.to_tf(start=(number, 0)))
-
-        return pace(epochs, seconds, period=steps_of_a_period(self.loader), first=epoch).rate
-
-
-def _candidates(
-    dataset: Dataset, batch_sizes: Sequence[int], readers: Sequence[str]
-) -> list[_Candidate]:
-    found = []
+def _loaders(
+    dataset: Dataset, sizes: Sequence[int], to_tf: bool, seconds: float
+) -> tuple[dict[Way, Loader], int, list[str]]:
+    """Return the ways to be measured, the memory they take, and notes of those left out."""
+    found: dict[Way, Loader] = {}
+    resident, notes = 0, []
     for order, shuffle in _ORDERS.items():
-        for batch_size in batch_sizes:
+        for batch_size in sizes:
             loader = dataset.batches(batch_size, shuffle=shuffle)
             if order == "block shuffle" and not loader.chunked:
                 continue  # as good as a full one
-            again = amplification(loader)
-            found += [_Candidate(order, reader, loader, again) for reader in readers]
-    return found
-
-
-def _measures(dataset: Dataset, batch_size: int, files: Files, state: str) -> dict[str, Measure]:
-    """Return what measures each limit that applies."""
-    measures = {"memory": copying(dataset, batch_size)}
-    decoder = decoding(dataset)
-    if decoder is not None:
-        measures["decoder"] = decoder
-    if state == "cold":
-        measures["disk in sequence"] = disk_in_sequence(files)
-        measures["disk at random"] = disk_at_random(files, _stored_unit(dataset))
-    return measures
-
-
-def _rounds(
-    dataset: Dataset,
-    candidates: list[_Candidate],
-    measures: dict[str, Measure],
-    files: Files,
-    state: str,
-    seconds: float,
-    advance: Any,
-) -> tuple[tuple[Limit, ...], tuple[Way, ...]]:
-    """Let limits and ways take turns.
-
-    All ways have a round. Those of which one read alone would take too long are worked out from the
-    decoder's limit instead; where time is short, later rounds are left out.
-    """
-    end = perf_counter() + seconds
-    share = _WAYS * seconds / (_ROUNDS * max(1, len(candidates)))
-    rates: dict[str, list[float]] = {name: [] for name in measures}
-    rounds: dict[int, list[float]] = {}
-    lasted: dict[int, float] = {}
-    for number in range(_ROUNDS):
-        for name, measure in measures.items():
-            if name.startswith("disk"):
-                files.evict()
-            rates[name].append(measure.once(_LIMIT * seconds))
-            advance(1)
-        for place, one in enumerate(candidates):
-            late = number and perf_counter() + lasted.get(place, 0.0) > end
-            slow = number == 0 and _seconds_of_a_read(one, rates) > _LONGEST * seconds
-            if late or slow or (lasted.get(place) is None and number):
-                advance(1)
+            explained = loader.explain()
+            again = explained.amplification
+            decoded = _IN_FLIGHT * loader.steps_together * loader.batch_bytes * again
+            if order != "sequential" and loader.chunked and decoded > _DECODED_BYTES * seconds:
+                notes.append(
+                    f"Left out: {order}, batches of {batch_size:,}. It decodes {again:,.0f} bytes "
+                    f"for each byte used, {size(decoded)} before the first batches come."
+                )
                 continue
-            begun = perf_counter()
-            if number == 0:  # so that none pays for what all of them load
-                one.measure(0.0, _ROUNDS, None)
-            rate = one.measure(share, number, files if state == "cold" else None)
-            rounds.setdefault(place, []).append(rate)
-            lasted[place] = perf_counter() - begun
+            resident = max(resident, explained.resident_bytes)
+            for reader in ("NumPy", "to_tf") if to_tf else ("NumPy",):
+                found[Way(order, batch_size, reader, (), again)] = loader
+    return found, resident, notes
+
+
+def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, number: int) -> float:
+    """Read for some seconds, from the beginning of an epoch; return elements a second."""
+
+    def epochs(epoch: int) -> Iterator[Any]:
+        decoded_chunks.forget()
+        if cold is not None:  # before each epoch: a small file has many in a stretch
+            cold.drop()
+        if way.reader == "NumPy":
+            return loader.epoch(epoch)
+        return iter(loader.to_tf(start=(epoch, 0)))
+
+    return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
+
+
+def take_turns(
+    measures: Mapping[K, tuple[Measure, float]],
+    seconds: float,
+    advance: Callable[[int], object],
+    clock: Clock = perf_counter,
+) -> dict[K, tuple[float, ...]]:
+    """Let measures take turns, each for its share of the time; return their rates.
+
+    Each has a first round; in later ones those are left out for which time is too short.
+
+    Examples
+    --------
+    >>> take_turns({"a": (lambda seconds, number: 1.0 + number, 0.0)}, 1.0, lambda count: None)
+    {'a': (1.0, 2.0, 3.0)}
+    """
+    end = clock() + seconds
+    rates: dict[K, list[float]] = {name: [] for name in measures}
+    lasted = dict.fromkeys(measures, 0.0)
+    for number in range(_ROUNDS):
+        for name, (measure, share) in measures.items():
+            begun = clock()
+            if not number or begun + lasted[name] <= end:
+                rates[name].append(measure(share, number))
+                lasted[name] = clock() - begun
             advance(1)
-    limits = tuple(
-        Limit(name, tuple(found), _needed(dataset, name)) for name, found in rates.items()
-    )
-    ways = []
-    for place, one in enumerate(candidates):
-        found, estimated = tuple(rounds.get(place, ())), place not in rounds
-        if estimated:
-            found = (max(rates["decoder"]) / (one.amplification * _needed(dataset, "decoder")),)
-        ways.append(
-            Way(one.order, one.loader.batch_size, one.reader, found, one.amplification, estimated)
-        )
-    return limits, tuple(ways)
-
-
-def _seconds_of_a_read(one: _Candidate, rates: dict[str, list[float]]) -> float:
-    """Return how long decoding for the batches that are read first takes, at least."""
-    if "decoder" not in rates:
-        return 0.0
-    read = 2 * one.loader.steps_together * one.loader.batch_bytes
-    return read * one.amplification / max(rates["decoder"])
+    return {name: tuple(found) for name, found in rates.items()}
 
 
 def _needed(dataset: Dataset, limit: str) -> float:
     """Return the bytes of a limit that an epoch needs for each element, each asked for once."""
     if limit == "memory":
         return float(sum(leaf.nbytes for leaf in leaves(dataset.spec)))
-    storages = [(source, source.storage()) for source in dataset.sources()]
-    decoded = float(sum(prod(source.shape) * source.dtype.itemsize for source, _ in storages))
-    stored = sum(
-        float(prod(source.shape) * source.dtype.itemsize)
-        if storage.stored_bytes is None
-        else float(storage.stored_bytes)
-        for source, storage in storages
-    )
-    return max(1.0, decoded if limit == "decoder" else stored) / max(1, len(dataset))
+    nbytes = 0
+    for source in dataset.sources():
+        stored = source.storage().stored_bytes
+        decoded = prod(source.shape) * source.dtype.itemsize
+        nbytes += decoded if limit == "decoder" or stored is None else stored
+    return max(1.0, nbytes) / max(1, len(dataset))
 
 
 def _stored_unit(dataset: Dataset) -> int:
@@ -284,41 +242,38 @@ def _stored_unit(dataset: Dataset) -> int:
     source = dataset.sources()[0]
     storage, nbytes = source.storage(), prod(source.shape) * source.dtype.itemsize
     if storage.chunks is None:
-        return max(1, prod(source.shape[1:]) * source.dtype.itemsize)
+        return max(1, nbytes // max(1, source.shape[0]))
     share = (storage.stored_bytes or nbytes) / max(1, nbytes)
-    return max(1, int(prod(map(min, storage.chunks, source.shape)) * source.dtype.itemsize * share))
+    return max(1, int(chunk_bytes(source, storage) * share))
 
 
-def _check_dataset(dataset: Any) -> None:
-    if not isinstance(dataset, Dataset):
-        hint = "Give `loader.dataset`." if hasattr(dataset, "dataset") else "Use `ooc.open`."
-        raise ArgumentError(f"`dataset` must be a Dataset; got {type(dataset).__name__}. {hint}")
+def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[int]:
+    """Return the batch sizes to measure: those asked for, or the usual ones that fit."""
+    room = _memory() // _IN_FLIGHT // max(1, nbytes)
+    if given is None:
+        return list(dict.fromkeys(max(1, min(one, length, room)) for one in _BATCH_SIZES))
+    sizes = [as_count("batch_sizes", one) for one in dict.fromkeys(given)]
+    if not sizes:
+        raise ArgumentError("`batch_sizes` must name at least one; got none.")
+    if max(sizes) > room:
+        raise ArgumentError(
+            f"`batch_sizes` must be at most {room:,}, so that {_IN_FLIGHT} batches fit into a "
+            f"quarter of the memory; got {max(sizes):,}."
+        )
+    return sizes
 
 
-def _batch_sizes(
-    dataset: Dataset, nbytes: int, given: Sequence[int] | None
-) -> tuple[list[int], tuple[str, ...]]:
-    """Return the batch sizes to measure, and what to say of those that are left out."""
-    room = available_memory() // 2
+def _memory() -> int:
+    """Return the bytes of the machine's memory that batches may take."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
-    def fits(batch_size: int) -> bool:
-        return _IN_FLIGHT * batch_size * nbytes <= room
 
-    if given is not None:
-        if not given:
-            raise ArgumentError("`batch_sizes` must name at least one; got none.")
-        sizes = [as_count("batch_sizes", one) for one in dict.fromkeys(given)]
-        for one in sizes:
-            if not fits(one):
-                raise ArgumentError(
-                    f"{_IN_FLIGHT} batches must fit into half of the free memory, {size(room)}; "
-                    f"{one} elements are {size(one * nbytes)}. Take a smaller batch."
-                )
-        return sizes, ()
-    length = max(1, len(dataset))
-    usual = list(dict.fromkeys(min(one, length) for one in BATCH_SIZES))
-    sizes = [one for one in usual if fits(one)] or [max(1, min(length, room // (8 * nbytes)))]
-    out = [one for one in usual if one not in sizes]
-    return sizes, tuple(
-        f"Batches of {one:,} are left out: each is {size(one * nbytes)}." for one in out
-    )
+def _advice(found: Bench, reading: Reading) -> tuple[Advice, ...]:
+    rates: dict[str, dict[int, tuple[float, ...]]] = {}
+    for way in found.ways:
+        if way.reader == "NumPy":
+            rates.setdefault(way.order, {})[way.batch_size] = way.rounds
+        if way.order == "full shuffle":
+            reading = replace(reading, full=way.amplification)
+    limits = {limit.name: limit.elements for limit in found.limits}
+    return advise(reading, Measured(rates=rates, limits=limits))

@@ -1,4 +1,4 @@
-"""`oocdata info`: what a file holds, how it will be read, and what shuffling it costs.
+"""`oocdata info`: what a file holds, how it will be read, and code that trains on it.
 
 Only metadata are read, and no heavy library is imported beyond what the file's format needs, so
 that the answer comes at once.
@@ -6,149 +6,190 @@ that the answer comes at once.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import os
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from shutil import get_terminal_size
+from typing import Any, Unpack
 
-from oocdata.datasets.open import open as open_view
-from oocdata.datasets.view import View
+from oocdata.advice import Advice, advise, reading_of, size
+from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.formats.opening import Axis, Missing, list_datasets
-from oocdata.tools.info.shuffling import BATCH_SIZE, Shuffling, rows_together, shuffling_of
+from oocdata.formats.opening import list_datasets
+from oocdata.tools import opening as openings
+from oocdata.tools.info.code import BATCH_SIZE, code_for
+from oocdata.tools.info.opening import Opening
+from oocdata.tools.lines import labelled, table
 
-__all__ = ["Contents", "Description", "Opening", "Unopened", "contents", "describe"]
+__all__ = ["Contents", "Description", "Opening", "Unopened", "contents", "reason"]
 
 _MOST_DESCRIBED = 500
 Shape = tuple[int, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The arguments of `oocdata.open` besides target and key."""
-
-    axis: Axis = 0
-    dtype: str | None = None
-    shape: Shape | None = None
-    offset: int = 0
-    missing: Missing | None = None
-    external: bool = False
-
-    def view(self, target: str, key: str | None) -> View:
-        """Open the target."""
-        return open_view(target, key, **asdict(self))
-
-    def code(self, target: str, key: str | None) -> str:
-        """Return the call of `oocdata.open` in Python, with the arguments that matter.
-
-        Examples
-        --------
-        >>> Opening(axis=1).code("ds.h5", "/u")
-        "ooc.open('ds.h5', '/u', axis=1)"
-        """
-        usual = asdict(Opening())
-        given = [
-            f"{name}={value!r}" for name, value in asdict(self).items() if value != usual[name]
-        ]
-        named = [repr(target), *([repr(key)] if key else []), *given]
-        return f"ooc.open({', '.join(named)})"
+_REASONS = {
+    "CompressedMemberError": "compressed: save it without compression, or convert it",
+    "ExternalDataError": "its data lie in another file: --external",
+    "MissingChunkError": "chunks are missing: --missing fill",
+    "MissingDependencyError": "its filter is not installed",
+    "MissingFileError": "the file it links to is missing",
+    "DamagedChunkError": "damaged",
+    "TruncatedFileError": "cut short",
+    "TrailingBytesError": "longer than its header says",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """One array in a file.
-
-    Attributes
-    ----------
-    path, key, format, codec, stored_bytes, reading
-        As in `oocdata.engines.source.Storage`; `storage` is its ``layout``.
-    files : int
-        More than one for a glob.
-    shape, dtype
-        As delivered: the number of rows, then an element's shape.
-    sample_shape : tuple of int
-        Lengths of the sample axes.
-    row_bytes, memory_bytes : int
-        Of one row and of all rows in memory.
-    chunk_rows : int
-        Rows that are stored and decoded together.
-    shuffling : Shuffling or None
-        None where there is nothing to shuffle.
-    code : tuple of str
-        Lines of Python that open it and train on it.
-    dimensions : tuple of str
-        Names of the axes as stored; empty where they have none.
-    """
+    """One array in a file; ``print`` it."""
 
     path: str | None
     key: str | None
-    files: int
+    files: int  # more than one for a glob
     format: str
-    shape: Shape
-    sample_shape: Shape
+    shape: Shape  # as delivered: the number of rows, then an element's shape
+    sample_shape: Shape  # lengths of the sample axes
     dtype: str
     row_bytes: int
     memory_bytes: int
     stored_bytes: int | None
-    storage: str
+    storage: str  # how the array lies in the file
     codec: str
-    chunk_rows: int
-    reading: str
-    shuffling: Shuffling | None
-    code: tuple[str, ...]
-    dimensions: tuple[str, ...] = ()
+    chunk_rows: int  # rows that are decoded together
+    reading: str  # how oocdata reads it
+    shuffling: str  # what ``shuffle=True`` does, and why
+    advice: tuple[Advice, ...]
+    axes: str  # a hint about the sample axes; may be empty
+    code: tuple[str, ...]  # lines of Python that open the array and make batches of it
+    dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
+
+    def __str__(self) -> str:
+        width = get_terminal_size().columns
+        lines = [labelled(label, text, width) for label, text in self._fields() if text]
+        commands = [f"{'':11}{one.command}" for one in self.advice if one.command]
+        return "\n".join([*lines, *commands, "", *(f"    {line}" for line in self.code)])
+
+    def _fields(self) -> Iterator[tuple[str, str | None]]:
+        rows, element = " × ".join(f"{length:,}" for length in self.sample_shape), self.shape[1:]
+        stored = "unknown" if self.stored_bytes is None else size(self.stored_bytes)
+        if self.stored_bytes and self.stored_bytes < self.memory_bytes:
+            stored += f", {self.stored_bytes / self.memory_bytes:.0%} of its size in memory"
+        plain = self.chunk_rows == 1 or self.storage.startswith(f"chunks of ({self.chunk_rows},")
+        yield "format", self.format + (f", dataset {self.key}" if self.key else "")
+        yield "files", self.path if self.files > 1 else None
+        yield "shape", f"{rows} rows of {element}" if element else f"{rows} numbers"
+        yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
+        yield "dtype", f"{self.dtype}, {size(self.row_bytes)} a row"
+        yield "in memory", size(self.memory_bytes)
+        yield "on disk", stored
+        yield "storage", self.storage
+        yield "chunks", None if plain else f"{self.chunk_rows:,} rows are decoded together"
+        yield "codec", self.codec
+        yield "reading", self.reading
+        yield "shuffling", self.shuffling
+        yield "axes", self.axes
+        for one in self.advice:
+            yield "advice", one.text
 
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """An array that can't be opened, and why.
-
-    Attributes
-    ----------
-    key : str or None
-    error : str
-        The name of the error's class.
-    reason : str
-        The error's message.
-    """
+    """An array that can't be opened, and why."""
 
     key: str | None
-    error: str
-    reason: str
+    error: str  # the name of the error's class
+    reason: str  # its message
+
+
+def reason(one: Unopened) -> str:
+    """Return in a few words why an array can't be opened.
+
+    Examples
+    --------
+    >>> reason(Unopened("/note", "UnsupportedDtypeError", "must be numbers; got text. Save it."))
+    'text'
+    """
+    if one.error in _REASONS:
+        return _REASONS[one.error]
+    # Messages say: what must hold; got what. One hint.
+    got = re.search(r"; (?:got )?(.+?)(?:\. |\.$| \[|$)", one.reason)
+    return textwrap.shorten(got.group(1) if got else one.reason, 60, placeholder=" …")
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All arrays of a file; those past the first 500 by name only.
-
-    Attributes
-    ----------
-    path : str
-    datasets : tuple of Description or Unopened
-    others : tuple of str
-    """
+    """All arrays of a file; ``print`` it."""
 
     path: str
-    datasets: tuple[Description | Unopened, ...]
-    others: tuple[str | None, ...] = field(default=())
+    datasets: tuple[Description | Unopened, ...]  # the first 500
+    others: tuple[str | None, ...] = ()  # names of those that follow
+
+    @property
+    def described(self) -> list[Description]:
+        """The arrays that can be opened."""
+        return [one for one in self.datasets if isinstance(one, Description)]
+
+    def __str__(self) -> str:
+        parts = []
+        if len(self.described) == 1:
+            parts.append(str(self.described[0]))
+        elif self.described:
+            largest = max(self.described, key=lambda one: one.memory_bytes)
+            example = shlex.join(["oocdata", "info", f"{self.path}::{largest.key}"])
+            parts += [self._table(), f"Name one to see how it will be read: {example}"]
+        unopened = [one for one in self.datasets if isinstance(one, Unopened)]
+        if unopened:
+            width = get_terminal_size().columns
+            lines = [labelled(f"  {one.key}:", reason(one), width, indent=6) for one in unopened]
+            parts.append("\n".join(["Can't be opened:", *lines]))
+        if self.others:
+            parts.append(f"{len(self.others):,} more are not described; name one to see it.")
+        return "\n\n".join(parts)
+
+    def _table(self) -> str:
+        header = ["dataset", "shape", "dtype", "chunk rows", "codec", "in memory"]
+        rows = [
+            (
+                one.key or "",
+                " × ".join(map(str, one.shape)),
+                one.dtype,
+                f"{one.chunk_rows:,}" if one.chunk_rows > 1 else "-",
+                one.codec,
+                size(one.memory_bytes),
+            )
+            for one in self.described
+        ]
+        return table(header, rows, (0, 1, 2, 4), get_terminal_size().columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything for ``json.dumps``; what can't be opened has ``error``, ``reason``."""
+        return asdict(self)
 
 
-def contents(path: str, opening: Opening | None = None) -> Contents:
-    """Return what is in a file.
+def contents(
+    target: Any, key: str | None = None, **arguments: Unpack[openings.OpenArguments]
+) -> Contents:
+    """Return what is in a file: all its arrays, or the one that is named. Reads metadata only.
 
     Parameters
     ----------
-    path : str
-    opening : Opening, optional
+    target, key, **arguments
+        As for `oocdata.open`; or an open View.
 
     Returns
     -------
     Contents
         What can't be opened (text, structured rows, chunks that are missing, …) with the reason.
+        Of several arrays none has advice: name one.
 
     Raises
     ------
     oocdata.errors.SourceError
         If the file itself can't be read.
     oocdata.errors.ArgumentError
-        If `opening` doesn't suit the file.
+        If an argument doesn't suit the file.
 
     Examples
     --------
@@ -159,52 +200,39 @@ def contents(path: str, opening: Opening | None = None) -> Contents:
     >>> [(one.key, getattr(one, "shape", "no numbers")) for one in found.datasets]
     [('u', (10, 3)), ('names', 'no numbers')]
     """
-    how = opening or Opening()
-    keys = [key or None for key in list_datasets(path)]
+    opening = openings.Opening.of(target, key, **arguments)
+    path = opening.target
+    is_path = isinstance(path, str | os.PathLike)
+    there = is_path and (os.path.exists(os.path.expanduser(path)) or "://" in str(path))
+    if opening.key is not None or opening.dtype is not None or not there:
+        return Contents(str(path) if is_path else opening.name, (_described(opening),))
+    keys = [name or None for name in list_datasets(os.fspath(path))]
     found: list[Description | Unopened] = []
-    for key in keys[:_MOST_DESCRIBED]:
+    for name in keys[:_MOST_DESCRIBED]:
         try:
-            found.append(describe(path, key, how))
+            found.append(_described(replace(opening, key=name), brief=len(keys) > 1))
         except (SourceError, ArgumentError) as error:
             if len(keys) == 1:
                 raise
-            found.append(Unopened(key, type(error).__name__, str(error)))
-    return Contents(path, tuple(found), tuple(keys[_MOST_DESCRIBED:]))
+            found.append(Unopened(name, type(error).__name__, str(error)))
+    return Contents(os.fspath(path), tuple(found), tuple(keys[_MOST_DESCRIBED:]))
 
 
-def describe(target: str, key: str | None = None, opening: Opening | None = None) -> Description:
-    """Return how an array is stored and what reading it is like. Reads metadata only.
-
-    Parameters
-    ----------
-    target : str
-        A path, URL or glob.
-    key : str, optional
-        As in `oocdata.open`.
-    opening : Opening, optional
-        The other arguments of `oocdata.open`.
-
-    Returns
-    -------
-    Description
-
-    Raises
-    ------
-    oocdata.errors.SourceError, oocdata.errors.ArgumentError
-        As `oocdata.open`.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(f"{folder}/a.npy", np.zeros((10, 3), ">f4"))
-    ...     found = describe(f"{folder}/a.npy")
-    >>> found.shape, found.dtype, found.row_bytes, found.shuffling.kind
-    ((10, 3), 'float32', 12, 'full')
-    """
-    how = opening or Opening()
-    view = how.view(target, key)
-    storage = view.storage
+def _described(opening: openings.Opening, *, brief: bool = False) -> Description:
+    view = opening.view()
+    storage, blocks = view.storage, view.blocks
+    hint, code = code_for(opening, view)
+    shuffling, advice = "nothing to shuffle: the array is empty", list[Advice]()
+    if view.nbytes and not brief:
+        loader = view.batches(BATCH_SIZE, shuffle=True)
+        reading = reading_of(loader)
+        advice += advise(reading)
+        shuffling = f"shuffle=True is a {reading.order}: {loader.reason}."
+        if reading.order == "block shuffle" and reading.full > 1.5:
+            shuffling += (
+                f' A full shuffle (shuffle="global") would decode {reading.full:,.0f} bytes for '
+                "each byte used."
+            )
     return Description(
         path=storage.path,
         key=storage.key,
@@ -218,19 +246,11 @@ def describe(target: str, key: str | None = None, opening: Opening | None = None
         stored_bytes=storage.stored_bytes,
         storage=storage.layout,
         codec=storage.codec,
-        chunk_rows=rows_together(view),
+        chunk_rows=min(blocks.length, len(view)) if isinstance(blocks, Blocks) else 1,
         reading=storage.reading,
-        shuffling=shuffling_of(view),
-        code=_code(how.code(target, storage.key if key is None else key)),
+        shuffling=shuffling,
+        advice=tuple(advice),
+        axes=hint,
+        code=code,
         dimensions=storage.dimensions,
-    )
-
-
-def _code(call: str) -> tuple[str, ...]:
-    return (
-        "import oocdata as ooc",
-        f"frames = {call}",
-        "train, val, test = frames.split(0.6, 0.2, 0.2)",
-        f"loader = train.next_frame().batches({BATCH_SIZE}, shuffle=True, seed=7)",
-        "model.fit(loader.to_tf(), epochs=10, shuffle=False)",
     )

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oocdata.cost import amplification
+from oocdata.advice import Measured, advise, reading_of
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
-from oocdata.tools.profile.pacing import Pace, check_seconds, pace, steps_of_a_period
+from oocdata.tools.profile.pacing import Clock, Epochs, check_seconds, pace, steps_of_a_period
 from oocdata.tools.profile.result import Profile
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ _WARM_UP = 2
 _BATCHES = 4
 """Batches that are read and mapped one by one, to tell the one from the other."""
 
+_WAITS = 0.1
+"""The share of the time from which on a model that waits is worth a change."""
+
 
 def profile(
     loader: Loader,
@@ -38,6 +44,7 @@ def profile(
     *,
     seconds: float = 5.0,
     to_tf: bool = False,
+    clock: Clock = perf_counter,
 ) -> Profile:
     """Say whether the model or the data is the bottleneck; see `oocdata.Loader.profile`."""
     check_seconds(seconds)
@@ -46,51 +53,56 @@ def profile(
             f"`model_step` must be a function of a batch, such as model.train_on_batch; got "
             f"{model_step!r}."
         )
-    begun = perf_counter()
+    begun = clock()
     epochs = _epochs(loader, to_tf)
+    mapped = _mapped_share(loader, clock)
     consume = None if model_step is None else _step(model_step, epochs)
-    mapped = _mapped_share(loader)
-    share = max(0.0, seconds - (perf_counter() - begun)) / _ROUNDS / (3 if consume else 1)
-    period = steps_of_a_period(loader)
-    data: list[Pace] = []
-    model: list[Pace] = []
-    both: list[Pace] = []
-    for number in range(_ROUNDS):
-        data.append(pace(epochs, share, period=period, first=number))
-        if consume is not None:
-            model.append(_model_alone(consume, epochs, share))
-            both.append(pace(epochs, share, period=period, first=number, consume=consume))
-    return Profile(
-        data_rate=median(one.rate for one in data),
-        model_rate=median(one.rate for one in model) if model else None,
-        both_rate=median(one.rate for one in both) if both else None,
-        waited=median(one.waited / max(one.seconds, 1e-9) for one in both) if both else None,
+    left = seconds - (clock() - begun)
+    rates = _rates(epochs, consume, max(0.0, left), steps_of_a_period(loader), clock)
+    found = Profile(
+        *rates,
         mapped=mapped,
-        decodes=loader.chunked,
-        amplification=amplification(loader),
-        order=type(loader.order).__name__,
         batch_size=loader.batch_size // loader.num_shards,
-        workers=loader.workers,
         reader="to_tf" if to_tf else "NumPy",
-        seconds=perf_counter() - begun,
+        advice=(),
+        seconds=clock() - begun,
     )
+    if found.waited is None or (found.verdict == "model" and found.waited < _WAITS):
+        return found
+    return replace(found, advice=advise(reading_of(loader), Measured(mapped=mapped, waits=True)))
 
 
-def _epochs(loader: Loader, to_tf: bool) -> Callable[[int], Iterator[Any]]:
-    if not to_tf:
-        return loader.epoch
+def _rates(
+    epochs: Epochs,
+    consume: Callable[[Any], object] | None,
+    seconds: float,
+    period: int,
+    clock: Clock,
+) -> tuple[float, float | None, float | None]:
+    """Return elements a second of the data and of the model, and the share that it waited."""
+    share = seconds / _ROUNDS / (3 if consume else 1)
+    take = partial(pace, seconds=share, clock=clock)
+    batch = _first(epochs)
+    data, model, both = [], [], []
+    for number in range(_ROUNDS):
+        data.append(take(epochs, period=period, first=number).rate)
+        if consume is not None:
+            model.append(take(lambda _: repeat(batch), consume=consume).rate)
+            both.append(take(epochs, period=period, first=number, consume=consume).waited)
+    if consume is None:
+        return median(data), None, None
+    return median(data), median(model), median(both)
 
+
+def _epochs(loader: Loader, to_tf: bool) -> Epochs:
     def epoch(number: int) -> Iterator[Any]:
-        # In a generator, so that the dataset lives exactly as long as its iterator.
-        dataset = loader.to_tf(start=(number, 0))
-        yield from dataset
+        # In a generator, so that a tf.data dataset lives exactly as long as its iterator.
+        yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
 
     return epoch
 
 
-def _step(
-    model_step: Callable[..., object], epochs: Callable[[int], Iterator[Any]]
-) -> Callable[[Any], object]:
+def _step(model_step: Callable[..., object], epochs: Epochs) -> Callable[[Any], object]:
     """Return the function that takes a batch, and waits until its result is there.
 
     The first calls build and trace what a framework builds and traces; they are made here, so that
@@ -99,24 +111,18 @@ def _step(
     batch = _first(epochs)
     spread = isinstance(batch, tuple) and _takes(model_step, len(batch))
 
-    def consume(batch: Any) -> object:
-        result = model_step(*batch) if spread else model_step(batch)
-        return _settled(result)
+    def consume(batch: Any) -> None:
+        _settle(model_step(*batch) if spread else model_step(batch))
 
     for _ in range(_WARM_UP):
-        consume(_first(epochs))
+        consume(batch)
     return consume
 
 
-def _first(epochs: Callable[[int], Iterator[Any]]) -> Any:
+def _first(epochs: Epochs) -> Any:
     """Return the first batch of epoch 0, and stop reading."""
-    iterator = epochs(0)
-    try:
-        return next(iter(iterator))
-    finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
+    with closing(epochs(0)) as iterator:  # type: ignore[type-var]  # both kinds are generators
+        return next(iterator)
 
 
 def _takes(function: Callable[..., object], count: int) -> bool:
@@ -130,7 +136,7 @@ def _takes(function: Callable[..., object], count: int) -> bool:
     return True
 
 
-def _settled(result: Any) -> Any:
+def _settle(result: Any) -> None:
     """Wait for a result that a framework computes later (JAX, TensorFlow on a GPU)."""
     for leaf in leaves(tuple(result) if isinstance(result, list) else result):
         wait, read = getattr(leaf, "block_until_ready", None), getattr(leaf, "numpy", None)
@@ -140,26 +146,9 @@ def _settled(result: Any) -> Any:
             # PyTorch refuses to hand out a loss that has a gradient; it is there all the same.
             with suppress(TypeError, NotImplementedError, AttributeError, RuntimeError):
                 read()
-    return result
 
 
-def _model_alone(
-    consume: Callable[[Any], object], epochs: Callable[[int], Iterator[Any]], seconds: float
-) -> Pace:
-    """Call the model with one batch, again and again, while nothing is read."""
-    batch = _first(epochs)
-    length = len(next(leaves(batch)))
-    calls = 0
-    began = perf_counter()
-    while True:
-        consume(batch)
-        calls += 1
-        spent = perf_counter() - began
-        if spent >= seconds:
-            return Pace(calls * length, calls, spent, 0.0)
-
-
-def _mapped_share(loader: Loader) -> float:
+def _mapped_share(loader: Loader, clock: Clock) -> float:
     """Return the share of a batch's time that mapped functions take, over a few batches."""
     if not loader.dataset.is_mapped:
         return 0.0
@@ -167,9 +156,9 @@ def _mapped_share(loader: Loader) -> float:
     for step in range(min(_BATCHES, len(loader))):
         positions = loader.positions(step)
         draw = Draw(loader.seed, 0, step, 0, positions)
-        began = perf_counter()
+        began = clock()
         arrays = [request.read() for request in loader.dataset.requests(positions, draw)]
-        between = perf_counter()
+        between = clock()
         loader.dataset.assemble(iter(arrays), draw)
-        read, mapped = read + between - began, mapped + perf_counter() - between
+        read, mapped = read + between - began, mapped + clock() - between
     return mapped / max(read + mapped, 1e-9)

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from itertools import count
+from math import prod
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
-from oocdata.order import BlockShuffle
+from oocdata.memory import cache_share
+from oocdata.order import BlockShuffle, Sequential
 
-__all__ = ["Pace", "check_seconds", "pace", "steps_of_a_period"]
+__all__ = ["Clock", "Epochs", "Pace", "check_seconds", "pace", "steps_of_a_period"]
+
+Clock = Callable[[], float]
+Epochs = Callable[[int], Iterator[Any]]
+"""Return the batches of an epoch; the iterator is closed where it can be."""
 
 _DAY = 86_400
-
 _SLOW = 4.0
-"""So many times as long as asked for may a stretch take, before what there is has to do."""
-
-_SLOW_CONSUMER = 2.0
-
-_STEADY = 16
-"""Periods of an epoch; in a shorter one, what is read ahead is too much of it."""
+"""How many times as long as asked for a stretch may take to complete a period."""
 
 
 def check_seconds(seconds: object) -> None:
-    """Refuse what is no time to measure for.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
+    """Raise unless `seconds` is a time to measure for.
 
     Examples
     --------
@@ -43,48 +39,15 @@ def check_seconds(seconds: object) -> None:
         raise ArgumentError(f"`seconds` must be a number above 0, up to a day; got {seconds!r}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What came in a stretch of time.
+class Pace(NamedTuple):
+    """What came in a stretch of time: elements a second, and the share spent waiting for them."""
 
-    Attributes
-    ----------
-    elements, batches : int
-    seconds : float
-    waited : float
-        Seconds of these in which whoever consumes waited for a batch.
-    """
-
-    elements: int
-    batches: int
-    seconds: float
+    rate: float
     waited: float
-
-    @property
-    def rate(self) -> float:
-        """Elements a second."""
-        return self.elements / max(self.seconds, 1e-9)
-
-    def __add__(self, other: Pace) -> Pace:
-        return Pace(
-            self.elements + other.elements,
-            self.batches + other.batches,
-            self.seconds + other.seconds,
-            self.waited + other.waited,
-        )
-
-    def since(self, other: Pace) -> Pace:
-        """Return what came after an earlier time."""
-        return Pace(
-            self.elements - other.elements,
-            self.batches - other.batches,
-            self.seconds - other.seconds,
-            self.waited - other.waited,
-        )
 
 
 def steps_of_a_period(loader: Loader) -> int:
-    """Return after how many steps reading is where it was: a run, or a window of the shuffle.
+    """Return the steps after which reading is where it was: a run, a window, or an epoch.
 
     Examples
     --------
@@ -94,100 +57,59 @@ def steps_of_a_period(loader: Loader) -> int:
     >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(10, 4)))
     5
     """
-    order = loader.order
-    mixed = 0
-    if isinstance(order, BlockShuffle) and loader.chunked:
-        mixed = order.elements_mixed(len(loader.dataset))
-    return max(loader.steps_together, -(-mixed // loader.batch_size))
+    order, dataset = loader.order, loader.dataset
+    together = 0
+    if loader.chunked and isinstance(order, BlockShuffle):
+        together = order.elements_mixed(len(dataset))
+    elif loader.chunked and not isinstance(order, Sequential):
+        decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
+        together = len(dataset) if decoded <= cache_share() else 0  # decoded by the first reads
+    return max(loader.steps_together, -(-together // loader.batch_size))
 
 
 def pace(
-    epochs: Callable[[int], Iterator[Any]],
+    epochs: Epochs,
     seconds: float,
     *,
     period: int = 1,
     first: int = 0,
     consume: Callable[[Any], object] | None = None,
+    clock: Clock = perf_counter,
 ) -> Pace:
     """Take batches for some time, epoch after epoch.
 
-    What is read together arrives together, so the clock starts and stops only where a new period
-    begins to arrive. What came with the first of an epoch counts, the wait for it doesn't: in a
-    steady flow there is as much on its way at the end as at the start. An epoch that ends after few
-    periods is clocked from end to end: nothing is on its way at its end.
-
-    Parameters
-    ----------
-    epochs : callable
-        Returns an iterator over the batches of an epoch; it is closed where it can be.
-    seconds : float
-        The stretch ends with the first period to arrive after so many.
-    period : int
-        Batches; see `steps_of_a_period`.
-    first : int
-        The epoch to begin with.
-    consume : callable, optional
-        Called with each batch.
+    Batches that are read together arrive together, so the clock runs from the first arrival to the
+    first of a later period. In a steady flow as much is on its way then as at the start. Where a
+    period is too long, its share of the wait for the first arrival is counted instead. `consume`
+    is called with each batch.
 
     Examples
     --------
-    >>> import numpy as np, oocdata as ooc
-    >>> loader = ooc.open(np.zeros((100, 3))).batches(10)
-    >>> pace(loader.epoch, seconds=0.0).batches  # one, and the next ends it
-    1
+    >>> ticks = iter(range(100))
+    >>> pace(lambda epoch: iter([[1, 2]] * 9), seconds=6, clock=lambda: next(ticks))
+    Pace(rate=1.0, waited=0.5)
     """
-    began = perf_counter()
-    total = Pace(0, 0, 0.0, 0.0)
-    epoch = first
-    while True:
-        total += _epoch(epochs(epoch), seconds - total.seconds, seconds, period, consume)
-        if total.seconds >= seconds or perf_counter() - began > _SLOW * seconds:
-            return total
-        epoch += 1
-
-
-def _epoch(
-    iterator: Iterator[Any],
-    left: float,
-    seconds: float,
-    period: int,
-    consume: Callable[[Any], object] | None,
-) -> Pace:
-    """Take batches of one epoch, to its end or until the time that is left is over."""
-    asked = perf_counter()
-    begin = Pace(0, 0, asked, 0.0)
-    start = last = None
-    elements = batches = 0
-    waited = 0.0
-    stopped = False
-    try:
-        for batch in iterator:
-            now = perf_counter()
-            waited += now - asked
-            mark = Pace(elements, batches, now, waited)
-            if start is None:
-                start = mark
-            elif batches % period == 0 or _is_slow(consume, now - start.seconds, seconds):
-                last = mark
-                if now - start.seconds >= left:
-                    stopped = True
-                    break
-            elements += len(next(leaves(batch)))
-            batches += 1
-            if consume is not None:
-                consume(batch)
-            del batch
-            asked = perf_counter()
-    finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
-    steady = stopped or batches >= _STEADY * period
-    if start is not None and last is not None and steady:
-        return last.since(start)
-    return Pace(elements, batches, asked, waited).since(begin)
-
-
-def _is_slow(consume: object, spent: float, seconds: float) -> bool:
-    """Return whether the end of a long period should not be waited for."""
-    return spent >= seconds * (_SLOW if consume is None else _SLOW_CONSUMER)
+    start, elements, waited, wait = None, 0, 0.0, 0.0
+    asked = clock()
+    for epoch in count(first):
+        iterator = epochs(epoch)
+        try:
+            for number, batch in enumerate(iterator):
+                now = clock()
+                if start is None:
+                    start, wait, asked = now, now - asked, now
+                waited += now - asked
+                spent, part = now - start, number % period / period
+                if elements and spent >= seconds and (not part or spent > _SLOW * seconds):
+                    spent, waited = spent + wait * part, waited + wait * part
+                    return Pace(elements / max(spent, 1e-9), waited / max(spent, 1e-9))
+                elements += len(next(leaves(batch)))
+                if consume is not None:
+                    consume(batch)
+                del batch
+                asked = clock()
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+    raise AssertionError("epochs go on for ever")

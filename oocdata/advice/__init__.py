@@ -1,0 +1,265 @@
+"""The one place that gives advice: what to change so that elements come faster, and what it gains.
+
+`Reading` describes how a loader reads: its storage (`Source.storage`) and its cost
+(`oocdata.cost`). Tools add what they have measured, and print the sentences of `advise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from oocdata.advice.reading import Reading, as_typed, reading_of, size
+from oocdata.memory import DEFAULT_MEMORY, cache_share, memory_limit
+from oocdata.order.mixing import Mixing
+
+__all__ = [
+    "POOR_MIXING", "Advice", "Measured", "Reading", "advise", "as_typed", "mixing_share",
+    "reading_of", "size",
+]  # fmt: skip
+
+_MUCH = 1.5
+"""A change is worth a sentence from this factor on."""
+
+_LONG = 4.0
+"""Bytes decoded for each byte used from which on shorter chunks are advised."""
+
+POOR_MIXING = 0.9
+"""Share of a full shuffle's batch entropy below which batches hold too many neighbours."""
+
+_CLOSE = 0.6
+"""Share of a limit from which on the limit counts."""
+
+_SMALL_BATCH = 256
+"""Batches up to this size are worth enlarging."""
+
+_DISKS = {
+    "sequential": "disk in sequence",
+    "full shuffle": "disk at random",
+    "block shuffle": "disk in sequence",
+}
+"""The limit that each order meets where files are read cold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One change."""
+
+    kind: str  # "layout", "order", "chunks", "memory", "map", "codec", "disk" or "batch"
+    text: str  # whole sentences, with figures
+    command: str | None = None  # for the shell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a tool has measured, as far as it has; rates in elements a second."""
+
+    # Rounds of "sequential", "full shuffle" and "block shuffle", by batch size.
+    rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
+    # Of the machine: "memory", "decoder", "disk in sequence", "disk at random".
+    limits: Mapping[str, float] = field(default_factory=dict)
+    mapped: float = 0.0  # the share of a batch's time that functions given to `map` take
+    waits: bool = False  # a model waits for the data, so that anything faster helps
+
+    def best(self, order: str) -> float:
+        """Return the highest rate of an order, by medians; 0 where it was not measured."""
+        rates = self.rates.get(order, {}).values()
+        return max((float(np.median(rounds)) for rounds in rates), default=0.0)
+
+
+def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, ...]:
+    """Return what to change, the most telling first; nothing where nothing stands out.
+
+    Examples
+    --------
+    >>> from oocdata.engines.source import Storage
+    >>> storage = Storage("HDF5", chunks=(100, 64), codec="gzip 4")
+    >>> reading = Reading(storage=storage, order="full shuffle", together=100, full=30.0)
+    >>> [one.kind for one in advise(reading)]
+    ['order', 'chunks']
+    >>> print(advise(reading)[1].text)
+    Chunks of 100 rows are long for shuffling. With 32 rows a full shuffle would decode about 10
+    bytes for each byte used, not 30.
+    """
+    measured = measured or Measured()
+    layout = _layout(reading)
+    found = [_map(reading, measured), layout]
+    if layout is None:  # blocks of rows that lie apart are no chunks of the file
+        found += [_order(reading, measured), _chunks(reading), _unused(reading), _memory(reading)]
+    found += [_codec(reading, measured), _disk(reading, measured), _batch(measured)]
+    made = [one for one in found if one is not None]
+    return tuple(made or ([_otherwise(reading)] if measured.waits else []))
+
+
+def mixing_share(mixed: Mixing) -> float:
+    """Return the share of a full shuffle's batch entropy that an order reaches."""
+    full = mixed.full_shuffle_entropy
+    return mixed.entropy / full if full > 0 else 1.0
+
+
+def _map(reading: Reading, measured: Measured) -> Advice | None:
+    """Advise worker processes for a slow function."""
+    if measured.mapped <= 0.5:
+        return None
+    text = f"{measured.mapped:.0%} of a batch's time is your map function: "
+    if reading.workers:
+        return Advice("map", f"{text}make it faster, or take more than {reading.workers} workers.")
+    return Advice("map", f"{text}.batches(…, workers=2) runs it in other processes.")
+
+
+def _layout(reading: Reading) -> Advice | None:
+    """Advise other sample axes where the bytes of a row lie apart."""
+    strides = reading.storage.strides
+    if not reading.spread or strides is None:
+        return None
+    text = (
+        f"The bytes of a row lie apart: {size(reading.row_bytes)} are spread over "
+        f"{size(reading.spread)} of the file"
+    )
+    if reading.together > 1:
+        text += f", so {reading.together:,} rows are read together"
+    text += (
+        f". Rows along axis={strides.index(max(strides))} lie in one piece; if those are not what "
+        "you want, write the array again with the sample axes first."
+    )
+    return Advice("layout", text, reading.convert())
+
+
+def _order(reading: Reading, measured: Measured) -> Advice | None:
+    """Advise a block shuffle where a full one decodes chunks again and again."""
+    if reading.full < _MUCH:
+        return None
+    full, block = measured.best("full shuffle"), measured.best("block shuffle")
+    text = f'A full shuffle (shuffle="global") decodes {_bytes(reading.full)} for each byte used'
+    if full and block >= _MUCH * full:
+        times = block / full
+        text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
+        return Advice("order", f"{text}{times:,.1f} times as fast.")
+    if reading.order == "full shuffle" or (block and not full):  # too slow to be measured
+        return Advice("order", f"{text}; a block shuffle (shuffle=True) decodes each chunk once.")
+    return None
+
+
+def _bytes(number: float) -> str:
+    return "1 byte" if round(number) == 1 else f"{number:,.0f} bytes"
+
+
+def _chunks(reading: Reading) -> Advice | None:
+    """Advise shorter chunks where they are long for the order."""
+    rows, mixed = reading.fitting_rows, reading.mixing
+    costly = reading.order == "full shuffle" and reading.full >= _LONG
+    # With the default memory, chunks that are decoded again are too large to be cached.
+    large = _again(reading) >= _MUCH and memory_limit() >= DEFAULT_MEMORY
+    poor = mixed is not None and mixing_share(mixed) < POOR_MIXING
+    if poor and reading.together < 2 * rows:
+        return Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
+    if reading.together < 2 * rows or not (costly or large or poor):
+        return None
+    text = f"Chunks of {reading.together:,} rows are long for shuffling."
+    if costly:
+        fewer = max(1.0, reading.full * rows / reading.together)
+        text += (
+            f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
+            f"used, not {reading.full:,.0f}."
+        )
+    if large:
+        text += f" Each is decoded {_again(reading):.1f} times, because few can be cached."
+    if poor and mixed is not None:
+        text += (
+            f" Batches hold neighbours ({mixed.entropy:.1f} bits of batch entropy, "
+            f"{mixed.full_shuffle_entropy:.1f} in a full shuffle): of chunks of {rows:,} rows more "
+            "are mixed."
+        )
+    return Advice("chunks", text, reading.convert(chunks=rows))
+
+
+def _unused(reading: Reading) -> Advice | None:
+    """Advise smaller chunks where elements are cut out of them."""
+    if reading.unused < _MUCH:
+        return None
+    return Advice(
+        "chunks",
+        f"Elements are cut out of larger chunks: {reading.unused:.1f} bytes are decoded for each "
+        "byte of an element. Chunks as large as an element along its own axes would help.",
+    )
+
+
+def _memory(reading: Reading) -> Advice | None:
+    """Advise the default memory where less was given, and chunks are decoded again for it."""
+    if _again(reading) < _MUCH or memory_limit() >= DEFAULT_MEMORY:
+        return None
+    return Advice(
+        "memory",
+        f"Each chunk is decoded {_again(reading):.1f} times, because only {size(cache_share())} of "
+        f"decoded chunks are cached. The default memory is {size(DEFAULT_MEMORY)}: "
+        f"ooc.set_memory({DEFAULT_MEMORY >> 20} << 20).",
+        f"OOCDATA_MEMORY={DEFAULT_MEMORY}",
+    )
+
+
+def _again(reading: Reading) -> float:
+    """Return how often each chunk is decoded in an order that should decode it once."""
+    if reading.together == 1 or reading.order == "full shuffle":
+        return 1.0
+    return reading.amplification / max(1.0, reading.unused)
+
+
+def _codec(reading: Reading, measured: Measured) -> Advice | None:
+    """Advise a faster codec where everything else waits for the decoder."""
+    decoder, codec = measured.limits.get("decoder", inf), reading.storage.codec
+    best = max(measured.best("sequential"), measured.best("block shuffle"))
+    if codec == "none" or best < _CLOSE * decoder or measured.limits["memory"] < 2 * decoder:
+        return None
+    return Advice(
+        "codec",
+        f"Decoding ({codec}) is the limit: {min(best / decoder, 1):.0%} of what it allows is used. "
+        "A faster codec (lz4, zstd) or more cores would help.",
+        reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
+    )
+
+
+def _disk(reading: Reading, measured: Measured) -> Advice | None:
+    """Advise a faster disk, or fewer bytes, where everything else waits for the disk."""
+    limits = measured.limits
+    others = [limits[name] for name in ("memory", "decoder") if name in limits]
+    for order, disk in _DISKS.items():
+        if limits.get(disk, inf) > min(others, default=inf):
+            continue
+        share = measured.best(order) / limits.get(disk, inf)
+        if not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
+            continue
+        text = f"The disk is the limit: {order} uses {share:.0%} of what it gives. "
+        if reading.storage.codec != "none":
+            return Advice("disk", f"{text}A faster disk helps, or memory for the whole file.")
+        text += "A faster disk helps, or compression, if the data compress well."
+        return Advice("disk", text, reading.convert(codec="zstd"))
+    return None
+
+
+def _batch(measured: Measured) -> Advice | None:
+    """Advise larger batches where each batch costs more than its elements."""
+    for order in ("block shuffle", "sequential"):  # in a full one, rows share chunks by chance
+        rates = measured.rates.get(order, {})
+        small, large = min(rates, default=0), max(rates, default=0)
+        if small == large or min(rates[large]) <= max(rates[small]):
+            continue
+        times = float(np.median(rates[large]) / np.median(rates[small]))
+        if times >= _MUCH:
+            return Advice(
+                "batch",
+                f"Batches of {small:,} are bound by what each batch costs ({order}): those of "
+                f"{large:,} give {times:.1f} times as many elements/s.",
+            )
+    return None
+
+
+def _otherwise(reading: Reading) -> Advice:
+    """Return what helps a model that waits where nothing stands out."""
+    if reading.storage.chunks is not None:
+        return Advice("codec", "Chunks are decoded: a faster codec or more cores help.")
+    if reading.batch_size <= _SMALL_BATCH:
+        return Advice("batch", "Larger batches cost less an element (see `oocdata bench`).")
+    return Advice("batch", "Bytes are copied as fast as can be: a smaller dtype or cut rows help.")

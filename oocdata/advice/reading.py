@@ -1,0 +1,197 @@
+"""How a loader reads: its storage and its cost, all that advice needs to know of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from math import log2, prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.blocks import Blocks
+from oocdata.cost import amplification, chunk_bytes
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
+from oocdata.datasets.view import View
+from oocdata.engines.source import Storage
+from oocdata.memory import cache_share
+from oocdata.order import BlockShuffle, Sequential
+from oocdata.order.mixing import Mixing, mixing
+
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+
+__all__ = ["Reading", "as_typed", "reading_of", "size"]
+
+_CHUNK_BYTES = 128 << 10
+"""Chunks of about this size cost little to decode for one row, and little each."""
+
+
+def size(nbytes: float) -> str:
+    """Return a number of bytes in words, in binary units.
+
+    Examples
+    --------
+    >>> size(1536), size(120_000_000)
+    ('1.5 KiB', '114.4 MiB')
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} bytes" if unit == "bytes" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} TiB"
+
+
+def as_typed(path: str) -> str:
+    """Return a path below the current folder as a user would type it.
+
+    Examples
+    --------
+    >>> as_typed(f"{os.getcwd()}/ds.npy")
+    'ds.npy'
+    """
+    return path.removeprefix(f"{os.getcwd()}{os.sep}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a loader reads."""
+
+    storage: Storage  # of the source that costs most to read badly
+    axes: tuple[int, ...] | None = (0,)  # its sample axes; None where there are several arrays
+    order: str = "sequential"  # or "full shuffle", "block shuffle"
+    batch_size: int = 32
+    workers: int = 0
+    row_bytes: int = 1  # of a stored row, as far as elements use it
+    together: int = 1  # neighbouring elements that are decoded together
+    amplification: float = 1.0  # bytes decoded for each byte used
+    full: float = 1.0  # the same for a full shuffle, as expected from the number of chunks
+    unused: float = 1.0  # bytes of chunks for each byte of an element, where it is cut out of them
+    mixing: Mixing | None = None  # None for sequential order
+    spread: int = 0  # bytes that an element reaches over where others lie in between; else 0
+
+    @property
+    def fitting_rows(self) -> int:
+        """Rows of a chunk that suits any order: a power of two."""
+        rows = min(_CHUNK_BYTES // max(1, self.row_bytes), self.batch_size)
+        return 1 << int(log2(max(1, rows)))
+
+    def convert(self, *, chunks: int | None = None, codec: str | None = None) -> str | None:
+        """Return the `oocdata convert` command; None where no command opens the array.
+
+        Examples
+        --------
+        >>> storage = Storage("HDF5", opened={"target": "sim.h5", "key": "/u"})
+        >>> Reading(storage=storage).convert(chunks=32)
+        'oocdata convert sim.h5 sim-new.h5 --key /u --chunks 32'
+        """
+        options = dict(self.storage.opened or {})
+        target = options.pop("target", None)
+        if not isinstance(target, str) or self.axes is None:
+            return None
+        plain = chunks is None and codec is None
+        suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if plain else ".h5"
+        words = ["oocdata", "convert", as_typed(target), f"{Path(target).stem}-new{suffix}"]
+        options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
+        for name, value in options.items():
+            if value in (None, 0, (0,)):  # as it is without the option
+                continue
+            words.append(f"--{name}")
+            if value is not True:
+                several = isinstance(value, tuple | list)
+                words.append(",".join(map(str, value)) if several else str(value))
+        return shlex.join(words)
+
+
+def reading_of(loader: Loader) -> Reading:
+    """Describe how a loader reads; reads no data.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> reading = reading_of(ooc.open(np.zeros((100, 8))).batches(10, shuffle=True))
+    >>> reading.order, reading.together, reading.amplification
+    ('full shuffle', 1, 1.0)
+    """
+    dataset, order, count = loader.dataset, loader.order, len(loader.dataset)
+    at = np.array([0, count - 1])
+    requests = dataset.requests(at, Draw(positions=at))
+    request = max(requests, key=lambda one: chunk_bytes(one.source, one.source.storage()))
+    storage = request.source.storage()
+    axes = _sample_axes(dataset)
+    # Of several arrays: the axes along which elements differ.
+    samples = np.ptp(request.origins, axis=0) > 0
+    if axes is not None:
+        samples = np.isin(np.arange(len(samples)), axes)
+    lengths = np.array(request.extent.lengths)
+    unused = _unused(request, samples, storage)
+    mixed = None
+    if not isinstance(order, Sequential):
+        mixed = mixing(loader.positions, len(loader), dataset.blocks, count)
+    shuffled = "block shuffle" if isinstance(order, BlockShuffle) else "full shuffle"
+    blocks = dataset.blocks
+    return Reading(
+        storage=storage,
+        axes=axes,
+        order="sequential" if mixed is None else shuffled,
+        batch_size=loader.batch_size,
+        workers=loader.workers,
+        row_bytes=prod(lengths[~samples].tolist()) * request.source.dtype.itemsize,
+        together=min(blocks.length, count) if isinstance(blocks, Blocks) else 1,
+        amplification=amplification(loader),
+        full=_full_cost(loader, unused),
+        unused=unused,
+        mixing=mixed,
+        spread=_spread(request, samples, storage),
+    )
+
+
+def _sample_axes(dataset: Any) -> tuple[int, ...] | None:
+    """Return the sample axes of the one view below a dataset."""
+    while not isinstance(dataset, View):
+        below = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
+        dataset = next((one for one in below if isinstance(one, Dataset)), None)
+        if dataset is None:
+            return None
+    return dataset.axes
+
+
+def _full_cost(loader: Loader, unused: float) -> float:
+    """Return bytes decoded for each byte used by a full shuffle, as expected."""
+    dataset, count = loader.dataset, len(loader.dataset)
+    number = dataset.blocks.number(count)
+    if not loader.chunked or number == count:
+        return 1.0
+    full = dataset.batches(loader.batch_size, shuffle="global")
+    decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
+    read = full.steps_together * full.batch_size
+    met = 1 - (1 - 1 / number) ** read  # the share of all chunks that a read needs
+    cached = cache_share() / max(1, decoded)
+    new = max(0.0, 1 - cached) if met < cached else 1.0  # a larger read finds none that is cached
+    return max(1.0, met * new * unused * count / read)
+
+
+def _unused(request: Request, samples: NDArray[np.bool_], storage: Storage) -> float:
+    """Return bytes of the chunks that an element touches for each of its own, rows aside."""
+    if storage.chunks is None or storage.strides is not None or not request.extent.size:
+        return 1.0
+    share = 1.0
+    for axis in np.flatnonzero(~samples).tolist():
+        first, chunk = int(request.origins[0, axis]), storage.chunks[axis]
+        last = first + request.extent.spans[axis] - 1
+        whole = (last // chunk + 1) * chunk - first // chunk * chunk
+        share *= min(whole, request.source.shape[axis]) / request.extent.lengths[axis]
+    return share
+
+
+def _spread(request: Request, samples: NDArray[np.bool_], storage: Storage) -> int:
+    """Return the bytes that an element reaches over where other elements lie in between."""
+    if storage.strides is None or not samples.any():
+        return 0
+    steps = np.abs(storage.strides)
+    reach = int(((np.array(request.extent.spans) - 1) * steps)[~samples].sum())
+    return reach + request.source.dtype.itemsize if reach >= steps[samples].min() else 0

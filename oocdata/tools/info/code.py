@@ -1,0 +1,79 @@
+"""Code that suits an array, to be copied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oocdata.axes import row_axes, trajectory_axes
+from oocdata.datasets.view import View
+from oocdata.tools.opening import Opening
+
+__all__ = ["BATCH_SIZE", "code_for"]
+
+BATCH_SIZE = 32
+
+_FEWEST_TO_SPLIT = 5
+"""Rows, or trajectories: of fewer, a part would be empty."""
+
+_FIT = "# model.fit(loader.to_tf(), epochs=10)"
+_NEXT = {
+    "frames": _FIT,
+    "labels": "# as targets of another array's rows: ooc.zip(frames, labels)",
+    "rows": "# with targets from another array: ooc.zip(rows, targets)",
+    "values": "# with targets from another array: ooc.zip(values, targets)",
+}
+"""The last line, by what the rows are."""
+
+
+def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
+    """Return a hint about the sample axes, which may be empty, and lines of Python.
+
+    The lines open the array, split it where it is long enough, and read a batch: pairs of a row and
+    the next one where rows are images. Where axes look like trajectory × time, both number rows.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> view = ooc.open(np.zeros((100, 50, 50), "f4"))
+    >>> for line in code_for(Opening.of(view), view)[1]:
+    ...     print(line)
+    import oocdata as ooc
+    frames = ooc.open(array)
+    train, val, test = frames.split(0.6, 0.2, 0.2)
+    loader = train.next_frame().batches(32, shuffle=True, seed=7)
+    x, y = loader.batch(0)  # each (32, 50, 50) float32
+    # model.fit(loader.to_tf(), epochs=10)
+    """
+    hint, code, shape = "", "ooc.open(array)", view.source.shape
+    by_path = opening.reopened()
+    if by_path is not None:
+        code = by_path.code()
+        found = trajectory_axes(shape, view.storage.dimensions)
+        if found and by_path.axis == 0:
+            hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
+            code, view = replace(by_path, axis=found).code(), View.of(view.source, found)
+    name = _name(view)
+    lines = ["import oocdata as ooc", f"{name} = {code}"]
+    if not view.nbytes:
+        return hint, tuple(lines)
+    made = name
+    if view.sample_shape[0] >= _FEWEST_TO_SPLIT:
+        lines.append(f"train, val, test = {name}.split(0.6, 0.2, 0.2)")
+        made, view = "train", view.split(0.6, 0.2, 0.2)[0]
+    count, batch = len(view), "x"
+    if name == "frames" and view.sample_shape[-1] > 1:
+        made, count, batch = f"{made}.next_frame()", len(view.next_frame()), "x, y"
+    shape = (min(BATCH_SIZE, count), *view.element)
+    lines += [
+        f"loader = {made}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
+        f"{batch} = loader.batch(0)  # {'each ' * (batch != 'x')}{shape} {view.dtype}",
+        _NEXT[name],
+    ]
+    return hint, tuple(lines)
+
+
+def _name(view: View) -> str:
+    kind = row_axes(view).kind
+    if kind == "number":
+        return "labels" if view.dtype.kind in "iub" else "values"
+    return "frames" if kind == "image" else "rows"

@@ -1,0 +1,243 @@
+"""Advice: each rule on figures that call for it and on figures that don't, and whence they come."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from counting import counted
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.advice import Advice, Measured, Reading, advise, reading_of
+from oocdata.cost import amplification
+from oocdata.engines.source import Storage
+from oocdata.memory import DEFAULT_MEMORY, set_memory
+from oocdata.order.mixing import Mixing
+
+HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(100, 64),
+               opened={"target": "sim.h5", "key": "/u"})  # fmt: skip
+CHUNKED = Reading(
+    storage=HDF5, order="block shuffle", row_bytes=256, together=100,
+    mixing=Mixing(4.9, 5.0), full=30.0,
+)  # fmt: skip
+PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))
+
+
+def told(reading: Reading, **measured: Any) -> dict[str, Advice]:
+    return {one.kind: one for one in advise(reading, Measured(**measured))}
+
+
+def test_nothing_is_advised_where_nothing_is_wrong() -> None:
+    assert advise(CHUNKED) == advise(PLAIN) == ()
+
+
+@pytest.mark.parametrize(
+    ("full", "kinds"), [(1.2, []), (2.0, ["order"]), (9.0, ["order", "chunks"])]
+)
+def test_a_full_shuffle_of_chunks(full: float, kinds: list[str]) -> None:
+    found = told(replace(CHUNKED, order="full shuffle", full=full))
+    assert list(found) == kinds
+    if "chunks" in kinds:
+        assert "decodes 9 bytes for each byte used" in found["order"].text
+        assert "With 32 rows a full shuffle would decode about 3 bytes" in found["chunks"].text
+        command = "oocdata convert sim.h5 sim-new.h5 --key /u --chunks 32"
+        assert found["chunks"].command == command
+
+
+@pytest.mark.parametrize(("block", "slow"), [(1000.0, True), (120.0, False)])
+def test_measured_shuffles_are_compared(block: float, slow: bool) -> None:
+    rates = {"full shuffle": {32: [100.0]}, "block shuffle": {32: [block]}}
+    found = told(CHUNKED, rates=rates)
+    assert ("order" in found) is slow
+    if slow:
+        assert "reaches 100 elements/s" in found["order"].text
+        assert "10.0 times as fast" in found["order"].text
+
+
+def test_batches_that_hold_neighbours() -> None:
+    poorly = replace(CHUNKED, mixing=Mixing(2.0, 5.0))
+    assert "2.0 bits of batch entropy, 5.0 in a full shuffle" in told(poorly)["chunks"].text
+    assert "mixes more blocks" in told(replace(poorly, together=16))["order"].text
+    assert advise(replace(CHUNKED, mixing=Mixing(0.0, 0.0))) == ()  # one chunk is all there is
+
+
+def test_elements_cut_out_of_chunks() -> None:
+    (one,) = advise(replace(CHUNKED, unused=4.0, amplification=4.0))
+    assert one.text.startswith("Elements are cut out of larger chunks: 4.0 bytes are decoded")
+
+
+def test_chunks_that_are_decoded_again() -> None:
+    again = replace(CHUNKED, amplification=3.0)
+    assert "Each is decoded 3.0 times" in told(again)["chunks"].text
+    set_memory(1 << 20)
+    try:
+        found = told(again)
+        assert found.keys() == {"memory"}
+        assert found["memory"].command == f"OOCDATA_MEMORY={DEFAULT_MEMORY}"
+        assert "only 512.0 KiB of decoded chunks are cached" in found["memory"].text
+        assert advise(replace(again, amplification=1.1)) == ()
+    finally:
+        set_memory(DEFAULT_MEMORY)
+
+
+@pytest.mark.parametrize(("rate", "bound"), [(90.0, True), (20.0, False)])
+def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
+    limits = {"decoder": 100.0, "memory": 1000.0}
+    found = told(CHUNKED, rates={"sequential": {32: [rate]}}, limits=limits)
+    assert ("codec" in found) is bound
+    if bound:
+        assert "90% of what it allows is used" in found["codec"].text
+        assert (found["codec"].command or "").endswith("sim-new.h5 --key /u --codec lz4")
+    slow = {"decoder": 100.0, "memory": 150.0}
+    assert advise(CHUNKED, Measured(rates={"sequential": {32: [90.0]}}, limits=slow)) == ()
+
+
+@pytest.mark.parametrize(("rate", "bound"), [(95.0, True), (30.0, False), (129.0, False)])
+def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
+    found = told(PLAIN, rates={"sequential": {32: [rate]}}, limits={"disk in sequence": 100.0})
+    assert ("disk" in found) is bound
+    if bound:
+        assert "sequential uses 95% of what it gives" in found["disk"].text
+        assert (found["disk"].command or "").endswith("--codec zstd")
+    limits = {"disk in sequence": 100.0, "memory": 90.0}  # the disk is not what counts
+    assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
+
+
+def test_batches_that_are_too_small() -> None:
+    found = told(PLAIN, rates={"sequential": {1: [11.0], 256: [100.0]}})
+    assert "those of 256 give 9.1 times as many elements/s" in found["batch"].text
+    for rounds in ([12.0], [90.0, 100.0, 10.5]):  # alike, and too far apart to say
+        assert told(PLAIN, rates={"sequential": {1: [11.0], 256: rounds}}) == {}
+
+
+def test_a_slow_function_comes_first() -> None:
+    assert "workers=2" in advise(CHUNKED, Measured(mapped=0.9))[0].text
+    several = advise(replace(CHUNKED, workers=2), Measured(mapped=0.9))
+    assert "90% of a batch's time" in several[0].text
+    assert "more than 2 workers" in several[0].text
+
+
+@pytest.mark.parametrize(
+    ("reading", "words"),
+    [
+        (CHUNKED, "a faster codec"),
+        (PLAIN, "Larger batches"),
+        (replace(PLAIN, batch_size=4096), "a smaller dtype"),
+    ],
+)
+def test_a_model_that_waits_gets_some_advice(reading: Reading, words: str) -> None:
+    (one,) = advise(reading, Measured(waits=True))
+    assert words in one.text
+
+
+def test_rows_whose_bytes_lie_apart(tmp_path: Path) -> None:
+    rows = np.zeros((600, 8, 8), "f4")
+    np.save(tmp_path / "f.npy", np.asfortranarray(rows))
+    np.save(tmp_path / "c.npy", rows)
+    view = ooc.open(tmp_path / "f.npy")
+    (one,) = advise(reading_of(view.batches(32)))
+    assert one.kind == "layout"
+    assert "256 bytes are spread over" in one.text
+    assert "Rows along axis=2 lie in one piece" in one.text
+    assert (one.command or "").endswith("f.npy f-new.npy")
+    (one,) = advise(reading_of(ooc.open(tmp_path / "c.npy", axis=1).batches(3)))
+    assert (one.command or "").endswith("c-new.npy --axis 1")
+    plain = ooc.open(tmp_path / "c.npy")
+    for whole in (
+        ooc.open(tmp_path / "f.npy", axis=2), plain, plain[:, 2:5], plain.windows(4, 2),
+        plain.patches((3, 3), per_row=2), ooc.open(tmp_path / "c.npy", axis=(0, 1)),
+    ):  # fmt: skip
+        assert advise(reading_of(whole.batches(8))) == ()
+
+
+FIELD = np.random.default_rng(0).normal(0, 1, (12, 40, 6)).round(1).astype("f4")
+
+
+def npy(**arguments: Any) -> tuple[str, dict[str, Any]]:
+    np.save("ds.npy", FIELD)
+    return "ds.npy", arguments
+
+
+def raw() -> tuple[str, dict[str, Any]]:
+    Path("my field.bin").write_bytes(bytes(16) + FIELD.astype(">f4").tobytes())
+    return "my field.bin", {"axis": (0, 1), "dtype": ">f4", "shape": (-1, 40, 6), "offset": 16}
+
+
+def missing() -> tuple[str, dict[str, Any]]:
+    with h5py.File("sim.h5", "w") as file:
+        data = file.create_dataset("flow/u", (12, 40, 6), "f4", chunks=(4, 40, 6))
+        data[:4] = FIELD[:4]
+    return "sim.h5", {"missing": "fill"}
+
+
+def external() -> tuple[str, dict[str, Any]]:
+    with h5py.File("sim.h5", "w") as file:
+        beside = [(str(Path("beside.bin").absolute()), 0, FIELD.nbytes)]
+        file.create_dataset("u", data=FIELD, external=beside)
+    return "sim.h5", {"external": True}
+
+
+def last_axis_of_zarr() -> tuple[str, dict[str, Any]]:
+    zarr.create_array("run.zarr", data=FIELD, chunks=(4, 4, 2))
+    return "run.zarr", {"axis": -1}
+
+
+@pytest.mark.parametrize(
+    "make", [npy, lambda: npy(axis=1), raw, missing, external, last_axis_of_zarr]
+)
+def test_a_command_can_be_typed_and_writes_the_same_rows(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path, arguments = make()
+    view = ooc.open(path, **arguments)
+    command = reading_of(view.next_frame().map(lambda x, y: x).batches(4)).convert(chunks=3)
+    assert command is not None
+    program, *words = shlex.split(command)
+    assert program == "oocdata"
+    expected = np.asarray(view)
+    # In a process of its own, as it is typed: this one has the file open.
+    typed = [sys.executable, "-c", "from oocdata.cli import main; main()", *words]
+    done = subprocess.run(typed, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert_array_equal(np.asarray(ooc.open(words[2])).reshape(expected.shape), expected)
+
+
+def test_no_command_where_none_opens_the_array(tmp_path: Path) -> None:
+    for name in ("part1.npy", "part2.npy"):
+        np.save(tmp_path / name, FIELD)
+    one, parts = ooc.open(tmp_path / "part1.npy"), ooc.open(tmp_path / "part*.npy")
+    for dataset in (parts, ooc.open(FIELD), ooc.zip(one, one)):
+        assert reading_of(dataset.batches(4)).convert() is None
+
+
+@pytest.mark.parametrize("chunk", [16, 100])
+@pytest.mark.parametrize("made", [lambda v: v, lambda v: v.astype("f8")[:, ::2]])
+def test_the_expected_cost_of_a_full_shuffle(chunk: int, made: Any) -> None:
+    view, _ = counted(np.zeros((40_000, 100), "f4"), chunk, 100)
+    set_memory(8 << 20)
+    try:
+        loader = made(view).batches(32, shuffle="global")
+        assert reading_of(loader).full == pytest.approx(amplification(loader), rel=0.15)
+    finally:
+        set_memory(DEFAULT_MEMORY)
+
+
+def test_cuts_of_chunks_are_seen(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", (200, 64, 64), "f4", chunks=(10, 64, 64), compression="gzip")
+        file["u"][...] = 1
+    view = ooc.open(tmp_path / "a.h5")
+    assert reading_of(view.batches(8)).unused == 1.0
+    assert reading_of(view[:, :32, :32].batches(8)).unused == 4.0
+    windows = reading_of(view[:, :32].windows(4).batches(8))
+    assert (windows.unused, windows.row_bytes) == (2.0, 32 * 64 * 4)

@@ -1,0 +1,299 @@
+"""`bench`: what it measures, what it counts, its limits and its bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import oocdata as ooc
+from oocdata.engines.cache import cache
+from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
+from oocdata.tools import bench as module
+from oocdata.tools.bench import files as bench_files
+from oocdata.tools.bench import limits, take_turns
+from oocdata.tools.bench.files import Files, files_of
+from oocdata.tools.bench.limits import copying, decoding, disk_reading
+from oocdata.tools.bench.result import Bench, Limit, Way
+
+FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with files that oocdata did not write, the current one."""
+    np.save(tmp_path / "ds.npy", FRAMES)
+    np.save(tmp_path / "part1.npy", FRAMES[:100])
+    np.save(tmp_path / "part2.npy", FRAMES[100:])
+    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        file.create_dataset("u", data=FRAMES, chunks=(50, 3, 8, 8), compression="gzip")
+    zarr.create_array(
+        tmp_path / "run.zarr", data=FRAMES, chunks=(10, 3, 8, 8), shards=(100, 3, 8, 8)
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Clock:
+    """Seconds that pass when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_measures_take_turns_in_rounds() -> None:
+    clock, calls = Clock(), []
+
+    def measure(name: str, lasts: float) -> limits.Measure:
+        def once(seconds: float, number: int) -> float:
+            calls.append((name, seconds, number))
+            clock.now += lasts
+            return lasts * number
+
+        return once
+
+    measures = {"a": (measure("a", 1.0), 0.5), "b": (measure("b", 2.0), 0.25)}
+    advanced: list[int] = []
+    rates = take_turns(measures, 100.0, advanced.append, clock)
+    assert rates == {"a": (0.0, 1.0, 2.0), "b": (0.0, 2.0, 4.0)}
+    assert calls == [
+        (name, seconds, number)
+        for number in range(3)
+        for name, seconds in (("a", 0.5), ("b", 0.25))
+    ]
+    assert sum(advanced) == 6
+    # Where time is short, what took too long has no further round.
+    measures = {"slow": (measure("slow", 8.0), 0.5), "fast": (measure("fast", 0.5), 0.5)}
+    rates = take_turns(measures, 10.0, advanced.append, clock)
+    assert rates == {"slow": (0.0,), "fast": (0.0, 0.5, 1.0)}
+
+
+def test_a_path_or_a_dataset(folder: Path) -> None:
+    for found in (
+        ooc.bench("sim.h5", batch_sizes=[32], seconds=0.1),
+        ooc.bench(ooc.open("sim.h5"), batch_sizes=[32], seconds=0.1),
+    ):
+        assert (found.name, found.elements, found.cache) == ("sim.h5 /u", 600, "warm")
+        assert [limit.name for limit in found.limits] == ["memory", "decoder"]
+        assert {way.order for way in found.ways} == {"sequential", "full shuffle", "block shuffle"}
+        assert all(way.rate > 0 for way in found.ways)
+    assert ooc.bench("ds.npy", axis=2, seconds=0.1).elements == 8
+    windows = ooc.bench(ooc.open("ds.npy").windows(4, 2), seconds=0.1)
+    assert windows.element_bytes == 6 * FRAMES[0].nbytes
+    with pytest.raises(ArgumentError, match="got a Loader"):
+        ooc.bench(ooc.open(FRAMES).batches(3))
+
+
+def test_to_tf_beside_numpy(folder: Path) -> None:
+    found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.2, to_tf=True)
+    assert {way.reader for way in found.ways} == {"NumPy", "to_tf"}
+
+
+def test_an_array_in_memory_has_no_disk() -> None:
+    found = ooc.bench(FRAMES, seconds=0.1, cold=True)
+    assert (found.cache, found.elements) == ("memory", 600)
+    assert [limit.name for limit in found.limits] == ["memory"]
+    assert found.element_bytes == FRAMES[0].nbytes
+    assert str(ooc.bench(FRAMES[:1], seconds=0.1)).startswith(
+        "an array in memory: 1 element of (3, 8, 8) float32"
+    )
+
+
+def test_arguments_are_checked() -> None:
+    for wrong in (0, -1.0, float("nan"), True, "3", None):
+        with pytest.raises(ArgumentError, match="`seconds`"):
+            ooc.bench(FRAMES, seconds=wrong)  # type: ignore[arg-type]
+    for batch_sizes in ([], [0], [1 << 50]):
+        with pytest.raises(ArgumentError, match="`batch_sizes`"):
+            ooc.bench(FRAMES, batch_sizes=batch_sizes)
+    with pytest.raises(ArgumentError, match="must hold numbers"):
+        ooc.bench(np.zeros((10, 0)))
+    with pytest.raises(EmptyError):
+        ooc.bench(FRAMES[:0])
+
+
+def test_batches_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_memory", lambda: 4 * 100 * FRAMES[0].nbytes)
+    assert {way.batch_size for way in ooc.bench(FRAMES, seconds=0.1).ways} == {32, 100}
+    with pytest.raises(ArgumentError, match="`batch_sizes` must be at most 100"):
+        ooc.bench(FRAMES, batch_sizes=[101])
+
+
+def test_a_way_that_takes_too_long_is_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DECODED_BYTES", 1 << 10)
+    found = ooc.bench("sim.h5", batch_sizes=[8], seconds=0.1)
+    assert [way.order for way in found.ways] == ["sequential"]
+    assert found.notes[0].startswith("Left out: full shuffle, batches of 8.")
+    assert "Left out: block shuffle" in str(found)
+
+
+def test_a_damaged_chunk_is_an_error(folder: Path) -> None:
+    with h5py.File("sim.h5") as file:
+        place = file["u"].id.get_chunk_info(3)
+    with open("sim.h5", "r+b") as raw:
+        raw.seek(place.byte_offset + place.size // 2)
+        raw.write(b"\xff" * 40)
+    with pytest.raises(DamagedChunkError) as caught:
+        ooc.bench("sim.h5", seconds=0.2)
+    assert caught.value.rows == tuple(range(150, 200))
+
+
+@pytest.mark.parametrize("shape", [(1_280_000, 8192), (1_000_000_000,), (3, 1 << 25)])
+def test_sparse_files_of_any_size(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.lib.format.open_memmap(tmp_path / "sparse.npy", "w+", "u1", shape)
+    found = ooc.bench(tmp_path / "sparse.npy", seconds=0.1)
+    assert not any(limit.name.startswith("disk") for limit in found.limits)
+    assert all(way.rate > 0 for way in found.ways)
+
+
+def test_files_behind_a_dataset(folder: Path) -> None:
+    assert len(files_of(ooc.open("part*.npy")).paths) == 2
+    assert files_of(ooc.open("part*.npy").next_frame()).sizes == tuple(
+        os.path.getsize(name) for name in ("part1.npy", "part2.npy")
+    )
+    assert {Path(path) for path in files_of(ooc.open("run.zarr")).paths} == {
+        path for path in (folder / "run.zarr").rglob("*") if path.is_file()
+    }
+    cut = ooc.open("sim.h5", "u")[:10, :, 2:4].astype("f8")
+    assert files_of(cut).paths == (str(folder / "sim.h5"),)
+
+
+def test_pages_are_dropped(folder: Path) -> None:
+    files = files_of(ooc.open("ds.npy"))
+    files.drop()
+    if not files.are_gone():
+        pytest.skip("this file system lies in memory")
+    (folder / "ds.npy").read_bytes()
+    assert bench_files._cached_share(files.paths[0]) == 1.0
+    assert not files.are_gone()
+
+
+def test_an_interrupt_while_pages_are_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def mincore(self, *_: object) -> int:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _: Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        files_of(ooc.open("ds.npy")).are_gone()
+
+
+def test_the_page_cache_is_left_alone_unless_cold(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[str] = []
+    monkeypatch.setattr(Files, "drop", lambda self: dropped.append("drop"))
+    monkeypatch.setattr(Files, "are_gone", lambda self: True)
+    found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1)
+    assert (found.cache, dropped) == ("warm", [])
+    found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
+    assert found.cache == "cold"
+    names = {"memory", "disk in sequence", "disk at random"}
+    assert {limit.name for limit in found.limits} == names
+    assert len(dropped) > sum(len(way.rounds) for way in found.ways)
+    monkeypatch.setattr(Files, "are_gone", lambda self: False)
+    found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
+    assert found.cache == "warm"
+    assert "could not be dropped" in found.notes[0]
+
+
+@pytest.mark.parametrize("unit", [None, 4096])
+def test_the_disk_is_read_once_from_end_to_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, unit: int | None
+) -> None:
+    files = files_of(ooc.open("part*.npy"))
+    read: list[tuple[str, int, int]] = []
+    once = limits._read
+
+    def noting(path: str, buffer: bytearray, offset: int, at_random: bool) -> int:
+        got = once(path, buffer, offset, at_random)
+        read.append((path, offset, got))
+        return got
+
+    monkeypatch.setattr(limits, "_BLOCK", 5000)
+    monkeypatch.setattr(limits, "_read", noting)
+    assert disk_reading(files, unit)(60.0, 0) > 0
+    ends: dict[str, int] = {}
+    for path, offset, length in sorted(read):
+        assert ends.get(path, 0) == offset
+        ends[path] = offset + length
+    assert ends == dict(zip(files.paths, files.sizes, strict=True))
+
+
+def test_the_decoder_and_memory_are_measured_without_a_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten = []
+    forget = cache.forget
+    monkeypatch.setattr(cache, "forget", lambda: (forgotten.append(1), forget()))
+    measure = decoding(ooc.open("sim.h5", "u"))
+    assert measure is not None
+    assert measure(0.0, 0) > 0
+    assert forgotten == [1]
+    assert decoding(ooc.open("ds.npy")) is None
+    assert copying(ooc.open("ds.npy"), 32)(0.0, 0) > 0
+
+
+LIMITS = tuple(
+    Limit(name, (50.0, 100.0), size)
+    for name, size in (("memory", 1.0), ("decoder", 4.0), ("disk at random", 50.0))
+)
+MADE = Bench(
+    name="sim.h5 /u", format="HDF5", storage="chunks of (8, 3)", codec="gzip 4", stored_bytes=1536,
+    elements=10, element="(3,) float32", element_bytes=12, cache="cold", limits=LIMITS,
+    ways=(
+        Way("sequential", 32, "NumPy", (20.0, 10.0, 5.0)),
+        Way("full shuffle", 256, "to_tf", (1.0, 2.0), 7.0),
+    ),
+    advice=(), notes=("A note.",), memory_bytes=1 << 20, seconds=3.0,
+)  # fmt: skip
+
+
+def test_the_limit_that_counts() -> None:
+    sequential, full = MADE.ways
+    assert (sequential.rate, full.rate) == (10.0, 1.5)
+    assert MADE.bound(sequential).name == "decoder"
+    assert MADE.bound(full).name == "disk at random"
+    assert replace(MADE, limits=LIMITS[:2]).bound(full).name == "decoder"
+
+
+def test_the_text() -> None:
+    assert str(MADE).splitlines() == [
+        "sim.h5 /u: 10 elements of (3,) float32",
+        "HDF5, chunks of (8, 3), codec gzip 4, 1.5 KiB stored",
+        "The file was dropped from the page cache before each epoch.",
+        "A note.",
+        "Measured in 3 s, within 1.0 MiB of memory.",
+        "",
+        "what the machine allows  MB/s  spread  elements/s",
+        "copying in memory           0     67%         100",
+        "decoding                    0     67%          25",
+        "disk, at random             0     67%           2",
+        "",
+        "way           batch  reader  elements/s  spread  decoded  of its limit",
+        "sequential       32  NumPy           10    150%     1.0×  40% decoder",
+        "full shuffle    256  to_tf            2     67%     7.0×  75% disk at random",
+        "",
+        "what to change",
+        "- Nothing stands out: full shuffle reaches 75% of the limit of disk, at random.",
+    ]
+
+
+def test_json_has_medians_beside_the_rounds() -> None:
+    found = json.loads(json.dumps(MADE.to_json(), allow_nan=False))
+    assert found["limits"][1]["elements_per_second"] == 25.0
+    way = found["ways"][0]
+    assert (way["elements_per_second"], way["limit"], way["share_of_limit"]) == (10, "decoder", 0.4)
