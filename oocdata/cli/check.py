@@ -117,11 +117,9 @@ def check(
             progress=True,
         )
         if json:
-            print_json(health.as_json())
+            print_json(health.to_json())
         else:
-            from oocdata.tools.check.text import health_text
-
-            typer.echo(health_text(health, show=show))
+            typer.echo(health.text(show=show))
         if write_manifest and not health.written:
             typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
         if not (health.datasets or health.unchecked or health.findings):

@@ -24,7 +24,7 @@ from oocdata.threads import cores, in_order
 from oocdata.tools.progress import progress as bar
 from oocdata.tools.ranges import outside
 
-__all__ = ["Block", "each_block", "spec_of_one_array"]
+__all__ = ["Block", "each_block", "read_rows", "spec_of_one_array"]
 
 BLOCK_BYTES = 8 << 20
 """Of a block: more is no faster."""
@@ -167,7 +167,8 @@ def _ranges(dataset: Dataset, rows: int) -> Iterator[range]:
         start, stop = stop, stop + rows
 
 
-def _values(dataset: Dataset, rows: range) -> NDArray[Any]:
+def read_rows(dataset: Dataset, rows: range) -> NDArray[Any]:
+    """Return rows of a dataset of one array that follow one another, C-contiguous."""
     if isinstance(dataset, View) and len(dataset.axes) == 1 and isinstance(dataset.rows, range):
         part = dataset[rows.start : rows.stop].windows(len(rows))  # a single box
         box: NDArray[Any] = cast("NDArray[Any]", part.take([0]))[0]
@@ -178,7 +179,7 @@ def _values(dataset: Dataset, rows: range) -> NDArray[Any]:
 
 def _read(dataset: Dataset, rows: range, goes_on: bool) -> Block:
     try:
-        return Block(rows, _values(dataset, rows))
+        return Block(rows, read_rows(dataset, rows))
     except (SourceError, OSError):
         if not goes_on:
             raise
@@ -198,7 +199,7 @@ def _read_parts(dataset: Dataset, rows: range, skip: Sequence[range]) -> Block:
 def _fill(dataset: Dataset, rows: range, out: NDArray[Any]) -> Iterator[tuple[range, SourceError]]:
     """Read rows; yield those that can't be, as few as lie in one chunk, and why."""
     try:
-        out[...] = _values(dataset, rows)
+        out[...] = read_rows(dataset, rows)
         return
     except SourceError as error:
         failure = error.with_traceback(None)  # whose frames would keep the memory

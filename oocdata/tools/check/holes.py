@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from oocdata.datasets.view import View
 from oocdata.engines.files import OpenFile
 from oocdata.explain import size
-from oocdata.tools.check.opening import Fault
-from oocdata.tools.check.rows import Rows
-from oocdata.tools.ranges import Ranges
+from oocdata.tools.check.rows import Fault
 
 __all__ = ["holes", "sparse_rows"]
 
@@ -54,41 +53,32 @@ def holes(number: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
         yield hole, at
 
 
-def sparse_rows(rows: Rows) -> tuple[Fault, ...]:
+def sparse_rows(view: View) -> tuple[Fault, ...]:
     """Return the rows of an array in one run of bytes that lie in holes of its file.
 
     Holes shorter than a row are not told: a copy that leaves out zeros makes them, too.
     """
-    storage, shape = rows.source.storage(), rows.source.shape
+    storage, shape, axis = view.storage, view.source.shape, view.axes[0]
     strides, offset = storage.strides, storage.offset
-    if strides is None or len(storage.files) != 1 or 0 in shape:
+    if strides is None or len(storage.files) != 1 or 0 in shape or min(strides) <= 0:
         return ()
-    step, count = strides[rows.axis], shape[rows.axis]
-    reach = sum((n - 1) * other for n, other in zip(shape, strides, strict=True))
-    span = reach - (count - 1) * step + rows.dtype.itemsize
-    if step <= 0 or min(strides) < 0:
-        return ()
-    least = min(span, _PAGE)
-    found, zeros, nbytes = Ranges(), Ranges(), 0
+    step, count = strides[axis], shape[axis]
+    row = [1 if at == axis else length for at, length in enumerate(shape)]
+    span = sum((n - 1) * by for n, by in zip(row, strides, strict=True)) + view.dtype.itemsize
+    edge = _PAGE if span > 2 * _PAGE else 0
     # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
     end = min(storage.files[0].nbytes, offset + (count - 1) * step + span)
+    found, nbytes = Fault("sparse", ""), 0
     with OpenFile(storage.files[0]).opened() as number:
-        there = list(holes(number, offset, end))
-    for hole, data in there:
-        before, behind = hole - offset, data - offset
-        # All of a row but a page at each end is in the hole: it was not written.
-        whole = range(-((_PAGE - before) // step), (behind + _PAGE - span) // step + 1)
-        if not whole:
-            continue
-        nbytes += data - hole
-        touched = range(-((span - least - before) // step), (behind - least) // step + 1)
-        found.add(range(max(0, touched.start), min(count, touched.stop)))
-        # Others may hold data before this hole, or behind it.
-        zeros.add(range(max(0, -(-before // step)), min(count, (behind - span) // step + 1)))
-    if not found.count:
-        return ()
-    reason = (
+        for hole, data in list(holes(number, offset, end)):
+            # All of a row but a page at each end is in the hole: it was not written.
+            first = -(-(hole - edge - offset) // step)
+            stop = (data + edge - span - offset) // step + 1
+            if first < stop:
+                found.rows.add(range(max(0, first), min(count, stop)))
+                nbytes += data - hole
+    found.reason = (
         f"{size(nbytes)} of the file are holes, without bytes on the disk. They read as zero: the "
         "file was copied without its zeros, or was given its length and never filled there."
     )
-    return (Fault("sparse", found, reason, tuple(zeros.kept)),)
+    return (found,) if found.rows.count else ()

@@ -9,12 +9,11 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -25,7 +24,7 @@ from oocdata.formats.checksums import CHECKSUM, running_checksum, unit_rows
 from oocdata.formats.manifest import FORMAT, RowChecksums
 from oocdata.writers.disk import sync_file
 
-__all__ = ["ManifestWriter", "list_as_json"]
+__all__ = ["ManifestWriter", "list_as_json", "manifest_writer"]
 
 
 def list_as_json(files: Sequence[tuple[str, int]]) -> bytes:
@@ -39,11 +38,11 @@ def list_as_json(files: Sequence[tuple[str, int]]) -> bytes:
     return json.dumps(files, separators=(",", ":")).encode("ascii")
 
 
-class ManifestWriter:
-    """Writes one manifest: first the rows of each dataset, then the stored bytes.
+@contextmanager
+def manifest_writer(target: str, path: str, *, force: bool = False) -> Iterator[ManifestWriter]:
+    """Write a manifest: it is there, complete and on the disk, when the block ends.
 
-    A context manager: the file is there, complete and on the disk, when the block ends; nothing is
-    if it raises, or if `discard` was called.
+    Nothing is if the block raises, or `ManifestWriter.discard` was called.
 
     Parameters
     ----------
@@ -61,76 +60,65 @@ class ManifestWriter:
     oocdata.errors.SourceError
         If nothing can be written there.
     """
+    wanted, data = os.path.realpath(path), os.path.realpath(target)
+    folder, name = os.path.split(os.path.abspath(path))
+    place = os.path.join(folder, name)
 
-    def __init__(self, target: str, path: str, *, force: bool = False) -> None:
-        self.target, self.path, self.force = target, os.path.abspath(path), force
-        inside = os.path.join(os.path.realpath(target), "")
-        if os.path.realpath(self.path).startswith(inside) or (
-            os.path.exists(self.path)
-            and os.path.exists(target)
-            and os.path.samefile(self.path, target)
-        ):
-            raise ArgumentError(f"a manifest must lie beside the data, not in it; got '{path}'.")
-        self._refuse_to_overwrite()
-        self.datasets: list[RowChecksums] = []
-        self._kept = True
-
-    def _refuse_to_overwrite(self) -> None:
-        if not self.force and os.path.lexists(self.path):
+    def refuse_to_overwrite() -> None:
+        if not force and os.path.lexists(place):
             raise ArgumentError(
-                f"the manifest '{self.path}' must not be there yet; it is. Pass "
+                f"the manifest '{place}' must not be there yet; it is. Pass "
                 "force=True (--force) to write over it."
             )
 
-    def __enter__(self) -> Self:
-        folder, name = os.path.split(self.path)
-        try:
-            number, self._temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-        except OSError as error:
-            raise SourceError(
-                f"a manifest must be written to a folder where files may be made; {error.strerror}."
-                " Give it another path.",
-                path=self.path,
-            ) from error
-        self._file = os.fdopen(number, "wb")
-        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
-        return self
+    if wanted == data or wanted.startswith(os.path.join(data, "")):
+        raise ArgumentError(f"a manifest must lie beside the data, not in it; got '{path}'.")
+    refuse_to_overwrite()
+    try:
+        number, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    except OSError as error:
+        raise SourceError(
+            f"a manifest must be written to a folder where files may be made; {error.strerror}."
+            " Give it another path.",
+            path=place,
+        ) from error
+    try:
+        with os.fdopen(number, "wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                writer = ManifestWriter(target, archive)
+                yield writer
+            file.flush()
+            os.fsync(file.fileno())
+        if writer.kept:
+            refuse_to_overwrite()
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
+            os.replace(temporary, place)
+            sync_file(folder)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            # Closed in any case, so that the archive does not warn of it later.
-            self._archive.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            if kind is None and self._kept:
-                self._refuse_to_overwrite()
-                mask = os.umask(0)
-                os.umask(mask)
-                os.chmod(self._temporary, 0o666 & ~mask)
-                os.replace(self._temporary, self.path)
-                sync_file(os.path.dirname(self.path))
-        finally:
-            self._file.close()
-            if os.path.exists(self._temporary):
-                os.unlink(self._temporary)
+
+class ManifestWriter:
+    """Writes the members of a manifest: first the rows of each dataset, then the stored bytes."""
+
+    def __init__(self, target: str, archive: zipfile.ZipFile) -> None:
+        self.target, self.archive = target, archive
+        self.datasets: list[RowChecksums] = []
+        self.kept = True
 
     def discard(self) -> None:
         """Leave nothing behind when the block ends."""
-        self._kept = False
+        self.kept = False
 
     @contextmanager
     def rows(
         self, key: str | None, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int
     ) -> Iterator[Callable[[NDArray[np.uint64]], None]]:
         """Write the table of a dataset: call what this gives with its checksums, in order."""
-        unit = unit_rows(shape, dtype)
-        member = f"rows/{len(self.datasets)}"
+        unit, member = unit_rows(shape, dtype), f"rows/{len(self.datasets)}"
         rows = RowChecksums(key, shape, dtype.newbyteorder("<").str, axis, unit, member, "")
         digest = running_checksum()
         with self._table(member, rows.units, digest) as append:
@@ -141,12 +129,12 @@ class ManifestWriter:
         self,
         files: Sequence[tuple[str, int]],
         block_bytes: int,
-        checksums: Iterator[NDArray[np.uint64]],
+        checksums: Iterable[NDArray[np.uint64]],
         findings: Sequence[dict[str, Any]],
     ) -> None:
         """Write the list of files and the checksums of their blocks, and what holds it together."""
         listed = list_as_json(files)
-        self._archive.writestr("files.json", listed)
+        self.archive.writestr("files.json", listed)
         digest = running_checksum(listed)
         count = sum(-(-nbytes // block_bytes) for _, nbytes in files)
         with self._table("stored", count, digest) as append:
@@ -163,13 +151,13 @@ class ManifestWriter:
             "datasets": [asdict(one) for one in self.datasets],
             "findings": list(findings),
         }
-        self._archive.writestr("manifest.json", json.dumps(about, allow_nan=False))
+        self.archive.writestr("manifest.json", json.dumps(about, allow_nan=False))
 
     @contextmanager
     def _table(
         self, member: str, count: int, digest: Any
     ) -> Iterator[Callable[[NDArray[np.uint64]], None]]:
-        with self._archive.open(f"{member}.npy", "w", force_zip64=True) as file:
+        with self.archive.open(f"{member}.npy", "w", force_zip64=True) as file:
             npy_format.write_array_header_1_0(
                 file, {"descr": "<u8", "fortran_order": False, "shape": (count,)}
             )
