@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import oocdata as ooc
-from oocdata.tools.stats import rows as stats_rows
+import oocdata.tools.stats as stats_module
 from oocdata.tools.stats import stats
 from oocdata.tools.stats.rows import fingerprints
 
@@ -90,33 +90,19 @@ def test_all_are_counted_and_the_first_hundred_listed() -> None:
     assert "999 rows are bit for bit like an earlier one: 1 (as 0)" in str(stats(ooc.open(values)))
 
 
-def test_too_many_rows_are_compared_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = RNG.integers(0, 2, (200, 2000), "u1")[RNG.integers(0, 2, 200)]
-    everywhere = stats(ooc.open(values)).rows
-    assert everywhere.compared == "all"
-    monkeypatch.setattr(stats_rows, "MOST_ROWS", 199)
-    try:
-        ooc.set_memory(1 << 20)  # many blocks
-        found = stats(ooc.open(values))
-    finally:
-        ooc.set_memory(512 << 20)
-    alike = np.flatnonzero((values[1:] == values[:-1]).all(axis=1)) + 1
-    assert found.rows.compared == "neighbours"
-    assert found.rows.repeats == len(alike)
-    assert [row for row, _ in found.rows.repeats_shown] == alike[:100].tolist()
-    assert all(earlier == row - 1 for row, earlier in found.rows.repeats_shown)
-    assert "too many rows to compare" in " ".join(str(found).split())
-
-
-def test_what_was_not_looked_for_is_said() -> None:
+def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = stats(ooc.open(np.zeros((5, 3))), duplicates=False)
-    assert (plain.rows.repeats, plain.rows.compared, plain.rows.constant) == (None, "none", 5)
-    assert "repeated   not looked for" in str(plain)
+    assert (plain.rows.repeats, plain.rows.constant) == (None, 5)
+    assert "repeated   not looked for: as asked" in str(plain)
     single = stats(ooc.open(np.zeros(5)))
     assert (single.rows.repeats, single.rows.constant) == (None, None)
-    assert "a row is one number" in str(single)
+    assert str(single).count("not looked for: a row is one number") == 2
     without = str(stats(ooc.open(np.zeros((5, 0, 3)))))
     assert without.count("not looked for: a row holds no number") == 2
+    monkeypatch.setattr(stats_module, "MOST_ROWS", 4)
+    many = stats(ooc.open(np.zeros((5, 3))))
+    assert (many.rows.repeats, many.rows.constant) == (None, 5)
+    assert "repeated   not looked for: there are more than 4 rows" in str(many)
 
 
 def test_halves_that_are_alike_are_no_repeat() -> None:

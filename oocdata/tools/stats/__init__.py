@@ -6,6 +6,7 @@ from math import prod
 from typing import Any, Unpack, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.axes import axes_of, row_axes
 from oocdata.datasets.dataset import Dataset
@@ -16,10 +17,16 @@ from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Moments
 from oocdata.tools.stats.result import Stats
-from oocdata.tools.stats.rows import RowSearch
+from oocdata.tools.stats.rows import RowsFound, constant_rows, fingerprints, repeats
 from oocdata.tools.stats.summary import Summary
 
 __all__ = ["Stats", "stats"]
+
+MOST_ROWS = 10_000_000
+"""Among which repeats are looked for: 16 bytes a row while reading, 64 when compared."""
+
+_SHOWN = 100
+"""Rows that are listed, of those that were counted."""
 
 
 def stats(
@@ -51,7 +58,7 @@ def stats(
     duplicates : bool
         Whether to look for rows that are bit for bit the same, by a hash of 128 bits (XXH3): a
         match is not read again. Takes 16 bytes of memory a row, and up to 64 at last; above ten
-        million rows, only neighbours are compared, and the result says so.
+        million rows it is not done, and the result says so.
     progress : bool
         Show a bar on standard error, where that is a terminal.
 
@@ -93,18 +100,37 @@ def stats(
     shape = (len(dataset), *cast("tuple[int, ...]", spec.shape))
     axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)
     number = 1 if axis is None else (*shape, 2)[axis]
-    search = RowSearch(len(dataset), spec, duplicates)
+    too_small = spec.nbytes <= spec.dtype.itemsize  # a number is constant, and often repeated
+    not_compared = "as asked" if not duplicates else ""
+    if too_small:
+        not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
+    elif duplicates and len(dataset) > MOST_ROWS:
+        not_compared = f"there are more than {MOST_ROWS:,} rows"
+    prints = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
-    def look(block: Block) -> tuple[Moments, Any]:
+    def look(block: Block) -> tuple[Moments, NDArray[np.int64]]:
         values = block.values
+        if not not_compared:
+            prints[block.rows.start : block.rows.stop] = fingerprints(values)
+        constant = np.empty(0, np.int64) if too_small else constant_rows(values)
         if values.dtype.kind == "c":  # real and imaginary parts are channels, on a last axis
             values = values.view(values.real.dtype).reshape(*values.shape, 2)
-        return Moments.of_block(values, axis), search.look(block.values)
+        return Moments.of_block(values, axis), constant + block.rows.start
 
     whole = Moments.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
+    constant, constant_shown = 0, list[int]()
     for moments, rows in each_block(dataset, look, label="reading" if progress else ""):
         whole = Moments.merged([whole, moments])
-        search.add(*rows)
+        constant += len(rows)
+        constant_shown += rows[: _SHOWN - len(constant_shown)].tolist()
+    pairs = repeats(prints)
+    found = RowsFound(
+        None if too_small else constant,
+        tuple(constant_shown),
+        None if not_compared else len(pairs),
+        tuple((row, earlier) for row, earlier in pairs[:_SHOWN].tolist()),
+        not_compared,
+    )
     total = whole.together() if number else Moments.of_nothing(1, whole.low.dtype).together()
     return Stats(
         name=given.name,
@@ -115,7 +141,7 @@ def stats(
         axis_reason=reason,
         channels=Summary.of(whole),
         overall=Summary.of(total)[()],
-        rows=search.found(),
+        rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -185,20 +184,10 @@ class Stats:
     def to_json(self) -> dict[str, Any]:
         """Return everything as dicts, lists and numbers, for ``json.dumps``."""
         return {
-            "name": self.name,
-            "read": self.read,
-            "shape": list(self.shape),
-            "dtype": self.dtype,
-            "axis": self.axis,
-            "axis_reason": self.axis_reason,
+            **{name: getattr(self, name) for name in self.__slots__},
             "overall": self.overall.to_json(),
             "channels": self.channels.to_json(),
-            "constant": self.rows.constant,
-            "constant_rows": list(self.rows.constant_shown),
-            "repeats": self.rows.repeats,
-            "repeats_rows": [list(pair) for pair in self.rows.repeats_shown],
-            "compared": self.rows.compared,
-            "packed": self.packed,
+            "rows": asdict(self.rows),
         }
 
     @classmethod
@@ -220,19 +209,14 @@ class Stats:
         """
         try:
             dtype = np.dtype(told["dtype"])
-            values = np.dtype(np.float64) if dtype.kind == "c" else dtype
-            pairs = tuple((row, earlier) for row, earlier in told["repeats_rows"])
-            constant = tuple(told["constant_rows"])
-            as_told = ("name", "read", "dtype", "axis", "axis_reason", "packed")
-            return cls(
-                shape=tuple(told["shape"]),
-                channels=Summary.from_json(told["channels"], values),
-                overall=Summary.from_json(told["overall"], values),
-                rows=RowsFound(
-                    told["constant"], constant, told["repeats"], pairs, told["compared"]
-                ),
-                **{name: told[name] for name in as_told},
-            )
+            dtype = np.dtype(np.float64) if dtype.kind == "c" else dtype
+            given = {name: told[name] for name in cls.__slots__}
+            for name in ("overall", "channels"):
+                given[name] = Summary.from_json(told[name], dtype)
+            rows = dict(told["rows"])
+            for name in ("constant_shown", "repeats_shown"):
+                rows[name] = tuple(tuple(one) if name[0] == "r" else one for one in rows[name])
+            return cls(**{**given, "shape": tuple(told["shape"]), "rows": RowsFound(**rows)})
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(
                 "`told` must be what `Stats.to_json` or `oocdata stats --json` made; got "
@@ -243,6 +227,9 @@ class Stats:
 
     def __str__(self) -> str:
         element = self.shape[1:]
+        rows = self.rows
+        constant = [f"{row:,}" for row in rows.constant_shown]
+        pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         of = f"{self.shape[0]:,} rows of {element}" if element else f"{self.shape[0]:,} numbers"
         fields = [
             ("array", f"{self.name}: {of} {self.dtype}"),
@@ -250,8 +237,8 @@ class Stats:
             ("packed", self.packed and f"{self.packed}: all here is of the numbers as stored"),
             ("channels", self._channels_said()),
             ("values", self._values_said()),
-            ("constant", self._constant_said()),
-            ("repeated", self._repeated_said()),
+            ("constant", self._rows_said(rows.constant, "of one value only", constant)),
+            ("repeated", self._rows_said(rows.repeats, "bit for bit like an earlier one", pairs)),
         ]
         lines = [labelled(label, words) for label, words in fields if words]
         return "\n".join([*lines, "", self._table(), "", "std: of the population, divided by n."])
@@ -271,24 +258,13 @@ class Stats:
             f"the other {found.finite:,}"
         )
 
-    def _constant_said(self) -> str:
-        if self.rows.constant is None:
-            return f"not looked for: {self._too_small()}"
-        shown = [f"{row:,}" for row in self.rows.constant_shown]
-        return _listed(self.rows.constant, "of one value only", shown)
-
-    def _too_small(self) -> str:
-        return "a row is one number" if prod(self.shape[1:]) else "a row holds no number"
-
-    def _repeated_said(self) -> str:
-        rows = self.rows
-        if rows.repeats is None:
-            return "not looked for" + (f": {self._too_small()}" if rows.constant is None else "")
-        shown = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
-        if rows.compared == "neighbours":
-            words = _listed(rows.repeats, "bit for bit like the one before", shown)
-            return f"{words}; too many rows to compare any two"
-        return _listed(rows.repeats, "bit for bit like an earlier one", shown)
+    def _rows_said(self, count: int | None, words: str, shown: list[str]) -> str:
+        if count is None:
+            return f"not looked for: {self.rows.not_compared}"
+        if not count:
+            return f"no row is {words}"
+        some = ", ".join(shown[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
+        return f"{count:,} {'row is' if count == 1 else 'rows are'} {words}: {some}"
 
     def _table(self) -> str:
         damaged = bool(self.overall.finite != self.overall.count)
@@ -303,13 +279,6 @@ class Stats:
         left = len(self.channels.count) - _MOST_CHANNELS
         more = f"\n… {left:,} more channels: --json, in Python .channels" if left > 0 else ""
         return table(header, rows) + more
-
-
-def _listed(count: int, words: str, shown: list[str]) -> str:
-    if not count:
-        return f"no row is {words}"
-    some = ", ".join(shown[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
-    return f"{count:,} {'row is' if count == 1 else 'rows are'} {words}: {some}"
 
 
 def _keras_takes_one_number_a_channel() -> bool:
