@@ -87,7 +87,7 @@ def test_all_datasets_and_one(folder: Path) -> None:
     lines = result.stdout.splitlines()
     assert "  damaged     8 rows: 16-23" in lines
     assert "sim.h5 /flow/v: 5 rows of (3, 16, 16) float32, 15.0 KiB, healthy" in lines
-    assert any(line.startswith("sim.h5 /note: not checked; ") for line in lines)
+    assert any(line.startswith("  unchecked   sim.h5 /note: ") for line in lines)
     assert max(map(len, lines)) <= 80
     assert run("sim.h5", "/flow/v").exit_code == 0
     assert run("sim.h5", "/note").exit_code == 1
@@ -96,10 +96,10 @@ def test_all_datasets_and_one(folder: Path) -> None:
 def test_json(folder: Path) -> None:
     found = json.loads(run("sim.h5", "--json").stdout)
     assert (found["name"], found["healthy"]) == ("sim.h5", False)
-    (finding,) = found["findings"]
+    unchecked, finding = found["findings"]
     assert (finding["kind"], finding["key"], finding["rows"]) == ("damaged", "/flow/u", [[16, 24]])
     assert [one["key"] for one in found["datasets"]] == ["/flow/u", "/flow/v"]
-    assert found["unchecked"][0]["key"] == "/note"
+    assert (unchecked["kind"], unchecked["key"]) == ("unchecked", "/note")
     result = run("nan.npy", "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout, parse_constant=pytest.fail)["findings"][0]["values"] == 3

@@ -61,8 +61,8 @@ def check(
 
     Finds what is truncated, missing, damaged, unreadable, trailing, unwritten,
     nan or inf; with a manifest also what has changed or was added since it was
-    written, to the bit. What is sparse is only told. Without KEY, all datasets
-    of the file are read.
+    written, to the bit. What is sparse or unchecked is only told. Without KEY,
+    all datasets of the file are read.
 
     \b
     Exit code: 0 nothing found but what --allow names; 3 something found;
@@ -122,7 +122,7 @@ def check(
             typer.echo(health.text(show=show))
         if write_manifest and not health.written:
             typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
-        if not (health.datasets or health.unchecked or health.findings):
+        if not (health.datasets or health.findings):
             typer.echo("oocdata: there is no dataset in the file.", err=True)
             raise typer.Exit(1)
         if not health.healthy(allowed) or (write_manifest and not health.written):

@@ -15,10 +15,10 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
 from oocdata.formats.verified import manifest_of
-from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health, Unchecked
+from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
 from oocdata.tools.opening import OpenArguments, Opening
 
-__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health", "Unchecked", "check"]
+__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health", "check"]
 
 
 def check(

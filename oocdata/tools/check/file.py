@@ -26,7 +26,7 @@ from oocdata.formats.manifest import Manifest
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.tools.check.manifest import ManifestWriter, manifest_writer
 from oocdata.tools.check.opening import Opened, opened
-from oocdata.tools.check.result import KINDS, Checked, Finding, Health, Unchecked
+from oocdata.tools.check.result import KINDS, Checked, Finding, Health
 from oocdata.tools.check.rows import Fault, kind_of, look_through
 from oocdata.tools.check.stored import BLOCK_BYTES, block_checksums, changes, data_files
 from oocdata.tools.opening import Opening
@@ -51,17 +51,7 @@ _NOT_TO_KEEP = ("truncated", "missing", "damaged", "unreadable", "trailing")
 def check_file(
     opening: Opening, compared: str | None, written: str | None, *, force: bool, progress: bool
 ) -> Health:
-    """Check one file or folder.
-
-    Parameters
-    ----------
-    opening : Opening
-        Of one path; without a key, all datasets are checked.
-    compared, written : str or None
-        The manifest to compare it with, or to write.
-    force, progress : bool
-        As in `oocdata.tools.check.check`.
-    """
+    """Check one file or folder; compare it with a manifest, or write one."""
     path = opening.target
     if opening.shape is not None:
         if not os.path.isfile(path):
@@ -116,7 +106,6 @@ class _Check:
         self.path: str = opening.target
         self.key = opening.key
         self.datasets: list[Checked] = []
-        self.unchecked: list[Unchecked] = []
         self.findings: list[Finding] = []
 
     def health(self, *, compared: tuple[str, ...] = (), written: tuple[str, ...] = ()) -> Health:
@@ -124,7 +113,7 @@ class _Check:
         order = {one.key: number for number, one in enumerate(self.datasets, 1)}
         worst = list(KINDS)
         self.findings.sort(key=lambda one: (order.get(one.key, 0), worst.index(one.kind)))
-        found = (tuple(self.datasets), tuple(self.unchecked), tuple(self.findings))
+        found = (tuple(self.datasets), tuple(self.findings))
         return Health(self.path, *found, compared, written)
 
     def note(self, kind: str, key: str | None, reason: str, rows: Sequence[range] = ()) -> None:
@@ -180,8 +169,8 @@ class _Check:
                 elif self.key is not None or len(keys) == 1:
                     raise
                 else:
-                    name = type(error).__name__
-                    self.unchecked.append(Unchecked(self.path, key, name, _message(error)))
+                    message = error.message if isinstance(error, SourceError) else str(error)
+                    self.note("unchecked", key, message)
             except SourceError as error:
                 self.note(kind_of(error), key, error.message)
         if known is None or self.key is not None:
@@ -232,10 +221,6 @@ class _Check:
         with writing as append:
             seen = look_through(view, found.lost, expected=expected, append=append, label=label)
         self.findings += [_finding(fault, self.path, key) for fault in seen]
-
-
-def _message(error: Exception) -> str:
-    return error.message if isinstance(error, SourceError) else str(error)
 
 
 def _is_of(known: Manifest, key: str | None) -> bool:

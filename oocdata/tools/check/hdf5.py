@@ -38,13 +38,7 @@ _MOST_BYTES = 1 << 20
 
 
 def names_in(path: str) -> list[str]:
-    """Return the names of all datasets, even of a file that was cut short.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the groups can't be read.
-    """
+    """Return the names of all datasets, even of a file that was cut short."""
     with ExitStack() as stack:
         file, _ = _open(path, stack)
         with readable(path):
@@ -53,13 +47,7 @@ def names_in(path: str) -> list[str]:
 
 @contextmanager
 def opened_hdf5(opening: Opening) -> Iterator[Opened]:
-    """Open a dataset whatever is the matter with its chunks.
-
-    Raises
-    ------
-    oocdata.errors.SourceError, oocdata.errors.ArgumentError
-        If its metadata can't be read, or it is no array of numbers.
-    """
+    """Open a dataset whatever is the matter with its chunks."""
     path, key, external = opening.target, opening.key, opening.external
     with ExitStack() as stack:
         file, end = _open(path, stack)
@@ -69,10 +57,14 @@ def opened_hdf5(opening: Opening) -> Iterator[Opened]:
             stored_dtype(dataset, path, name)
             named = Storage("HDF5", path, name, dimensions=dimension_names(dataset))
             (axis,) = sample_axes(opening.axis, len(dataset.shape or ()), named)
-            unwritten, beyond, reason = _rows(dataset, axis, end)
-        faults = [Fault("unwritten", reason, unwritten)] if unwritten.count else []
-        if dataset.shape and dataset.size and not reason:
-            faults += _missing_elsewhere(path, name, axis, external)
+            unwritten, beyond = _rows(dataset, axis, end)
+        faults = [] if dataset.chunks else _missing_elsewhere(path, name, axis, external)
+        if unwritten.count:
+            reason = (
+                f"every chunk must have been written; {unwritten.count:,} rows lie in chunks that "
+                f"never were. They read as the fill value {dataset.fillvalue}."
+            )
+            faults = [Fault("unwritten", reason, unwritten)]
         if end is None:
             stack.close()  # so that the source's own handle is the only one
             yield Opened(replace(opening, key=name, axis=axis, missing="fill").view(), (*faults,))
@@ -160,31 +152,22 @@ class _Padded(io.RawIOBase):
         return len(memory)
 
 
-def _rows(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges, str]:
-    """Return the rows never written, with the reason, and those that reach beyond the end.
-
-    The reason is empty where the dataset lies in other files, or in its own header.
-    """
+def _rows(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
+    """Return the rows that were never written, and those that reach beyond the end of the file."""
     h5d = hdf5_library().h5d
-    plist = dataset.id.get_create_plist()
-    kind = plist.get_layout()
-    shape = dataset.shape or ()
-    if kind == h5d.CHUNKED:
-        unwritten, beyond = _chunks(dataset, axis, end)
-    elif kind == h5d.CONTIGUOUS and not plist.get_external_count() and dataset.size:
+    plist, shape = dataset.id.get_create_plist(), dataset.shape
+    unwritten, beyond = Ranges(), Ranges()
+    if plist.get_layout() == h5d.CHUNKED:
+        return _chunks(dataset, axis, end)
+    if plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count() and dataset.size:
         offset = dataset.id.get_offset()
-        unwritten, beyond = Ranges([range(shape[axis])] if offset is None else []), Ranges()
-        if offset is not None and end is not None:
+        if offset is None:
+            unwritten.add(range(shape[axis]))
+        elif end is not None:
             itemsize = dataset.id.get_type().get_size()
             strides = contiguous_strides(shape, itemsize)
             beyond.add(rows_beyond(shape, strides, itemsize, axis, end - offset))
-    else:
-        return Ranges(), Ranges(), ""
-    reason = (
-        f"every chunk must have been written; {unwritten.count:,} rows lie in chunks that never "
-        f"were. They read as the fill value {dataset.fillvalue}."
-    )
-    return unwritten, beyond, reason
+    return unwritten, beyond
 
 
 def _chunks(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
@@ -212,7 +195,7 @@ def _chunks(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
 
 
 def _missing_elsewhere(path: str, name: str, axis: int, external: bool) -> list[Fault]:
-    """Return what is missing of a virtual dataset's sources."""
+    """Return what is missing of the files that a dataset is made of, or of its chunks."""
     try:
         open_hdf5(path, name, axis=axis, external=external)
     except (MissingChunkError, MissingFileError) as error:

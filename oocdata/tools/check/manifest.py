@@ -28,13 +28,7 @@ __all__ = ["ManifestWriter", "list_as_json", "manifest_writer"]
 
 
 def list_as_json(files: Sequence[tuple[str, int]]) -> bytes:
-    """Return the list of files as a manifest keeps it.
-
-    Examples
-    --------
-    >>> list_as_json([("c/0", 3)])
-    b'[["c/0",3]]'
-    """
+    """Return the list of files as a manifest keeps it."""
     return json.dumps(files, separators=(",", ":")).encode("ascii")
 
 
@@ -43,22 +37,6 @@ def manifest_writer(target: str, path: str, *, force: bool = False) -> Iterator[
     """Write a manifest: it is there, complete and on the disk, when the block ends.
 
     Nothing is if the block raises, or `ManifestWriter.discard` was called.
-
-    Parameters
-    ----------
-    target : str
-        What it is of.
-    path : str
-        Where to write it.
-    force : bool
-        Write over an existing file.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If there is a file already, or `path` lies inside of the data.
-    oocdata.errors.SourceError
-        If nothing can be written there.
     """
     wanted, data = os.path.realpath(path), os.path.realpath(target)
     folder, name = os.path.split(os.path.abspath(path))

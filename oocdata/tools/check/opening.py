@@ -20,43 +20,32 @@ from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage, check_dtype
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import TrailingBytesError, TruncatedFileError
+from oocdata.explain import size
 from oocdata.formats.opening import format_of
-from oocdata.tools.check.holes import sparse_rows
 from oocdata.tools.check.rows import Fault, kind_of
 from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges
 
 __all__ = ["Opened", "opened", "rows_beyond"]
 
+_PAGE = 4096
+"""Holes begin and end with pages: what was written last may share one with what was not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An array as far as it is there.
-
-    Attributes
-    ----------
-    view : View
-        All rows, along one axis.
-    faults : tuple of Fault
-        What is known without reading.
-    lost : tuple of range
-        Rows that must not be read, ascending.
-    """
+    """An array as far as it is there, and what is known to be wrong without reading it."""
 
     view: View
+    """All rows, along one axis."""
     faults: tuple[Fault, ...] = ()
     lost: tuple[range, ...] = ()
+    """Rows that must not be read, ascending."""
 
 
 @contextmanager
 def opened(opening: Opening) -> Iterator[Opened]:
-    """Open an array of a file, for as long as the block takes.
-
-    Raises
-    ------
-    oocdata.errors.SourceError, oocdata.errors.ArgumentError
-        If nothing of it can be read.
-    """
+    """Open an array of a file for as long as the block takes; raise if nothing can be read."""
     kind = None if opening.shape is not None else format_of(opening.target)
     if kind == "hdf5":
         from oocdata.tools.check.hdf5 import opened_hdf5
@@ -77,7 +66,7 @@ def _opened_plain(opening: Opening) -> Opened:
     """Open ``.npy`` or raw binary, cut short or too long as it may be."""
     try:
         view = opening.view()
-        return Opened(view, sparse_rows(view))
+        return Opened(view, _sparse_rows(view))
     except (TruncatedFileError, TrailingBytesError) as error:
         fault = Fault("trailing", error.message)
         if isinstance(error, TruncatedFileError):
@@ -102,7 +91,7 @@ def _opened_plain(opening: Opening) -> Opened:
     view = View.of(source, opening.axis)
     lost = rows_beyond(shape, strides, stored.itemsize, view.axes[0], version.nbytes - offset)
     fault.rows.add(lost)
-    return Opened(view, (fault, *sparse_rows(view)), tuple(fault.rows.kept))
+    return Opened(view, (fault, *_sparse_rows(view)), tuple(fault.rows.kept))
 
 
 def rows_beyond(
@@ -118,11 +107,62 @@ def rows_beyond(
     range(4, 10)
     """
     count, step = shape[axis], strides[axis]
-    row = [1 if at == axis else length for at, length in enumerate(shape)]
-    reach = sum((length - 1) * stride for length, stride in zip(row, strides, strict=True))
-    room = nbytes - reach - itemsize
+    room = nbytes - _reach(shape, strides, axis) - itemsize
     whole = room // step + 1 if room >= 0 and step else 0
     return range(min(whole, count), count)
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int], axis: int) -> int:
+    """Return the bytes from the first number of a row to its last one."""
+    row = [1 if at == axis else length for at, length in enumerate(shape)]
+    return sum((length - 1) * stride for length, stride in zip(row, strides, strict=True))
+
+
+def _holes(number: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield where an open file has no bytes on the disk (``lseek``), between two offsets."""
+    at = start
+    while at < stop and hasattr(os, "SEEK_HOLE"):
+        try:
+            hole = os.lseek(number, at, os.SEEK_HOLE)
+        except OSError:  # beyond the end
+            return
+        if hole >= stop:
+            return
+        try:
+            at = min(os.lseek(number, hole, os.SEEK_DATA), stop)
+        except OSError:  # no data follows
+            at = stop
+        yield hole, at
+
+
+def _sparse_rows(view: View) -> tuple[Fault, ...]:
+    """Return the rows of an array in one run of bytes that lie in holes of its file.
+
+    Holes shorter than a row are not told: a copy that leaves out zeros makes them, too.
+    """
+    storage, shape, axis = view.storage, view.source.shape, view.axes[0]
+    strides, offset = storage.strides, storage.offset
+    if strides is None or len(storage.files) != 1 or 0 in shape or min(strides) <= 0:
+        return ()
+    step, count = strides[axis], shape[axis]
+    span = _reach(shape, strides, axis) + view.dtype.itemsize
+    edge = _PAGE if span > 2 * _PAGE else 0
+    # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
+    end = min(storage.files[0].nbytes, offset + (count - 1) * step + span)
+    found, nbytes = Fault("sparse", ""), 0
+    with OpenFile(storage.files[0]).opened() as number:
+        for hole, data in list(_holes(number, offset, end)):
+            # All of a row but a page at each end is in the hole: it was not written.
+            first = -(-(hole - edge - offset) // step)
+            stop = (data + edge - span - offset) // step + 1
+            if first < stop:
+                found.rows.add(range(max(0, first), min(count, stop)))
+                nbytes += data - hole
+    found.reason = (
+        f"{size(nbytes)} of the file are holes, without bytes on the disk. They read as zero: the "
+        "file was copied without its zeros, or was given its length and never filled there."
+    )
+    return (found,) if found.rows.count else ()
 
 
 def _opened_npz(opening: Opening) -> Opened:

@@ -11,7 +11,7 @@ from oocdata.explain import size
 from oocdata.tools.lines import labelled
 from oocdata.tools.ranges import said
 
-__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health", "Unchecked"]
+__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
 
 KINDS = {
     "truncated": "bytes that must be there are beyond the end of a file",
@@ -25,10 +25,11 @@ KINDS = {
     "nan": "numbers that are NaN",
     "inf": "numbers that are infinite",
     "sparse": "no bytes on the disk, and read as zero",
+    "unchecked": "no array of numbers, or needs what is not allowed or installed",
 }
 """What a finding can be; the worst first."""
 
-NOTES = ("sparse",)
+NOTES = ("sparse", "unchecked")
 """Findings that are told, and wrong only if something else was to be there."""
 
 
@@ -107,26 +108,6 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchecked:
-    """What is no array of numbers, or needs what is not allowed or installed.
-
-    Attributes
-    ----------
-    path : str
-    key : str or None
-    error : str
-        The name of the error's class.
-    reason : str
-        Its message.
-    """
-
-    path: str
-    key: str | None
-    error: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Health:
     """What a check found; ``print`` it.
 
@@ -135,7 +116,6 @@ class Health:
     name : str
         What was checked.
     datasets : tuple of Checked
-    unchecked : tuple of Unchecked
     findings : tuple of Finding
     compared : tuple of str
         Manifests that the files were compared with.
@@ -145,7 +125,6 @@ class Health:
 
     name: str
     datasets: tuple[Checked, ...] = ()
-    unchecked: tuple[Unchecked, ...] = ()
     findings: tuple[Finding, ...] = ()
     compared: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
@@ -198,14 +177,16 @@ class Health:
         """
         of = {_place(checked): checked for checked in self.datasets}
         others = [finding for finding in self.findings if _place(finding) not in of]
-        lines = list(_lines(others, width, show, named=True))
+        lines = list(_lines(_wrong(others), width, show, named=True))
         for place, checked in of.items():
             found = [finding for finding in self.findings if _place(finding) == place]
             said = f"{checked}" if _wrong(found) else f"{checked}, healthy"
-            lines += _wrapped(said, width)
+            lines += textwrap.wrap(
+                said, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
             lines += _lines(found, width, show)
-        for one in self.unchecked:
-            lines += _wrapped(f"{_place(one)}: not checked; {one.reason}", width)
+        notes = [finding for finding in others if finding.kind in NOTES]
+        lines += _lines(notes, width, show, named=True)
         lines += [f"compared with {manifest}" for manifest in self.compared]
         lines += [f"wrote {manifest}" for manifest in self.written]
         wrong = _wrong(self.findings)
@@ -223,14 +204,8 @@ def _wrong(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.kind not in NOTES]
 
 
-def _place(one: Finding | Checked | Unchecked) -> str:
+def _place(one: Finding | Checked) -> str:
     return one.path + (f" {one.key}" if one.key else "")
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _lines(

@@ -33,18 +33,7 @@ _Looked: TypeAlias = tuple[
 
 @dataclass(slots=True)
 class Fault:
-    """What is wrong with some rows.
-
-    Attributes
-    ----------
-    kind : str
-        See `oocdata.tools.check.KINDS`.
-    reason : str
-    rows : Ranges
-        Empty where it concerns none, or nobody can say which.
-    values : int or None
-        Numbers that are NaN, or infinite.
-    """
+    """What is wrong with some rows: a finding (see `KINDS`) before its file is named."""
 
     kind: str
     reason: str
@@ -75,19 +64,10 @@ def look_through(
     append: Callable[[NDArray[np.uint64]], None] | None = None,
     label: str = "",
 ) -> list[Fault]:
-    """Read every row once, and say what is wrong with which.
+    """Read every row that is not lost once, and say what is wrong with which.
 
-    Parameters
-    ----------
-    view : View
-    lost : sequence of range
-        Rows known not to be there, ascending: they are not read.
-    expected : View, optional
-        The checksum of each unit of rows, shape ``(units,)``, to compare them with.
-    append : callable, optional
-        Called with the checksums of all units, block by block in order.
-    label : str
-        Of the bar.
+    With `expected`, the checksum of each unit of rows, they are compared; `append` is called with
+    the checksums of all units, block by block in order.
     """
     wanted = expected is not None or append is not None
     unit = unit_rows(view.shape, view.dtype) if wanted else 1

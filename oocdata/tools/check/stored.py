@@ -74,13 +74,7 @@ def _below(folder: str, prefix: str, entered: set[tuple[int, int]]) -> Iterator[
 def block_checksums(
     target: str, files: Files, label: str = ""
 ) -> Iterator[tuple[str, int, NDArray[np.uint64]]]:
-    """Yield (file, number of its first block, checksums of blocks that follow one another).
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If a file can't be read, or is not as long as `files` says.
-    """
+    """Yield (file, number of its first block, checksums of blocks that follow one another)."""
 
     def read(part: tuple[str, int, int]) -> tuple[str, int, NDArray[np.uint64], int]:
         name, start, nbytes = part
@@ -108,15 +102,7 @@ def block_checksums(
 
 
 def changes(manifest: Manifest, target: str, label: str = "") -> list[Finding]:
-    """Return which files of the data are not what the manifest says.
-
-    Raises
-    ------
-    oocdata.errors.ManifestError
-        If the manifest is damaged.
-    oocdata.errors.SourceError
-        If a file can't be read.
-    """
+    """Return which files of the data are not what the manifest says."""
     listed, there = manifest.listed(), data_files(target)
     known, names = dict(listed), {name for name, _ in there}
     counts = [-(-nbytes // manifest.block_bytes) for _, nbytes in listed]

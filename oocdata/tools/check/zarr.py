@@ -29,11 +29,6 @@ def opened_zarr(opening: Opening) -> Opened:
 
     At a URL, where asking for each object would take as long as reading it, an absent chunk is
     found when it is read.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If its metadata can't be read.
     """
     store = store_of(opening.target)
     name, metadata = find_array(store, opening.key, opening.target)
