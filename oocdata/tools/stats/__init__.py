@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from oocdata.axes import axes_of, row_axes
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
@@ -101,11 +102,7 @@ def stats(
     axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)
     number = 1 if axis is None else (*shape, 2)[axis]
     too_small = spec.nbytes <= spec.dtype.itemsize  # a number is constant, and often repeated
-    not_compared = "as asked" if not duplicates else ""
-    if too_small:
-        not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
-    elif duplicates and len(dataset) > MOST_ROWS:
-        not_compared = f"there are more than {MOST_ROWS:,} rows"
+    not_compared = _not_compared(len(dataset), spec, duplicates)
     prints = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
     def look(block: Block) -> tuple[Moments, NDArray[np.int64]]:
@@ -146,6 +143,15 @@ def stats(
     )
 
 
+def _not_compared(rows: int, spec: ArraySpec, duplicates: bool) -> str:
+    """Return why rows are not compared; empty if they are."""
+    if spec.nbytes <= spec.dtype.itemsize:
+        return "a row is one number" if spec.nbytes else "a row holds no number"
+    if not duplicates:
+        return "as asked"
+    return f"there are more than {MOST_ROWS:,} rows" if rows > MOST_ROWS else ""
+
+
 def _channel_axis(
     dataset: Dataset, shape: tuple[int, ...], dtype: np.dtype[Any], channels: int | str | None
 ) -> tuple[int | None, str]:
@@ -160,12 +166,11 @@ def _channel_axis(
         return len(shape), "the real and the imaginary parts"
     if channels is None:
         return None, "as asked"
-    if isinstance(dataset, View):
-        axes = row_axes(dataset)
-    elif isinstance(dataset, Windows) and len(dataset.view.element) + 2 == len(shape):
-        axes = row_axes(dataset.view).in_time(shape[1])
-    else:
-        axes = axes_of(shape[1:])
+    axes = row_axes(dataset) if isinstance(dataset, View) else axes_of(shape[1:])
+    if isinstance(dataset, Windows) and dataset.time_axis:
+        rows = row_axes(dataset.view)
+        if not set("WTD") <= set(rows.letters):
+            axes = rows.in_time(shape[1])
     reason = axes.reason.replace("by their", "by the axes'")
     if channels == "auto":
         if axes.channel is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,11 @@ class Moments:
     def of_nothing(cls, channels: int, dtype: np.dtype[Any]) -> Moments:
         """Return the moments of no values, of arrays of a dtype."""
         kind = range_dtype(dtype)
-        edges = (np.inf, -np.inf) if kind.kind == "f" else np.iinfo(kind)
-        least, most = edges if isinstance(edges, tuple) else (edges.max, edges.min)
-        low, high = (np.full(channels, edge, kind) for edge in (least, most))
-        count, nan, inf = (np.zeros(channels, np.int64) for _ in range(3))
-        mean, rest, squares = (np.zeros(channels) for _ in range(3))
-        return cls(count, nan, inf, low, high, mean, rest, squares)
+        low: Any = np.inf if kind.kind == "f" else np.iinfo(kind).max
+        high: Any = -np.inf if kind.kind == "f" else np.iinfo(kind).min
+        zero, nothing = np.zeros(channels, np.int64), np.zeros(channels)
+        edges = np.full(channels, low, kind), np.full(channels, high, kind)
+        return cls(zero, zero, zero, *edges, nothing, nothing, nothing)
 
     @classmethod
     def of_block(cls, block: NDArray[Any], axis: int | None) -> Moments:
@@ -84,11 +84,10 @@ class Moments:
         >>> found.mean, found.squares, found.nan
         (array([2., 4.]), array([2., 0.]), array([0, 1]))
         """
-        shape = block.shape if axis is None else (*block.shape[:axis], -1, *block.shape[axis + 1 :])
+        outer = 1 if axis is None else prod(block.shape[:axis])
         channels = 1 if axis is None else block.shape[axis]
         if not block.size:
             return cls.of_nothing(channels, block.dtype)
-        outer = int(np.prod(shape[:axis])) if axis is not None else 1
         by_channel = block.reshape(outer, channels, -1)
         inner = by_channel.shape[2]
         # A piece is of some channels, some rows, and of what lies behind the channels.
