@@ -33,13 +33,14 @@ def run(*arguments: str | Path) -> Result:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     np.save(tmp_path / "a.npy", FRAMES)
     return tmp_path / "a.npy"
 
 
 def test_it_prints_what_python_gives(path: Path) -> None:
-    result = run(path)
+    result = run("a.npy")
     assert result.exit_code == 0
     assert result.stdout == f"{stats(ooc.open(path))}\n"
     assert result.stderr == ""
