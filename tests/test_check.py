@@ -627,7 +627,7 @@ def test_a_view_of_all_rows_stands_for_its_file(tmp_path: Path, options: dict[st
         if "manifest" in options:
             assert check(view, **options).compared == (f"{path}.manifest",)
         else:
-            health = check(view, force=True, **options)
+            health = check(view, overwrite=True, **options)
             assert (health.datasets[0].shape, health.healthy()) == ((3, 60, 40), True)
     (path / "c/2/0/0").unlink()
     assert found(check(ooc.open(path, missing="fill")))["unwritten"] == runs(range(10, 15))

@@ -112,7 +112,7 @@ def test_manifests(folder: Path) -> None:
         assert f"wrote {name}.manifest" in result.stdout
         again = run(name, "--write-manifest")
         assert again.exit_code == 1
-        assert "(--force)" in again.stderr
+        assert "overwrite=True" in again.stderr
         assert run(name, "--write-manifest", "--force").exit_code == 0
         assert run(name, "--manifest").exit_code == 0
     (folder / "ds.npy.manifest").rename(folder / "sums")

@@ -113,7 +113,7 @@ def check(
             external=opening.external,
             manifest=where if manifest else None,
             write_manifest=where if write_manifest else None,
-            force=force,
+            overwrite=force,
             progress=True,
         )
         if json:

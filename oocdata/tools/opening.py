@@ -62,18 +62,9 @@ class Opening:
 
     @classmethod
     def of(cls, target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
-        """Return what a tool was given; an Opening as it is.
+        """Return what a tool was given: an Opening, a Dataset, or what `oocdata.open` takes.
 
-        Parameters
-        ----------
-        target : Opening, Dataset, or what `oocdata.open` takes
-        key, **arguments
-            As for `oocdata.open`; none of them with a Dataset, which is open already.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the arguments don't fit together.
+        With a Dataset, which is open already, any other argument is an ArgumentError.
         """
         unknown = [name for name in arguments if name not in OpenArguments.__annotations__]
         if unknown:
@@ -101,13 +92,7 @@ class Opening:
         return {name: value for name, value in found.items() if value != usual[name]}
 
     def dataset(self) -> Dataset:
-        """Return the dataset, or open the file.
-
-        Raises
-        ------
-        oocdata.errors.SourceError, oocdata.errors.ArgumentError
-            As `oocdata.open`.
-        """
+        """Return the dataset, or open the file; raises what `oocdata.open` does."""
         if isinstance(self.target, Dataset):
             return self.target
         if isinstance(getattr(self.target, "dataset", None), Dataset):
@@ -116,13 +101,7 @@ class Opening:
         return open_view(self.target, **self.given())
 
     def view(self) -> View:
-        """Return the view, or open the file as one.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If it is another dataset.
-        """
+        """Return the view, or open the file as one; another dataset is an ArgumentError."""
         dataset = self.dataset()
         if not isinstance(dataset, View):
             raise ArgumentError(
@@ -132,15 +111,7 @@ class Opening:
         return dataset
 
     def paths(self) -> list[str]:
-        """Return each file by itself: of a list, or of a glob in natural order (2 before 10).
-
-        Raises
-        ------
-        oocdata.errors.MissingFileError
-            If a glob matches nothing.
-        oocdata.errors.ArgumentError
-            If the target is no path.
-        """
+        """Return each file by itself: of a list, or of a glob in natural order (2 before 10)."""
         several = isinstance(self.target, list | tuple)
         found = []
         for one in self.target if several else [self.target]:

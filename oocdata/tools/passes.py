@@ -36,24 +36,16 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Rows that follow one another.
-
-    Attributes
-    ----------
-    rows : range
-        Their positions.
-    values : ndarray, shape (rows, *element)
-        C-contiguous memory of its own; zero where rows were skipped or can't be read.
-    failed : tuple of (range, SourceError)
-        Which rows can't be read, and why.
-    skipped : bool
-        Nothing of it was to be read.
-    """
+    """Rows that follow one another."""
 
     rows: range
+    """Their positions."""
     values: NDArray[Any]
+    """Of shape (rows, *element), C-contiguous; zero where rows were skipped or can't be read."""
     failed: tuple[tuple[range, SourceError], ...] = ()
+    """Which rows can't be read, and why."""
     skipped: bool = False
+    """Nothing of it was to be read."""
 
 
 def each_block(
@@ -122,13 +114,7 @@ def each_block(
 
 
 def spec_of_one_array(dataset: Dataset) -> ArraySpec:
-    """Return the spec of an element that is one array.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it is several.
-    """
+    """Return the spec of an element that must be one array."""
     spec = dataset.spec
     if not isinstance(spec, ArraySpec):
         raise ArgumentError(

@@ -27,7 +27,7 @@ def check(
     *,
     manifest: bool | str | os.PathLike[str] | None = None,
     write_manifest: bool | str | os.PathLike[str] | None = None,
-    force: bool = False,
+    overwrite: bool = False,
     progress: bool = False,
     **opening: Unpack[OpenArguments],
 ) -> Health:
@@ -45,7 +45,7 @@ def check(
         what it was, nothing is decoded: what was found when it was written holds still.
     write_manifest : bool or path, optional
         Write one, unless the data are damaged. The files are read a second time for it.
-    force : bool
+    overwrite : bool
         Write over an existing manifest.
     progress : bool
         Show a bar on standard error.
@@ -117,7 +117,7 @@ def check(
             replace(given, target=path),
             manifest_of(manifest, path, "manifest"),
             manifest_of(write_manifest, path, "write_manifest"),
-            force=force,
+            overwrite=overwrite,
             progress=progress,
         )
         for path in paths

@@ -49,7 +49,7 @@ _NOT_TO_KEEP = ("truncated", "missing", "damaged", "unreadable", "trailing")
 
 
 def check_file(
-    opening: Opening, compared: str | None, written: str | None, *, force: bool, progress: bool
+    opening: Opening, compared: str | None, written: str | None, *, overwrite: bool, progress: bool
 ) -> Health:
     """Check one file or folder; compare it with a manifest, or write one."""
     path = opening.target
@@ -69,7 +69,7 @@ def check_file(
     if written is None:
         check.read_all()
         return check.health()
-    with manifest_writer(path, written, force=force) as writer:
+    with manifest_writer(path, written, overwrite=overwrite) as writer:
         before = _state(path)
         check.read_all(writer=writer)
         if any(finding.kind in _NOT_TO_KEEP for finding in check.findings):

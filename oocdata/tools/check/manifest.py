@@ -33,7 +33,7 @@ def list_as_json(files: Sequence[tuple[str, int]]) -> bytes:
 
 
 @contextmanager
-def manifest_writer(target: str, path: str, *, force: bool = False) -> Iterator[ManifestWriter]:
+def manifest_writer(target: str, path: str, *, overwrite: bool = False) -> Iterator[ManifestWriter]:
     """Write a manifest: it is there, complete and on the disk, when the block ends.
 
     Nothing is if the block raises, or `ManifestWriter.discard` was called.
@@ -43,10 +43,10 @@ def manifest_writer(target: str, path: str, *, force: bool = False) -> Iterator[
     place = os.path.join(folder, name)
 
     def refuse_to_overwrite() -> None:
-        if not force and os.path.lexists(place):
+        if not overwrite and os.path.lexists(place):
             raise ArgumentError(
                 f"the manifest '{place}' must not be there yet; it is. Pass "
-                "force=True (--force) to write over it."
+                "overwrite=True to write over it."
             )
 
     if wanted == data or wanted.startswith(os.path.join(data, "")):

@@ -69,14 +69,7 @@ class Moments:
 
     @classmethod
     def of_block(cls, block: NDArray[Any], axis: int | None) -> Moments:
-        """Return the moments of each channel of a block of bool, integers or floats.
-
-        Parameters
-        ----------
-        block : ndarray, shape (rows, *element)
-            C-contiguous.
-        axis : int or None
-            Of the channels, from 1; None: one channel.
+        """Return the moments of each channel of C-contiguous bool, integers or floats.
 
         Examples
         --------
