@@ -417,16 +417,16 @@ def test_members_of_an_archive_match_their_checksum(tmp_path: Path) -> None:
 
 
 def test_a_file_never_filled(tmp_path: Path) -> None:
-    shape = (100_000, 4, 32, 32)  # 1.5 GiB
+    shape = (10_000, 4, 32, 32)
     rows = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", shape)
     rows[:500] = 1
-    rows[70_000:70_010] = 1
+    rows[7_000:7_010] = 1
     rows.flush()
     del rows
     health = check(tmp_path / "a.npy")
-    assert found(health) == {"sparse": runs(range(500, 70_000), range(70_010, 100_000))}
+    assert found(health) == {"sparse": runs(range(500, 7_000), range(7_010, 10_000))}
     (one,) = health.findings
-    assert one.row_count == 99_490
+    assert one.row_count == 9_490
     assert health.healthy()  # told, but nothing is wrong with zeros
 
 

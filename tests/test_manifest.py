@@ -196,7 +196,7 @@ def test_any_bit_of_the_manifest_is_noticed_or_does_not_matter(tmp_path: Path) -
     manifest = tmp_path / "a.npy.manifest"
     whole = manifest.read_bytes()
     refused = 0
-    for bit in np.random.default_rng(0).integers(0, len(whole) * 8, 600).tolist():
+    for bit in np.random.default_rng(0).integers(0, len(whole) * 8, 300).tolist():
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         manifest.write_bytes(changed)
@@ -205,7 +205,7 @@ def test_any_bit_of_the_manifest_is_noticed_or_does_not_matter(tmp_path: Path) -
             assert check(tmp_path / "a.npy", manifest=True).healthy()
         except ManifestError:
             refused += 1
-    assert refused > 400
+    assert refused > 200
 
 
 _KILLED = """
