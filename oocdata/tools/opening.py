@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Any, TypedDict, Unpack
 
 from numpy.typing import DTypeLike
@@ -18,7 +19,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import Axis, Missing
 
-__all__ = ["OpenArguments", "Opening"]
+__all__ = ["OpenArguments", "Opening", "which_rows"]
 
 
 class OpenArguments(TypedDict, total=False):
@@ -180,6 +181,29 @@ class Opening:
         key = given.pop("key", None)
         words = [repr(_as_text(self.target)), *([] if key is None else [repr(key)])]
         return f"ooc.open({', '.join([*words, *(f'{name}={given[name]!r}' for name in given)])})"
+
+
+def which_rows(dataset: Dataset) -> str:
+    """Return in words which rows of an array a dataset is made of.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> train, _ = ooc.open(np.zeros((50, 3))).split(0.6, 0.4)
+    >>> which_rows(train)
+    '30 of 50 rows: 0 to 29'
+    """
+    if not isinstance(dataset, View):
+        return repr(dataset)
+    number, rows = len(dataset), dataset.rows
+    total = prod(dataset.source.shape[axis] for axis in dataset.axes)
+    if not number:
+        return "no rows"
+    if isinstance(rows, range) and rows.step == 1:
+        if number == total:
+            return f"all {number:,} rows"
+        return f"{number:,} of {total:,} rows: {rows[0]:,} to {rows[-1]:,}"
+    return f"{number:,} rows, chosen of {total:,}"
 
 
 def _as_text(target: Any) -> Any:

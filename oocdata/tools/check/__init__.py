@@ -16,7 +16,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
 from oocdata.formats.verified import manifest_of
 from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
-from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.opening import OpenArguments, Opening, which_rows
 
 __all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health", "check"]
 
@@ -90,7 +90,8 @@ def check(
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
     if isinstance(given.target, Dataset):
         view = given.view()
-        again = given.reopened() if _is_whole(view) else None
+        whole = _is_whole(view)
+        again = given.reopened() if whole else None
         if again is None:
             for argument, value in (("manifest", manifest), ("write_manifest", write_manifest)):
                 if value:
@@ -98,11 +99,13 @@ def check(
                         f"`{argument}` must be left out for {view!r}, which is not all of what "
                         f"some files hold; got {value!r}. Give the path."
                     )
+            name = name if whole else f"{name}, {which_rows(view)}"
             return health_of(view, name, progress=progress)
         given = again
-    for argument in ("missing", "verify"):
+    for argument, hint in (("missing", "A check tells it"), ("verify", "Give `manifest`")):
         if argument in given.given() and not isinstance(target, Dataset):
-            raise ArgumentError(f"`{argument}` must be left out: a check says what is missing.")
+            value = getattr(given, argument)
+            raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
     if (given.dtype is None) != (given.shape is None):
         raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
     axes = [given.axis] if isinstance(given.axis, int | str) else list(given.axis)

@@ -177,6 +177,6 @@ def _opened_npz(opening: Opening) -> Opened:
                 while file.read(1 << 20):
                     pass
         except (zipfile.BadZipFile, zlib.error, OSError) as error:
-            every = Ranges([range(len(view))])
-            return Opened(view, (Fault("damaged", f"must match its CRC-32; {error}.", every),))
+            reason = f"a member must match its CRC-32; {error}."
+            return Opened(view, (Fault("damaged", reason, Ranges([range(len(view))])),))
     return Opened(view)

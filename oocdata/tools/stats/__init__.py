@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -14,7 +13,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
-from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.opening import OpenArguments, Opening, which_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Moments
 from oocdata.tools.stats.result import Stats
@@ -131,7 +130,7 @@ def stats(
     total = whole.together() if number else Moments.of_nothing(1, whole.low.dtype).together()
     return Stats(
         name=given.name,
-        read=_read(dataset),
+        read=which_rows(dataset),
         shape=shape,
         dtype=str(spec.dtype),
         axis=axis,
@@ -194,18 +193,3 @@ def _channel_axis(
             f"the shape {shape}. Axis 0 is that of the rows."
         )
     return number % ndim, "as asked"
-
-
-def _read(dataset: Dataset) -> str:
-    """Return which rows are read, in words."""
-    if not isinstance(dataset, View):
-        return f"{len(dataset):,} elements of {dataset!r}"
-    number, rows = len(dataset), dataset.rows
-    total = prod(dataset.source.shape[axis] for axis in dataset.axes)
-    if not number:
-        return "no rows"
-    if isinstance(rows, range) and rows.step == 1:
-        if number == total:
-            return f"all {number:,} rows"
-        return f"{number:,} of {total:,} rows: {rows[0]:,} to {rows[-1]:,}"
-    return f"{number:,} rows, chosen of {total:,}"
