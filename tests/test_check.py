@@ -647,7 +647,7 @@ def test_part_of_an_array_by_the_positions_in_it(tmp_path: Path) -> None:
     assert found(check(view[:, :1])) == {"damaged": runs(range(24, 30))}
     assert found(check(ooc.open(values, axis=(0, 1)))) == {"nan": [22, 91, 94, 151]}
     said = " ".join(str(check(train)).split())
-    assert "a.h5 /u, 30 of 60 rows: 0 to 29: 30 rows of (3, 40) float32" in said
+    assert "a.h5 /u (30 of 60 rows: 0 to 29): 30 rows of (3, 40) float32" in said
     with pytest.raises(ArgumentError, match="`manifest` must be left out"):
         check(train, manifest=True)
     with pytest.raises(ArgumentError, match="must be a path, or a View"):

@@ -99,7 +99,7 @@ def check(
                         f"`{argument}` must be left out for {view!r}, which is not all of what "
                         f"some files hold; got {value!r}. Give the path."
                     )
-            name = name if whole else f"{name}, {which_rows(view)}"
+            name = name if whole else f"{name} ({which_rows(view)})"
             return health_of(view, name, progress=progress)
         given = again
     for argument, hint in (("missing", "A check tells it"), ("verify", "Give `manifest`")):

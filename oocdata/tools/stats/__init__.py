@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -115,10 +116,11 @@ def stats(
 
     whole = Moments.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
     constant, constant_shown = 0, list[int]()
-    for moments, rows in each_block(dataset, look, label="reading" if progress else ""):
-        whole = Moments.merged([whole, moments])
-        constant += len(rows)
-        constant_shown += rows[: _SHOWN - len(constant_shown)].tolist()
+    with closing(each_block(dataset, look, label="reading" if progress else "")) as each:
+        for moments, rows in each:
+            whole = Moments.merged([whole, moments])
+            constant += len(rows)
+            constant_shown += rows[: _SHOWN - len(constant_shown)].tolist()
     pairs = repeats(prints)
     found = RowsFound(
         None if too_small else constant,
