@@ -18,7 +18,6 @@ import zarr
 
 from oocdata.cli.check import check
 from oocdata.tools.check import KINDS, Finding, Health
-from oocdata.tools.check.text import health_text
 
 ROWS = np.random.default_rng(0).random((40, 3, 16, 16), np.float32)
 
@@ -88,7 +87,7 @@ def test_all_datasets_and_one(folder: Path) -> None:
     lines = result.stdout.splitlines()
     assert "  damaged     8 rows: 16-23" in lines
     assert "sim.h5 /flow/v: 5 rows of (3, 16, 16) float32, 15.0 KiB, healthy" in lines
-    assert "sim.h5 /note: not checked, text or rows of varying length" in lines
+    assert any(line.startswith("  unchecked   sim.h5 /note: ") for line in lines)
     assert max(map(len, lines)) <= 80
     assert run("sim.h5::/flow/v").exit_code == 0
     assert run("sim.h5::/note").exit_code == 1
@@ -96,11 +95,11 @@ def test_all_datasets_and_one(folder: Path) -> None:
 
 def test_json(folder: Path) -> None:
     found = json.loads(run("sim.h5", "--json").stdout)
-    assert (found["path"], found["healthy"]) == ("sim.h5", False)
-    (finding,) = found["findings"]
+    assert (found["name"], found["healthy"]) == ("sim.h5", False)
+    unchecked, finding = found["findings"]
     assert (finding["kind"], finding["key"], finding["rows"]) == ("damaged", "/flow/u", [[16, 24]])
     assert [one["key"] for one in found["datasets"]] == ["/flow/u", "/flow/v"]
-    assert found["unchecked"][0]["key"] == "/note"
+    assert (unchecked["kind"], unchecked["key"]) == ("unchecked", "/note")
     result = run("nan.npy", "--json")
     assert result.exit_code == 3
     assert json.loads(result.stdout, parse_constant=pytest.fail)["findings"][0]["values"] == 3
@@ -183,7 +182,7 @@ def test_help_has_examples_and_exit_codes() -> None:
 def test_many_findings_are_a_few_lines() -> None:
     changed = [Finding("changed", f"a.zarr/c/{n}", None, (), 0, None, "it is not.")
                for n in range(1000)]  # fmt: skip
-    text = health_text(Health("a.zarr", (), (), tuple(changed)), show=5)
+    text = Health("a.zarr", findings=tuple(changed)).text(show=5)
     assert len(text.splitlines()) == 7
     assert "  … and 995 more." in text
 
@@ -196,7 +195,6 @@ import typer
 
 def stop(*arguments):
     os.kill(os.getpid(), signal.SIGINT)
-    return [], 0, [], 0
 
 check_rows._not_finite = stop
 app = typer.Typer()

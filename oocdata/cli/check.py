@@ -38,7 +38,7 @@ def check(
 
     Finds what is truncated, missing, damaged, unreadable, trailing, unwritten,
     nan or inf; with a manifest also what has changed or was added since it was
-    written, to the bit. What is sparse is only told. Without a dataset's name,
+    written, to the bit. What is sparse or unchecked is only told. Without a dataset's name,
     all datasets are read. Several files are checked one by one.
 
     \b
@@ -69,27 +69,19 @@ def check(
         raise ArgumentError("`overwrite` needs `write_manifest`.")
     where = manifest_file or True
     health = run(
-        array.target,
-        array.key,
-        axis=array.axis,
-        dtype=array.dtype,
-        shape=array.shape,
-        offset=array.offset,
-        external=array.external,
+        array,
         manifest=where if manifest else None,
         write_manifest=where if write_manifest else None,
         overwrite=overwrite,
         progress=not quiet,
     )
     if json:
-        print_json(health.as_json())
+        print_json(health.to_json())
     else:
-        from oocdata.tools.check.text import health_text
-
-        typer.echo(health_text(health, show=show))
+        typer.echo(health.text(show=show))
     if write_manifest and not health.written:
         typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
-    if not (health.datasets or health.unchecked or health.findings):
+    if not (health.datasets or health.findings):
         typer.echo("oocdata: there is no dataset in the file.", err=True)
         raise typer.Exit(1)
     if not health.healthy(allowed) or (write_manifest and not health.written):

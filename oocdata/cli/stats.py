@@ -16,11 +16,10 @@ _SPLIT = "Read the first part only: 0.6,0.2,0.2, or counts."
 
 
 def _channels(text: Any) -> Any:
-    """Return the number of an axis, None for 'none', or 'auto'."""
-    try:
-        return {"auto": "auto", "none": None}[text] if text in ("auto", "none") else int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither the number of an axis nor 'none'.") from None
+    """Return the number or the name of an axis, None for 'none', or 'auto'."""
+    if text == "none":
+        return None
+    return int(text) if str(text).lstrip("-").isdecimal() else text
 
 
 @command
@@ -28,7 +27,10 @@ def stats(
     array: Opening,
     split: Annotated[Any, option("SIZES", _SPLIT, parser=numbers("0.6,0.2,0.2"))] = None,
     channels: Annotated[
-        Any, option("AXIS", "The axis of the channels, from 1; or 'none'.", parser=_channels)
+        Any,
+        option(
+            "AXIS", "The axis of the channels: from 1, or its name; or 'none'.", parser=_channels
+        ),
     ] = "auto",
     duplicates: Annotated[
         bool, flag("--duplicates/--no-duplicates", "Look for rows that are the same.")
@@ -42,9 +44,9 @@ def stats(
     the rows of the first part, as `.split` in Python takes them: what you scale by then knows
     nothing of the others.
 
-    Channels are found by the shape (the output says which, and why): the columns of a 2-D array;
-    none where a row has two axes; else the shortest axis of a row, if it is the first (NCHW) or the
-    last (NHWC). Axes are those of the array with its rows first.
+    Channels are found by the file's names of axes, then by their lengths; the columns of a table
+    have statistics each. The output says which, and why. Axes are those of the array with its rows
+    first.
 
     Exit code: 0, whatever was found; 1 where it can't be read; 2 for a wrong call.
 
@@ -60,9 +62,9 @@ def stats(
 
     view = array.view()
     part = view if split is None else view.split(*split)[0]
-    found = stats_of(part, axis=channels, duplicates=duplicates, progress=not quiet)
+    found = stats_of(part, channels=channels, duplicates=duplicates, progress=not quiet)
     if json:
-        print_json({"path": array.target, "key": array.key, "split": split, **found.as_json()})
+        print_json({"path": array.target, "key": array.key, "split": split, **found.to_json()})
         return
     typer.echo(found)
     if split is not None:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Any, TypedDict, Unpack
 
 from numpy.typing import DTypeLike
@@ -18,7 +19,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import Axis, Missing
 
-__all__ = ["OpenArguments", "Opening"]
+__all__ = ["OpenArguments", "Opening", "which_rows"]
 
 
 class OpenArguments(TypedDict, total=False):
@@ -62,18 +63,9 @@ class Opening:
 
     @classmethod
     def of(cls, target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
-        """Return what a tool was given; an Opening as it is.
+        """Return what a tool was given: an Opening, a Dataset, or what `oocdata.open` takes.
 
-        Parameters
-        ----------
-        target : Opening, Dataset, or what `oocdata.open` takes
-        key, **arguments
-            As for `oocdata.open`; none of them with a Dataset, which is open already.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the arguments don't fit together.
+        With a Dataset, which is open already, any other argument is an ArgumentError.
         """
         unknown = [name for name in arguments if name not in OpenArguments.__annotations__]
         if unknown:
@@ -101,13 +93,7 @@ class Opening:
         return {name: value for name, value in found.items() if value != usual[name]}
 
     def dataset(self) -> Dataset:
-        """Return the dataset, or open the file.
-
-        Raises
-        ------
-        oocdata.errors.SourceError, oocdata.errors.ArgumentError
-            As `oocdata.open`.
-        """
+        """Return the dataset, or open the file; raises what `oocdata.open` does."""
         if isinstance(self.target, Dataset):
             return self.target
         if isinstance(getattr(self.target, "dataset", None), Dataset):
@@ -116,13 +102,7 @@ class Opening:
         return open_view(self.target, **self.given())
 
     def view(self) -> View:
-        """Return the view, or open the file as one.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If it is another dataset.
-        """
+        """Return the view, or open the file as one; another dataset is an ArgumentError."""
         dataset = self.dataset()
         if not isinstance(dataset, View):
             raise ArgumentError(
@@ -132,15 +112,7 @@ class Opening:
         return dataset
 
     def paths(self) -> list[str]:
-        """Return each file by itself: of a list, or of a glob in natural order (2 before 10).
-
-        Raises
-        ------
-        oocdata.errors.MissingFileError
-            If a glob matches nothing.
-        oocdata.errors.ArgumentError
-            If the target is no path.
-        """
+        """Return each file by itself: of a list, or of a glob in natural order (2 before 10)."""
         several = isinstance(self.target, list | tuple)
         found = []
         for one in self.target if several else [self.target]:
@@ -209,6 +181,29 @@ class Opening:
         key = given.pop("key", None)
         words = [repr(_as_text(self.target)), *([] if key is None else [repr(key)])]
         return f"ooc.open({', '.join([*words, *(f'{name}={given[name]!r}' for name in given)])})"
+
+
+def which_rows(dataset: Dataset) -> str:
+    """Return in words which rows of an array a dataset is made of.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> train, _ = ooc.open(np.zeros((50, 3))).split(0.6, 0.4)
+    >>> which_rows(train)
+    '30 of 50 rows: 0 to 29'
+    """
+    if not isinstance(dataset, View):
+        return repr(dataset)
+    number, rows = len(dataset), dataset.rows
+    total = prod(dataset.source.shape[axis] for axis in dataset.axes)
+    if not number:
+        return "no rows"
+    if isinstance(rows, range) and rows.step == 1:
+        if number == total:
+            return f"all {number:,} rows"
+        return f"{number:,} of {total:,} rows: {rows[0]:,} to {rows[-1]:,}"
+    return f"{number:,} rows, chosen of {total:,}"
 
 
 def _as_text(target: Any) -> Any:

@@ -24,7 +24,7 @@ from oocdata.threads import cores, in_order
 from oocdata.tools.progress import progress as bar
 from oocdata.tools.ranges import outside
 
-__all__ = ["Block", "block_rows", "blocks", "each_block", "spec_of_one_array"]
+__all__ = ["Block", "each_block", "read_rows", "spec_of_one_array"]
 
 BLOCK_BYTES = 8 << 20
 """Of a block: more is no faster."""
@@ -36,24 +36,16 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Rows that follow one another.
-
-    Attributes
-    ----------
-    rows : range
-        Their positions.
-    values : ndarray, shape (rows, *element)
-        C-contiguous memory of its own; zero where rows were skipped or can't be read.
-    failed : tuple of (range, SourceError)
-        Which rows can't be read, and why.
-    skipped : bool
-        Nothing of it was to be read.
-    """
+    """Rows that follow one another."""
 
     rows: range
+    """Their positions."""
     values: NDArray[Any]
+    """Of shape (rows, *element), C-contiguous; zero where rows were skipped or can't be read."""
     failed: tuple[tuple[range, SourceError], ...] = ()
+    """Which rows can't be read, and why."""
     skipped: bool = False
+    """Nothing of it was to be read."""
 
 
 def each_block(
@@ -122,13 +114,7 @@ def each_block(
 
 
 def spec_of_one_array(dataset: Dataset) -> ArraySpec:
-    """Return the spec of an element that is one array.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If it is several.
-    """
+    """Return the spec of an element that must be one array."""
     spec = dataset.spec
     if not isinstance(spec, ArraySpec):
         raise ArgumentError(
@@ -167,7 +153,8 @@ def _ranges(dataset: Dataset, rows: int) -> Iterator[range]:
         start, stop = stop, stop + rows
 
 
-def _values(dataset: Dataset, rows: range) -> NDArray[Any]:
+def read_rows(dataset: Dataset, rows: range) -> NDArray[Any]:
+    """Return rows of a dataset of one array that follow one another, C-contiguous."""
     if isinstance(dataset, View) and len(dataset.axes) == 1 and isinstance(dataset.rows, range):
         part = dataset[rows.start : rows.stop].windows(len(rows))  # a single box
         box: NDArray[Any] = cast("NDArray[Any]", part.take([0]))[0]
@@ -178,7 +165,7 @@ def _values(dataset: Dataset, rows: range) -> NDArray[Any]:
 
 def _read(dataset: Dataset, rows: range, goes_on: bool) -> Block:
     try:
-        return Block(rows, _values(dataset, rows))
+        return Block(rows, read_rows(dataset, rows))
     except (SourceError, OSError):
         if not goes_on:
             raise
@@ -198,7 +185,7 @@ def _read_parts(dataset: Dataset, rows: range, skip: Sequence[range]) -> Block:
 def _fill(dataset: Dataset, rows: range, out: NDArray[Any]) -> Iterator[tuple[range, SourceError]]:
     """Read rows; yield those that can't be, as few as lie in one chunk, and why."""
     try:
-        out[...] = _values(dataset, rows)
+        out[...] = read_rows(dataset, rows)
         return
     except SourceError as error:
         failure = error.with_traceback(None)  # whose frames would keep the memory
@@ -212,55 +199,3 @@ def _fill(dataset: Dataset, rows: range, out: NDArray[Any]) -> Iterator[tuple[ra
     middle = int(borders.starts(np.array([(first + last + 1) // 2]))[0])
     yield from _fill(dataset, range(rows.start, middle), out[: middle - rows.start])
     yield from _fill(dataset, range(middle, rows.stop), out[middle - rows.start :])
-
-
-_OLD = 16 << 20
-
-
-def block_rows(view: View, nbytes: int = _OLD) -> int:
-    """Return how many rows are read at a time: whole chunks, of about `nbytes` together.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> block_rows(ooc.open(np.zeros((100, 256), "f4")), nbytes=10_240)
-    10
-    """
-    row_bytes = max(1, view.spec.nbytes)
-    rows = max(1, nbytes // row_bytes)
-    blocks = view.blocks
-    chunk = blocks.length if isinstance(blocks, Blocks) else 1
-    if rows > chunk:
-        rows -= rows % chunk
-    return min(rows, max(1, len(view)))
-
-
-def blocks(view: View, nbytes: int = _OLD) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Read an array once from its first row to its last.
-
-    Blocks are read ahead in threads, and each is memory of its own: it may be kept, and changed.
-
-    Parameters
-    ----------
-    view : View
-    nbytes : int
-        About as many bytes are in a block; at least a row.
-
-    Yields
-    ------
-    (int, ndarray)
-        Position of the first row, and rows.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> [(first, len(rows)) for first, rows in blocks(ooc.open(np.arange(10)), nbytes=32)]
-    [(0, 4), (4, 4), (8, 2)]
-    """
-    if not len(view):
-        return
-    rows = block_rows(view, nbytes)
-    batches = cast("Generator[NDArray[Any]]", view.batches(rows).epoch(0))
-    with closing(batches):
-        for number, batch in enumerate(batches):
-            yield number * rows, batch

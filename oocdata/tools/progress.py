@@ -1,4 +1,4 @@
-"""A bar with rate, amount and time left, for whatever takes long."""
+"""A bar with amount, rate and time left, for whatever takes long."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from oocdata.explain import size
-
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import ProgressColumn
 
 __all__ = ["progress"]
+
+_OTHER_COLUMNS = 56
+"""Characters beside the label, which is cut short where a terminal is narrow."""
 
 
 @contextmanager
@@ -48,54 +48,22 @@ def progress(
     if not shown:
         yield lambda count: None
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
 
     console = console or Console(stderr=True, highlight=False)
-    columns: list[ProgressColumn] = [
-        _label_column(),
-        BarColumn(12),
-        TaskProgressColumn(),
-        _amount_column(unit),
-        TimeLeft(),
+    nbytes = unit == "bytes"
+    columns: list[bars.ProgressColumn] = [
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(12),
+        bars.TaskProgressColumn(),
+        bars.DownloadColumn(binary_units=True) if nbytes else bars.MofNCompleteColumn(" of "),
+        bars.TransferSpeedColumn() if nbytes else bars.TextColumn(unit),
+        bars.TimeRemainingColumn(),
     ]
-    with Progress(
-        *columns,
-        console=console,
-        transient=True,
-        disable=not (console.is_terminal or console.is_jupyter),
-    ) as bar:
+    room = max(8, console.width - _OTHER_COLUMNS)
+    label = label if len(label) <= room else f"{label[: room - 1]}…"
+    silent = not (console.is_terminal or console.is_jupyter)
+    with bars.Progress(*columns, console=console, transient=True, disable=silent) as bar:
         task = bar.add_task(label, total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def _label_column() -> ProgressColumn:
-    from rich.progress import ProgressColumn, Task
-    from rich.text import Text
-
-    class Label(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            # The first to be cut short where a terminal is narrow.
-            return Text(task.description, no_wrap=True, overflow="ellipsis")
-
-    return Label()
-
-
-def _amount_column(unit: str) -> ProgressColumn:
-    from rich.progress import ProgressColumn, Task
-    from rich.table import Column
-    from rich.text import Text
-
-    class Amount(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            done, total = task.completed, task.total or 0
-            if unit == "bytes":
-                text = f"{size(done)} of {size(total)}"
-                rate = size(task.speed or 0)
-            else:
-                text = f"{done:,.0f} of {total:,.0f} {unit}"
-                rate = f"{task.speed or 0:,.0f}"
-            return Text(f"{text}, {rate}/s" if task.speed else text, no_wrap=True)
-
-    return Amount(Column(no_wrap=True))

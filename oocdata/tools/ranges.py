@@ -15,14 +15,7 @@ MOST_RANGES = 10_000
 
 
 class Ranges:
-    """Ranges of rows, added in ascending order; neighbours become one.
-
-    Attributes
-    ----------
-    kept : list of range
-        The first 10,000.
-    count : int
-        Rows of all.
+    """Ranges of rows, added in ascending order: the first 10,000 are kept, all rows are counted.
 
     Examples
     --------
@@ -38,7 +31,7 @@ class Ranges:
             self.add(one)
 
     def add(self, rows: range) -> None:
-        """Add rows; those that are there already are not counted twice."""
+        """Add rows, and join them to their neighbours; rows there already count once."""
         start = rows.start
         if self.kept and start < self.kept[-1].stop:
             start = min(self.kept[-1].stop, rows.stop)
@@ -52,15 +45,7 @@ class Ranges:
 
 
 def ranges_of(chosen: NDArray[np.bool_], first: int = 0, step: int = 1) -> Iterator[range]:
-    """Yield the runs of what is true, as ranges.
-
-    Parameters
-    ----------
-    chosen : ndarray of bool, shape (n,)
-    first : int
-        What number the first entry has.
-    step : int
-        Rows of an entry.
+    """Yield the runs of what is true, as ranges of rows: `step` an entry, the first at `first`.
 
     Examples
     --------

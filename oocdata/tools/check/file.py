@@ -1,16 +1,16 @@
-"""The check of one file or folder."""
+"""The check of one file or folder, with or without a manifest."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from oocdata.datasets.view import View
 from oocdata.errors import (
     ArgumentError,
     CompressedMemberError,
@@ -24,18 +24,15 @@ from oocdata.errors import (
 )
 from oocdata.formats.manifest import Manifest
 from oocdata.formats.opening import format_of, list_datasets
-from oocdata.formats.verified import manifest_of
-from oocdata.tools.check import KINDS, Checked, Finding, Health
-from oocdata.tools.check.holes import sparse_rows
+from oocdata.tools.check.manifest import ManifestWriter, manifest_writer
 from oocdata.tools.check.opening import Opened, opened
-from oocdata.tools.check.rows import Rows, RowsSeen, kind_of, read_rows
-from oocdata.tools.info import Opening, Unopened
-from oocdata.tools.manifest import ManifestWriter
-from oocdata.tools.manifest.stored import BLOCK_BYTES, block_checksums, changes, data_files
-from oocdata.tools.progress import progress as bar
+from oocdata.tools.check.result import KINDS, Checked, Finding, Health
+from oocdata.tools.check.rows import Fault, kind_of, look_through
+from oocdata.tools.check.stored import BLOCK_BYTES, block_checksums, changes, data_files
+from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges
 
-__all__ = ["check_file"]
+__all__ = ["check_file", "health_of"]
 
 _NO_FAULT = (
     UnsupportedDtypeError,
@@ -43,6 +40,7 @@ _NO_FAULT = (
     ExternalDataError,
     CompressedMemberError,
     MissingDependencyError,
+    MissingKeyError,
 )
 """Of what is no array of numbers, or can't be read here: not checked, which is no finding."""
 
@@ -51,113 +49,104 @@ _NOT_TO_KEEP = ("truncated", "missing", "damaged", "unreadable", "trailing")
 
 
 def check_file(
-    path: str,
-    key: str | None,
-    opening: Opening,
-    manifest: Any,
-    write_manifest: Any,
-    *,
-    overwrite: bool,
-    progress: bool,
+    opening: Opening, compared: str | None, written: str | None, *, overwrite: bool, progress: bool
 ) -> Health:
-    """Check one file or folder; the arguments are those of `oocdata.tools.check.check`."""
-    compared = manifest_of(manifest, path, "manifest")
-    written = manifest_of(write_manifest, path, "write_manifest")
+    """Check one file or folder; compare it with a manifest, or write one."""
+    path = opening.target
     if opening.shape is not None:
         if not os.path.isfile(path):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
     elif compared is None or not os.path.exists(path):
         format_of(path)  # an error where there is nothing, or nothing that is known
-    one = _Check(path, key, opening, progress)
+    check = _Check(opening, progress)
     if compared is not None:
         known = Manifest.read(compared)
-        if one.compare(known):
-            one.read_all(besides=known)  # what the manifest knows nothing of
-            return one.health(compared=compared)
-        one.read_all(known=known)
-        return one.health(compared=compared)
+        if check.compare(known):
+            check.read_all(besides=known)  # what the manifest knows nothing of
+        else:
+            check.read_all(known=known)
+        return check.health(compared=(compared,))
     if written is None:
-        one.read_all()
-        return one.health()
-    with ManifestWriter(path, written, overwrite=overwrite) as writer:
+        check.read_all()
+        return check.health()
+    with manifest_writer(path, written, overwrite=overwrite) as writer:
         before = _state(path)
-        one.read_all(writer=writer)
-        if any(finding.kind in _NOT_TO_KEEP for finding in one.findings):
+        check.read_all(writer=writer)
+        if any(finding.kind in _NOT_TO_KEEP for finding in check.findings):
             writer.discard()
-            return one.health()
-        one.write_stored(writer)
+            return check.health()
+        files = data_files(path)
+        blocks = block_checksums(path, files, check.label("checksums"))
+        findings = [finding.to_json() for finding in check.findings]
+        writer.stored(files, BLOCK_BYTES, (found for _, _, found in blocks), findings)
         if _state(path) != before:
             raise SourceError(
                 "the files must not change while their manifest is written; they did.", path=path
             )
-    return one.health(written=written)
+    return check.health(written=(written,))
+
+
+def health_of(view: View, name: str, *, progress: bool) -> Health:
+    """Check the rows of a view, by their positions in it."""
+    checked = Checked(name, None, view.shape, str(view.dtype), view.nbytes)
+    faults = look_through(view, label=f"checking {name}" if progress else "")
+    return Health(name, (checked,), findings=tuple(_finding(one, name, None) for one in faults))
+
+
+def _finding(fault: Fault, path: str, key: str | None) -> Finding:
+    rows = fault.rows
+    return Finding(fault.kind, path, key, tuple(rows.kept), rows.count, fault.values, fault.reason)
 
 
 class _Check:
     """What is found of one file, as it goes."""
 
-    def __init__(self, path: str, key: str | None, opening: Opening, progress: bool) -> None:
-        self.path, self.key, self.opening, self.progress = path, key, opening, progress
+    def __init__(self, opening: Opening, progress: bool) -> None:
+        self.opening, self.progress = opening, progress
+        self.path: str = opening.target
+        self.key = opening.key
         self.datasets: list[Checked] = []
-        self.unchecked: list[Unopened] = []
         self.findings: list[Finding] = []
 
-    def health(self, *, compared: str | None = None, written: str | None = None) -> Health:
-        """Return what was found."""
-        worst = list(KINDS)
+    def health(self, *, compared: tuple[str, ...] = (), written: tuple[str, ...] = ()) -> Health:
+        """Return what was found: file by file, then dataset by dataset, the worst first."""
         order = {one.key: number for number, one in enumerate(self.datasets, 1)}
+        worst = list(KINDS)
         self.findings.sort(key=lambda one: (order.get(one.key, 0), worst.index(one.kind)))
-        return Health(
-            self.path,
-            tuple(self.datasets),
-            tuple(self.unchecked),
-            tuple(self.findings),
-            (compared,) if compared else (),
-            (written,) if written else (),
-        )
+        found = (tuple(self.datasets), tuple(self.findings))
+        return Health(self.path, *found, compared, written)
 
-    def note(
-        self, kind: str, key: str | None, rows: Ranges, reason: str, values: int | None = None
-    ) -> None:
+    def note(self, kind: str, key: str | None, reason: str, rows: Sequence[range] = ()) -> None:
         """Add a finding."""
-        kept = tuple(rows.kept)
-        self.findings.append(Finding(kind, self.path, key, kept, rows.count, values, reason))
+        self.findings.append(_finding(Fault(kind, reason, Ranges(rows)), self.path, key))
+
+    def label(self, words: str) -> str:
+        """Return the label of a bar, if one is shown."""
+        return words if self.progress else ""
 
     def compare(self, known: Manifest) -> bool:
         """Compare the stored bytes; return whether they tell all: they are what they were."""
-        files = data_files(self.path)
-        if not files or not known.files:  # at a URL they can't be listed
+        if not known.files or not data_files(self.path):  # at a URL they can't be listed
             return False
-        with bar("comparing", sum(size for _, size in files), shown=self.progress) as advance:
-            found = changes(known, self.path, advance)
-        for change in found:
-            place = os.path.join(self.path, change.name) if change.name else self.path
-            self.findings.append(Finding(change.kind, place, None, (), 0, None, change.reason))
+        found = changes(known, self.path, self.label("comparing"))
+        self.findings += found
         if found:
             return False
-        if self.key is not None and not any(_same(rows.key, self.key) for rows in known.datasets):
+        wanted = [one for one in known.datasets if self.key is None or _same(one.key, self.key)]
+        if not wanted and self.key is not None:
             raise ManifestError(
                 f"the manifest must hold the checksums of {self.key!r}; it does not. Write it "
-                "anew, or leave KEY out.",
+                "anew, or leave the key out.",
                 path=known.path,
             )
-        for rows in known.datasets:
-            if self.key is not None and not _same(rows.key, self.key):
-                continue
+        findings = [Finding.from_json(one) for one in known.findings]
+        for rows in wanted:
             dtype = np.dtype(rows.dtype).newbyteorder("=")
             nbytes = prod(rows.shape) * dtype.itemsize
             self.datasets.append(Checked(self.path, rows.key, rows.shape, str(dtype), nbytes))
-            said = [Finding.from_json(one) for one in known.findings]
-            self.findings += [replace(one, path=self.path) for one in said if one.key == rows.key]
+            of = [replace(one, path=self.path) for one in findings if one.key == rows.key]
+            self.findings += of
         return True
-
-    def write_stored(self, writer: ManifestWriter) -> None:
-        """Add the checksums of the files' bytes to a manifest."""
-        files = data_files(self.path)
-        with bar("checksums", sum(size for _, size in files), shown=self.progress) as advance:
-            blocks = block_checksums(self.path, files, advance)
-            findings = [finding.as_json() for finding in self.findings]
-            writer.stored(files, BLOCK_BYTES, (found for _, _, found in blocks), findings)
 
     def read_all(
         self,
@@ -172,22 +161,25 @@ class _Check:
             if besides is not None and _is_of(besides, key):
                 continue
             try:
-                with opened(self.path, key, self.opening) as found:
+                with opened(replace(self.opening, key=key)) as found:
                     self._read(found, known, writer)
-            except (*_NO_FAULT, MissingKeyError) as error:
+            except _NO_FAULT as error:
                 if known is not None and _is_of(known, key):  # it was an array once
-                    self.note("unreadable", key, Ranges(), str(error))
+                    self.note("unreadable", key, str(error))
                 elif self.key is not None or len(keys) == 1:
                     raise
                 else:
-                    self.unchecked.append(Unopened(key, type(error).__name__, str(error)))
+                    message = error.message if isinstance(error, SourceError) else str(error)
+                    self.note("unchecked", key, message)
             except SourceError as error:
-                self.note(kind_of(error), key, Ranges(), error.message)
-        known_rows = known.datasets if known is not None and self.key is None and keys else ()
-        checked = [one.key for one in self.datasets]
-        for rows in known_rows:
-            if not any(_same(rows.key, key) for key in (*checked, *keys)):
-                self.note("missing", rows.key, Ranges([range(rows.shape[0])]), _GONE)
+                self.note(kind_of(error), key, error.message)
+        if known is None or self.key is not None:
+            return
+        there = [*keys, *(one.key for one in self.datasets)]
+        for rows in known.datasets if keys else ():
+            if not any(_same(rows.key, key) for key in there):
+                reason = "every dataset of the manifest must be there; this one is not."
+                self.note("missing", rows.key, reason, [range(rows.shape[0])])
 
     def _keys(self) -> Sequence[str | None]:
         if self.key is not None or self.opening.shape is not None:
@@ -202,60 +194,33 @@ class _Check:
             # Locked by a writer, or not there at all: nothing is known of its health.
             if type(error) is SourceError or "://" in self.path:
                 raise
-            self.note(kind_of(error), None, Ranges(), error.message)
+            self.note(kind_of(error), None, error.message)
             return []
 
     def _read(self, found: Opened, known: Manifest | None, writer: ManifestWriter | None) -> None:
-        rows = found.rows
-        key = rows.source.storage().key
-        nbytes = prod(rows.shape) * rows.dtype.itemsize
-        self.datasets.append(Checked(self.path, key, rows.shape, str(rows.dtype), nbytes))
-        holes = sparse_rows(rows)
-        for fault in (*found.faults, *holes):
-            self.note(fault.kind, key, fault.rows, fault.reason)
-        zeros = tuple(part for fault in holes for part in fault.zeros)
-        try:
-            expected = None if known is None else _expected(known, key, rows)
-        except ManifestError as error:
-            # Its shape may be damaged as well: reading so many rows could take for ever.
-            self.note("changed", key, Ranges(), error.message)
-            return
+        view = found.view
+        key = view.storage.key
+        self.datasets.append(Checked(self.path, key, view.shape, str(view.dtype), view.nbytes))
+        self.findings += [_finding(fault, self.path, key) for fault in found.faults]
+        expected = None
+        if known is not None:
+            try:
+                checksums = known.dataset(key)
+                known.check(checksums, view.shape, view.dtype)
+                expected = View.of(known.table(checksums.member))
+            except ManifestError as error:
+                # Its shape may be damaged as well: reading so many rows could take for ever.
+                self.note("changed", key, error.message)
+                return
         writing = (
-            nullcontext(None)
+            nullcontext()
             if writer is None
-            else writer.rows(key, rows.shape, rows.dtype, rows.axis)
+            else writer.rows(key, view.shape, view.dtype, view.axes[0])
         )
-        label = f"checking {key or os.path.basename(self.path)}"
-        with bar(label, nbytes, shown=self.progress) as advance, writing as append:
-            seen = read_rows(
-                rows, lost=found.lost, zeros=zeros, expected=expected, note=append,
-                advance=advance,
-            )  # fmt: skip
-        self._note_rows(key, seen)
-
-    def _note_rows(self, key: str | None, seen: RowsSeen) -> None:
-        for kind, (rows, reason) in seen.failed.items():
-            self.note(kind, key, rows, reason)
-        if seen.changed.count:
-            reason = "every row must be what its checksum was made of; these are not."
-            self.note("changed", key, seen.changed, reason)
-        for kind, rows, count, name in (
-            ("nan", seen.nan, seen.nans, "NaN"),
-            ("inf", seen.inf, seen.infs, "infinite"),
-        ):
-            if count:
-                word = "number is" if count == 1 else "numbers are"
-                self.note(kind, key, rows, f"{count:,} {word} {name}.", count)
-
-
-_GONE = "every dataset of the manifest must be there; this one is not."
-
-
-def _expected(known: Manifest, key: str | None, rows: Rows) -> Rows:
-    """Return the table of a dataset's checksums."""
-    checksums = known.dataset(key)
-    known.check(checksums, rows.shape, rows.dtype)
-    return Rows(known.table(checksums.member))
+        label = self.label(f"checking {key or os.path.basename(self.path)}")
+        with writing as append:
+            seen = look_through(view, found.lost, expected=expected, append=append, label=label)
+        self.findings += [_finding(fault, self.path, key) for fault in seen]
 
 
 def _is_of(known: Manifest, key: str | None) -> bool:
@@ -268,8 +233,7 @@ def _same(one: str | None, other: str | None) -> bool:
 
 def _state(path: str) -> list[tuple[str, int, int]]:
     """Return name, bytes and time of the last change of every file."""
-    found: Iterable[tuple[str, int]] = data_files(path)
     return [
         (name, nbytes, os.stat(os.path.join(path, name) if name else path).st_mtime_ns)
-        for name, nbytes in found
+        for name, nbytes in data_files(path)
     ]

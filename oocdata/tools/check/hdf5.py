@@ -11,19 +11,24 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from oocdata.datasets.view import View
+from oocdata.engines.axes import sample_axes
+from oocdata.engines.blocked import blocked
 from oocdata.engines.source import Storage
+from oocdata.engines.strided import contiguous_strides
 from oocdata.errors import MissingChunkError, MissingFileError, SourceError, TruncatedFileError
 from oocdata.formats.hdf5 import from_dataset, open_hdf5
 from oocdata.formats.hdf5.description import dimension_names, stored_dtype
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
-from oocdata.tools.check.opening import Fault, Opened, row_axis, rows_of
-from oocdata.tools.info import Opening
+from oocdata.tools.check.opening import Opened, rows_beyond
+from oocdata.tools.check.rows import Fault
+from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["names_in", "opened_hdf5"]
@@ -33,13 +38,7 @@ _MOST_BYTES = 1 << 20
 
 
 def names_in(path: str) -> list[str]:
-    """Return the names of all datasets, even of a file that was cut short.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the groups can't be read.
-    """
+    """Return the names of all datasets, even of a file that was cut short."""
     with ExitStack() as stack:
         file, _ = _open(path, stack)
         with readable(path):
@@ -47,36 +46,35 @@ def names_in(path: str) -> list[str]:
 
 
 @contextmanager
-def opened_hdf5(path: str, key: str | None, opening: Opening) -> Iterator[Opened]:
-    """Open a dataset whatever is the matter with its chunks.
-
-    Raises
-    ------
-    oocdata.errors.SourceError, oocdata.errors.ArgumentError
-        If its metadata can't be read, or it is no array of numbers.
-    """
-    external = opening.external
+def opened_hdf5(opening: Opening) -> Iterator[Opened]:
+    """Open a dataset whatever is the matter with its chunks."""
+    path, key, external = opening.target, opening.key, opening.external
     with ExitStack() as stack:
         file, end = _open(path, stack)
         with readable(path, key):
             name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
             dataset, name = find_dataset(file, name, external, stack)
             stored_dtype(dataset, path, name)
-            names = dimension_names(dataset)
-        named = Storage("HDF5", path, name, dimensions=names)
-        axis = row_axis(opening.axis, len(dataset.shape or ()), named)
-        faults = _unwritten(dataset, path, name, axis, external)
+            named = Storage("HDF5", path, name, dimensions=dimension_names(dataset))
+            (axis,) = sample_axes(opening.axis, len(dataset.shape or ()), named)
+            unwritten, beyond = _rows(dataset, axis, end)
+        faults = [] if dataset.chunks else _missing_elsewhere(path, name, axis, external)
+        if unwritten.count:
+            reason = (
+                f"every chunk must have been written; {unwritten.count:,} rows lie in chunks that "
+                f"never were. They read as the fill value {dataset.fillvalue}."
+            )
+            faults = [Fault("unwritten", reason, unwritten)]
         if end is None:
             stack.close()  # so that the source's own handle is the only one
-            source = open_hdf5(path, name, axis=axis, missing="fill", external=external)
-            yield Opened(rows_of(source, axis), (), faults)
+            yield Opened(replace(opening, key=name, axis=axis, missing="fill").view(), (*faults,))
             return
-        source = from_dataset(dataset, axis=axis, missing="fill", external=external)
-        lost = _beyond(dataset, axis, end)
-        if lost.count:
+        if beyond.count:
             reason = f"the file must hold the bytes of every chunk; it was cut short at {end}."
-            faults = (*faults, Fault("truncated", lost, reason))
-        yield Opened(rows_of(source, axis), tuple(lost.kept), faults)
+            faults.append(Fault("truncated", reason, beyond))
+        source = from_dataset(dataset, axis=axis, missing="fill", external=external)
+        view = View.of(blocked(source, (axis,)), axis)
+        yield Opened(view, (*faults,), tuple(beyond.kept))
 
 
 def _open(path: str, stack: ExitStack) -> tuple[Any, int | None]:
@@ -154,9 +152,27 @@ class _Padded(io.RawIOBase):
         return len(memory)
 
 
+def _rows(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
+    """Return the rows that were never written, and those that reach beyond the end of the file."""
+    h5d = hdf5_library().h5d
+    plist, shape = dataset.id.get_create_plist(), dataset.shape
+    unwritten, beyond = Ranges(), Ranges()
+    if plist.get_layout() == h5d.CHUNKED:
+        return _chunks(dataset, axis, end)
+    if plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count() and dataset.size:
+        offset = dataset.id.get_offset()
+        if offset is None:
+            unwritten.add(range(shape[axis]))
+        elif end is not None:
+            itemsize = dataset.id.get_type().get_size()
+            strides = contiguous_strides(shape, itemsize)
+            beyond.add(rows_beyond(shape, strides, itemsize, axis, end - offset))
+    return unwritten, beyond
+
+
 def _chunks(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
     """Return the rows of chunks never written, and of those that reach beyond the end."""
-    steps = dataset.chunks
+    steps, total = dataset.chunks, dataset.shape[axis]
     grid = tuple(-(-n // step) for n, step in zip(dataset.shape, steps, strict=True))
     written, beyond = np.zeros(grid, np.bool_), np.zeros(grid, np.bool_)
 
@@ -167,9 +183,9 @@ def _chunks(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
             written[place] = True
             beyond[place] = end is not None and info.byte_offset + info.size > end
 
-    dataset.id.chunk_iter(note)
+    if dataset.size:
+        dataset.id.chunk_iter(note)
     others = tuple(place for place in range(len(grid)) if place != axis)
-    total = dataset.shape[axis]
 
     def rows(chosen: Any) -> Ranges:
         found = ranges_of(chosen.any(axis=others), 0, steps[axis])
@@ -178,60 +194,14 @@ def _chunks(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
     return rows(~written), rows(beyond)
 
 
-def _unwritten(dataset: Any, path: str, name: str, axis: int, external: bool) -> tuple[Fault, ...]:
-    """Return what HDF5 would fill in without a word."""
-    h5d = hdf5_library().h5d
-    if not dataset.shape or not dataset.size:
-        return ()
-    plist = dataset.id.get_create_plist()
-    kind = plist.get_layout()
-    with readable(path, name):
-        if kind == h5d.CHUNKED:
-            rows, _ = _chunks(dataset, axis, None)
-        elif kind == h5d.CONTIGUOUS and not plist.get_external_count():
-            nothing = dataset.id.get_offset() is None
-            rows = Ranges([range(dataset.shape[axis])] if nothing else [])
-        else:
-            return _missing_elsewhere(path, name, axis, external)
-        if not rows.count:
-            return ()
-        reason = (
-            f"every chunk must have been written; {rows.count:,} rows lie in chunks that never "
-            f"were. They read as the fill value {dataset.fillvalue}."
-        )
-    return (Fault("unwritten", rows, reason),)
-
-
-def _missing_elsewhere(path: str, name: str, axis: int, external: bool) -> tuple[Fault, ...]:
-    """Return what is missing of a virtual dataset's sources."""
+def _missing_elsewhere(path: str, name: str, axis: int, external: bool) -> list[Fault]:
+    """Return what is missing of the files that a dataset is made of, or of its chunks."""
     try:
         open_hdf5(path, name, axis=axis, external=external)
     except (MissingChunkError, MissingFileError) as error:
         rows = np.unique(np.array(error.rows or (), np.int64))
         found = Ranges(range(row, row + 1) for row in rows.tolist())
-        return (Fault("missing", found, error.message),)
+        return [Fault("missing", error.message, found)]
     except SourceError:
-        return ()  # opening it says why
-    return ()
-
-
-def _beyond(dataset: Any, axis: int, end: int) -> Ranges:
-    """Return the rows whose bytes reach beyond the end of the file."""
-    h5d = hdf5_library().h5d
-    kind = dataset.id.get_create_plist().get_layout()
-    if kind == h5d.CHUNKED:
-        return _chunks(dataset, axis, end)[1]
-    offset = dataset.id.get_offset() if kind == h5d.CONTIGUOUS else None
-    if offset is None or not dataset.size:
-        return Ranges()
-    itemsize = dataset.id.get_type().get_size()
-    stride = prod(dataset.shape[axis + 1 :]) * itemsize
-    # A row ends where its last element does; those that are slower than the rows come on top.
-    reach = sum(
-        (dataset.shape[other] - 1) * prod(dataset.shape[other + 1 :]) * itemsize
-        for other in range(len(dataset.shape))
-        if other != axis
-    )
-    room = end - offset - reach - itemsize
-    whole = room // stride + 1 if room >= 0 else 0
-    return Ranges([range(min(whole, dataset.shape[axis]), dataset.shape[axis])])
+        return []  # opening it says why
+    return []

@@ -1,195 +1,182 @@
 """Opening what is damaged: as much of an array as is there, and which rows are not.
 
 `oocdata.open` refuses a file that is not whole. A check wants to know the rest as well, so what is
-lost is told here, and a source is made of what is left.
+lost is told here, and a View is made of what is left.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-import numpy as np
 from numpy.lib import format as npy_format
 
 from oocdata.datasets.spec import as_dtype
-from oocdata.engines.axes import sample_axes
-from oocdata.engines.blocked import blocked
+from oocdata.datasets.view import View
 from oocdata.engines.files import FileVersion, OpenFile
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.source import Storage, check_dtype
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.errors import ArgumentError, TrailingBytesError, TruncatedFileError
-from oocdata.formats.opening import Axis, Format, format_of, open_source
-from oocdata.tools.check.rows import Rows
-from oocdata.tools.info import Opening
+from oocdata.errors import TrailingBytesError, TruncatedFileError
+from oocdata.explain import size
+from oocdata.formats.opening import format_of
+from oocdata.tools.check.rows import Fault, kind_of
+from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges
 
-__all__ = ["Fault", "Opened", "opened", "row_axis", "rows_of"]
+__all__ = ["Opened", "opened", "rows_beyond"]
 
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong with some rows, known without reading them.
-
-    Attributes
-    ----------
-    kind : str
-        See `oocdata.tools.check.Finding`.
-    rows : Ranges
-        Empty where it concerns none, or nobody can say which.
-    reason : str
-    zeros : tuple of range
-        Those of the rows that are known to read as zero, ascending.
-    """
-
-    kind: str
-    rows: Ranges
-    reason: str
-    zeros: tuple[range, ...] = ()
+_PAGE = 4096
+"""Holes begin and end with pages: what was written last may share one with what was not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An array as far as it is there.
+    """An array as far as it is there, and what is known to be wrong without reading it."""
 
-    Attributes
-    ----------
-    rows : Rows
-        All of them.
-    lost : tuple of range
-        Rows that must not be read, ascending.
-    faults : tuple of Fault
-    """
-
-    rows: Rows
+    view: View
+    """All rows, along one axis."""
+    faults: tuple[Fault, ...] = ()
     lost: tuple[range, ...] = ()
-    faults: tuple[Fault, ...] = field(default=())
+    """Rows that must not be read, ascending."""
 
 
 @contextmanager
-def opened(path: str, key: str | None, opening: Opening) -> Iterator[Opened]:
-    """Open an array of a file, for as long as the block takes.
-
-    Raises
-    ------
-    oocdata.errors.SourceError, oocdata.errors.ArgumentError
-        If nothing of it can be read.
-    """
-    kind: Format | None = None if opening.shape is not None else format_of(path)
+def opened(opening: Opening) -> Iterator[Opened]:
+    """Open an array of a file for as long as the block takes; raise if nothing can be read."""
+    kind = None if opening.shape is not None else format_of(opening.target)
     if kind == "hdf5":
         from oocdata.tools.check.hdf5 import opened_hdf5
 
-        with opened_hdf5(path, key, opening) as found:
+        with opened_hdf5(opening) as found:
             yield found
     elif kind == "zarr":
         from oocdata.tools.check.zarr import opened_zarr
 
-        yield opened_zarr(path, key, opening)
+        yield opened_zarr(opening)
     elif kind == "npz":
-        yield _opened_npz(path, key, opening)
+        yield _opened_npz(opening)
     else:
-        yield _opened_plain(path, key, opening)
+        yield _opened_plain(opening)
 
 
-def _opened_plain(path: str, key: str | None, opening: Opening) -> Opened:
+def _opened_plain(opening: Opening) -> Opened:
     """Open ``.npy`` or raw binary, cut short or too long as it may be."""
     try:
-        return Opened(rows_of(open_source(path, key, **_arguments(opening)), opening.axis))
+        view = opening.view()
+        return Opened(view, _sparse_rows(view))
     except (TruncatedFileError, TrailingBytesError) as error:
-        kind = "truncated" if isinstance(error, TruncatedFileError) else "trailing"
-        reason = error.message
-        if opening.shape is not None and opening.dtype is not None:
-            fortran, dtype = False, as_dtype(opening.dtype)
-            shape = _filled(path, opening.shape, opening.offset, dtype)
-            offset = opening.offset
-        else:
-            with open(path, "rb") as file:
-                magic = npy_format.read_magic(file)
-                read = (
-                    npy_format.read_array_header_1_0
-                    if magic == (1, 0)
-                    else npy_format.read_array_header_2_0
-                )
-                shape, fortran, dtype = read(file)
-                offset = file.tell()
+        fault = Fault("trailing", error.message)
+        if isinstance(error, TruncatedFileError):
+            fault.kind = kind_of(error)
+    path = opening.target
+    if opening.shape is not None and opening.dtype is not None:
+        fortran, dtype, offset = False, as_dtype(opening.dtype), opening.offset
+        known = prod(length for length in opening.shape if length != -1) * dtype.itemsize
+        rows = max(0, os.path.getsize(path) - offset) // max(1, known)
+        shape = tuple(rows if length == -1 else length for length in opening.shape)
+    else:
+        with open(path, "rb") as file:
+            first = npy_format.read_magic(file) == (1, 0)
+            read = npy_format.read_array_header_1_0 if first else npy_format.read_array_header_2_0
+            shape, fortran, dtype = read(file)
+            offset = file.tell()
     version, stored = FileVersion.of(path), check_dtype(dtype, path)
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
     named = "raw" if opening.shape else ".npy"
-    storage = Storage(named, version.path, strides=strides, files=(version,))
-    whole = Strided(OpenFile(version), stored, shape, strides, offset, storage)
-    rows = Rows(whole, row_axis(opening.axis, len(shape), storage))  # a block may not be whole
-    lost = _beyond(rows, offset, version.nbytes)
-    return Opened(rows, (lost,) if lost else (), (Fault(kind, Ranges([lost]), reason),))
+    storage = Storage(named, version.path, strides=strides, offset=offset, files=(version,))
+    source = Strided(OpenFile(version), stored, shape, strides, offset, storage)
+    view = View.of(source, opening.axis)
+    lost = rows_beyond(shape, strides, stored.itemsize, view.axes[0], version.nbytes - offset)
+    fault.rows.add(lost)
+    return Opened(view, (fault, *_sparse_rows(view)), tuple(fault.rows.kept))
 
 
-def _filled(
-    path: str, shape: tuple[int, ...], offset: int, dtype: np.dtype[Any]
-) -> tuple[int, ...]:
-    """Return the shape of raw binary, with what -1 stands for: whole rows alone."""
-    known = prod(length for length in shape if length != -1) * dtype.itemsize
-    held = max(0, os.path.getsize(path) - offset)
-    return tuple(held // max(1, known) if length == -1 else length for length in shape)
-
-
-def _beyond(rows: Rows, offset: int, end: int) -> range:
-    """Return the rows that reach beyond the end of the file: the last ones, in any order of axes.
+def rows_beyond(
+    shape: Sequence[int], strides: Sequence[int], itemsize: int, axis: int, nbytes: int
+) -> range:
+    """Return the rows that reach beyond the end of an array of which only some bytes are there.
 
     A row's last byte lies farther the farther the row is, because strides are positive.
+
+    Examples
+    --------
+    >>> rows_beyond((10, 3), (24, 8), 8, axis=0, nbytes=100)
+    range(4, 10)
     """
-    strides, count = rows.source.storage().strides or (), rows.shape[0]
-    step = strides[rows.axis]
-    reach = sum((n - 1) * by for n, by in zip(rows.source.shape, strides, strict=True))
-    room = end - offset - (reach - (count - 1) * step) - rows.dtype.itemsize
+    count, step = shape[axis], strides[axis]
+    room = nbytes - _reach(shape, strides, axis) - itemsize
     whole = room // step + 1 if room >= 0 and step else 0
     return range(min(whole, count), count)
 
 
-def _opened_npz(path: str, key: str | None, opening: Opening) -> Opened:
+def _reach(shape: Sequence[int], strides: Sequence[int], axis: int) -> int:
+    """Return the bytes from the first number of a row to its last one."""
+    row = [1 if at == axis else length for at, length in enumerate(shape)]
+    return sum((length - 1) * stride for length, stride in zip(row, strides, strict=True))
+
+
+def _holes(number: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield where an open file has no bytes on the disk (``lseek``), between two offsets."""
+    at = start
+    while at < stop and hasattr(os, "SEEK_HOLE"):
+        try:
+            hole = os.lseek(number, at, os.SEEK_HOLE)
+        except OSError:  # beyond the end
+            return
+        if hole >= stop:
+            return
+        try:
+            at = min(os.lseek(number, hole, os.SEEK_DATA), stop)
+        except OSError:  # no data follows
+            at = stop
+        yield hole, at
+
+
+def _sparse_rows(view: View) -> tuple[Fault, ...]:
+    """Return the rows of an array in one run of bytes that lie in holes of its file.
+
+    Holes shorter than a row are not told: a copy that leaves out zeros makes them, too.
+    """
+    storage, shape, axis = view.storage, view.source.shape, view.axes[0]
+    strides, offset = storage.strides, storage.offset
+    if strides is None or len(storage.files) != 1 or 0 in shape or min(strides) <= 0:
+        return ()
+    step, count = strides[axis], shape[axis]
+    span = _reach(shape, strides, axis) + view.dtype.itemsize
+    edge = _PAGE if span > 2 * _PAGE else 0
+    # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
+    end = min(storage.files[0].nbytes, offset + (count - 1) * step + span)
+    found, nbytes = Fault("sparse", ""), 0
+    with OpenFile(storage.files[0]).opened() as number:
+        for hole, data in list(_holes(number, offset, end)):
+            # All of a row but a page at each end is in the hole: it was not written.
+            first = -(-(hole - edge - offset) // step)
+            stop = (data + edge - span - offset) // step + 1
+            if first < stop:
+                found.rows.add(range(max(0, first), min(count, stop)))
+                nbytes += data - hole
+    found.reason = (
+        f"{size(nbytes)} of the file are holes, without bytes on the disk. They read as zero: the "
+        "file was copied without its zeros, or was given its length and never filled there."
+    )
+    return (found,) if found.rows.count else ()
+
+
+def _opened_npz(opening: Opening) -> Opened:
     """Open a member of an ``.npz``, which has a CRC-32 (APPNOTE 4.4.7)."""
     import zipfile
     import zlib
 
-    rows = rows_of(open_source(path, key, **_arguments(opening)), opening.axis)
-    faults = []
-    with zipfile.ZipFile(path) as archive:
+    view = opening.view()
+    with zipfile.ZipFile(opening.target) as archive:
         try:
-            with archive.open(f"{rows.source.storage().key}.npy") as file:
+            with archive.open(f"{view.storage.key}.npy") as file:
                 while file.read(1 << 20):
                     pass
         except (zipfile.BadZipFile, zlib.error, OSError) as error:
-            all_rows = Ranges([range(rows.shape[0])])
-            faults.append(Fault("damaged", all_rows, f"a member must match its CRC-32; {error}."))
-    return Opened(rows, (), tuple(faults))
-
-
-def row_axis(axis: Axis, ndim: int, storage: Storage) -> int:
-    """Return the number of the one axis whose places are checked as rows.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-    """
-    axes = sample_axes(axis, ndim, storage)
-    if len(axes) > 1:
-        raise ArgumentError(
-            f"`axis` must be one axis, whose places are checked as rows; got {axis!r}. Give the "
-            "first of them, which is the one by which `verify` reads too."
-        )
-    return axes[0]
-
-
-def rows_of(source: Source, axis: Axis) -> Rows:
-    """Return an array as rows along the axis that was asked for, as they are read best."""
-    number = row_axis(axis, len(source.shape), source.storage())
-    return Rows(blocked(source, (number,)), number)
-
-
-def _arguments(opening: Opening) -> dict[str, Any]:
-    return {
-        "axis": opening.axis, "dtype": opening.dtype, "shape": opening.shape,
-        "offset": opening.offset,
-    }  # fmt: skip
+            reason = f"a member must match its CRC-32; {error}."
+            return Opened(view, (Fault("damaged", reason, Ranges([range(len(view))])),))
+    return Opened(view)

@@ -1,0 +1,223 @@
+"""What a check found: to print, to keep as JSON, to ask whether all is well."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from oocdata.explain import size
+from oocdata.tools.lines import labelled
+from oocdata.tools.ranges import said
+
+__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
+
+KINDS = {
+    "truncated": "bytes that must be there are beyond the end of a file",
+    "missing": "a file, or a part of another one, is not there",
+    "damaged": "bytes do not decode, or fail the checksum of their format",
+    "unreadable": "the system, or the format's library, can't read it",
+    "trailing": "a file is longer than it must be",
+    "changed": "not what the manifest says",
+    "added": "a file that the manifest does not know",
+    "unwritten": "never written, and read as the fill value",
+    "nan": "numbers that are NaN",
+    "inf": "numbers that are infinite",
+    "sparse": "no bytes on the disk, and read as zero",
+    "unchecked": "no array of numbers, or needs what is not allowed or installed",
+}
+"""What a finding can be; the worst first."""
+
+NOTES = ("sparse", "unchecked")
+"""Findings that are told, and wrong only if something else was to be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, with all rows that it concerns.
+
+    Attributes
+    ----------
+    kind : str
+        One of `KINDS`.
+    path : str
+        The file.
+    key : str or None
+        The dataset in it; None where it concerns the file, or there is only one.
+    rows : tuple of range
+        The first 10,000 runs of rows; empty where no row can be named.
+    row_count : int
+        All of them.
+    values : int or None
+        Numbers, for "nan" and "inf".
+    reason : str
+        What must hold, and what came; of several faults the first.
+    """
+
+    kind: str
+    path: str
+    key: str | None
+    rows: tuple[range, ...]
+    row_count: int
+    values: int | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for ``json.dumps``: rows as ``[[first, one past the last], …]``.
+
+        Examples
+        --------
+        >>> Finding("nan", "a.npy", None, (range(3, 5),), 2, 7, "").to_json()["rows"]
+        [[3, 5]]
+        """
+        rows = [[part.start, part.stop] for part in self.rows]
+        return {name: getattr(self, name) for name in self.__slots__} | {"rows": rows}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """Return what `to_json` wrote."""
+        return cls(**{**told, "rows": tuple(range(*part) for part in told["rows"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A dataset that was checked.
+
+    Attributes
+    ----------
+    path : str
+    key : str or None
+    shape : tuple of int
+        ``(rows, *element)``.
+    dtype : str
+    nbytes : int
+        Of all rows, in memory.
+    """
+
+    path: str
+    key: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+    def __str__(self) -> str:
+        rows, element = self.shape[0], self.shape[1:]
+        of = f" rows of {element} {self.dtype}" if element else f" {self.dtype}"
+        return f"{_place(self)}: {rows:,}{of}, {size(self.nbytes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a check found; ``print`` it.
+
+    Attributes
+    ----------
+    name : str
+        What was checked.
+    datasets : tuple of Checked
+    findings : tuple of Finding
+    compared : tuple of str
+        Manifests that the files were compared with.
+    written : tuple of str
+        Manifests that were written.
+    """
+
+    name: str
+    datasets: tuple[Checked, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    compared: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+
+    @classmethod
+    def together(cls, name: str, parts: Sequence[Health]) -> Health:
+        """Return what was found of several files."""
+        names = cls.__slots__[1:]
+        each = ([one for part in parts for one in getattr(part, name)] for name in names)
+        return cls(name, *map(tuple, each))
+
+    def healthy(self, allow: Collection[str] = ()) -> bool:
+        """Return whether nothing was found but notes, and what is allowed.
+
+        Parameters
+        ----------
+        allow : collection of str
+            Of `KINDS`.
+        """
+        return all(finding.kind in (*NOTES, *allow) for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything that was found, for ``json.dumps``."""
+        found = [finding.to_json() for finding in self.findings]
+        return {**asdict(self), "healthy": self.healthy(), "findings": found}
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, show: int = 10, width: int = 80) -> str:
+        """Return lines of at most `width` characters where words allow it.
+
+        Parameters
+        ----------
+        show : int
+            Runs of rows of a finding, and files, that are named at most.
+        width : int
+            Characters.
+
+        Examples
+        --------
+        >>> rows, reason = (range(3, 5), range(7, 8)), "9 numbers are NaN."
+        >>> finding = Finding("nan", "a.npy", None, rows, 3, 9, reason)
+        >>> checked = Checked("a.npy", None, (10, 3), "float32", 120)
+        >>> print(Health("a.npy", (checked,), findings=(finding,)))
+        a.npy: 10 rows of (3,) float32, 120 bytes
+          nan         3 rows: 3-4, 7
+                      9 numbers are NaN.
+        1 finding: nan.
+        """
+        of = {_place(checked): checked for checked in self.datasets}
+        others = [finding for finding in self.findings if _place(finding) not in of]
+        lines = list(_lines(_wrong(others), width, show, named=True))
+        for place, checked in of.items():
+            found = [finding for finding in self.findings if _place(finding) == place]
+            said = f"{checked}" if _wrong(found) else f"{checked}, healthy"
+            lines += textwrap.wrap(
+                said, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+            )
+            lines += _lines(found, width, show)
+        notes = [finding for finding in others if finding.kind in NOTES]
+        lines += _lines(notes, width, show, named=True)
+        lines += [f"compared with {manifest}" for manifest in self.compared]
+        lines += [f"wrote {manifest}" for manifest in self.written]
+        wrong = _wrong(self.findings)
+        if wrong:
+            kinds = ", ".join(dict.fromkeys(finding.kind for finding in wrong))
+            lines.append(f"{len(wrong):,} finding{'s' if len(wrong) > 1 else ''}: {kinds}.")
+        else:
+            things = len(self.datasets)
+            lines.append(f"Nothing wrong with {things:,} dataset{'s' if things != 1 else ''}.")
+        return "\n".join(lines)
+
+
+def _wrong(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that are more than notes."""
+    return [finding for finding in findings if finding.kind not in NOTES]
+
+
+def _place(one: Finding | Checked) -> str:
+    return one.path + (f" {one.key}" if one.key else "")
+
+
+def _lines(
+    findings: Sequence[Finding], width: int, show: int, named: bool = False
+) -> Iterator[str]:
+    for finding in findings[:show]:
+        count = finding.row_count
+        rows = f"{count:,} row{'s' if count != 1 else ''}: {said(finding.rows, show)}"
+        reason = f"{_place(finding)}: {finding.reason}" if named else finding.reason
+        label = f"  {finding.kind}"
+        for text in (rows, reason) if count else (reason,):
+            yield labelled(label, text, width, indent=14)
+            label = ""
+    if len(findings) > show:
+        yield f"  … and {len(findings) - show:,} more."
