@@ -29,11 +29,13 @@
         └── ManifestError (ValueError)        no manifest, a damaged one, or one of other data
 
 Every class is also the builtin in brackets, so that ``except FileNotFoundError`` works as expected.
-A message says what must hold, what came, and one hint.
+A message says what must hold, what came, and one hint. Names of arguments stand in backticks, by
+which the command line finds them (`arguments_named`) and names its options instead.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sized
 from functools import partial
 from itertools import islice
@@ -53,8 +55,24 @@ _ROWS_SHOWN = 8
 _ROWS_KEPT = 1000
 
 
+def arguments_named(message: str) -> tuple[str, ...]:
+    """Return the arguments that a message names, each once, in order.
+
+    Examples
+    --------
+    >>> arguments_named("`rows` must be left out with `count`; got 3. Try `.map`.")
+    ('rows', 'count')
+    """
+    return tuple(dict.fromkeys(re.findall(r"`([a-z_]+)`", message)))
+
+
 class OocdataError(Exception):
     """The root: catches everything that oocdata raises on purpose."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of the call that the message names."""
+        return arguments_named(str(self))
 
 
 class ArgumentError(OocdataError, ValueError):

@@ -57,22 +57,22 @@ def run(*arguments: str) -> typer.testing.Result:
 FILES = [
     (["ds.npy"], {"memory"}),
     (["part*.npy"], {"memory"}),
-    (["sim.h5", "v"], {"memory"}),
-    (["sim.h5", "u", "--next-frame"], {"memory", "decoder"}),
+    (["sim.h5::v"], {"memory"}),
+    (["sim.h5::u", "--next-frame"], {"memory", "decoder"}),
     (["run.zarr", "--windows", "4,2"], {"memory", "decoder"}),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "limits"), FILES)
 def test_text_and_json(folder: Path, arguments: list[str], limits: set[str]) -> None:
-    result = run(*arguments, "--seconds", "0.3", "--batch", "8,32")
+    result = run(*arguments, "--seconds", "0.3", "--batch-sizes", "8,32")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     commands = [line for line in lines if line.startswith("    oocdata")]
     assert max(len(line) for line in lines if line not in commands) <= 80
     assert lines[0].startswith(arguments[0].replace("*", "1"))
     assert "what to change" in lines
-    result = run(*arguments, "--seconds", "0.3", "--batch", "8,32", "--json")
+    result = run(*arguments, "--seconds", "0.3", "--batch-sizes", "8,32", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert {(way["order"], way["batch_size"]) for way in found["ways"]} >= {
@@ -86,14 +86,14 @@ def test_text_and_json(folder: Path, arguments: list[str], limits: set[str]) -> 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--batch", "x"],
-        ["--batch", "0"],
+        ["--batch-sizes", "x"],
+        ["--batch-sizes", "0"],
         ["--windows", "1,2,3"],
         ["--windows", "4", "--next-frame"],
         ["--seconds", "0"],
         ["--seconds", "nan"],
-        ["--plot", "a.txt"],
-        ["--plot", "nowhere/a.png"],
+        ["--output", "a.txt"],
+        ["--output", "nowhere/a.png"],
         ["--dtype", "f4"],
     ],
     ids=" ".join,
@@ -135,7 +135,7 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
 
 
 def test_a_picture(folder: Path) -> None:
-    result = run("sim.h5", "u", "--seconds", "0.3", "--plot", "bench.png")
+    result = run("sim.h5", "u", "--seconds", "0.3", "--output", "bench.png")
     assert result.exit_code == 0, result.output
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
     found = bench(ooc.open(FRAMES), seconds=0.1)
@@ -154,11 +154,11 @@ def test_a_picture_that_fails_loses_no_figures(
         raise PermissionError(13, "Permission denied", "bench.png")
 
     monkeypatch.setattr("oocdata.tools.bench.picture.draw", fail)
-    result = run("ds.npy", "--seconds", "0.1", "--plot", "bench.png")
+    result = run("ds.npy", "--seconds", "0.1", "--output", "bench.png")
     assert result.exit_code == 1
     assert "what to change" in result.stdout
     assert "Permission denied" in result.stderr
-    result = run("ds.npy", "--seconds", "0.1", "--plot", "bench.png", "--json")
+    result = run("ds.npy", "--seconds", "0.1", "--output", "bench.png", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["ways"]
 
@@ -279,7 +279,7 @@ def test_one_element() -> None:
 
 def test_tensorflow_writes_nothing(folder: Path) -> None:
     code = "from oocdata.cli import main; main()"
-    words = ["bench", "ds.npy", "--tf", "--seconds", "0.2", "--batch", "32"]
+    words = ["bench", "ds.npy", "--tf", "--seconds", "0.2", "--batch-sizes", "32"]
     # The levels that other tests have set for TensorFlow would be kept.
     environment = {name: value for name, value in os.environ.items() if name[:3] != "TF_"}
     done = subprocess.run(

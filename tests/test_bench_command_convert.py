@@ -89,7 +89,7 @@ def check(command: str | None, expected: object) -> None:
     program, *words = shlex.split(command)
     assert program == "oocdata"
     # In a process of its own, as it is typed: this one has the file open.
-    typed = [sys.executable, "-c", "from oocdata.cli import main; main()", *words, "--force"]
+    typed = [sys.executable, "-c", "from oocdata.cli import main; main()", *words, "--overwrite"]
     done = subprocess.run(typed, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert_array_equal(np.asarray(ooc.open(words[2])), expected)

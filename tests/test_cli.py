@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,11 +49,11 @@ def run(*arguments: str) -> typer.testing.Result:
 
 ONE_ARRAY = [
     (["ds.npy"], ".npy"),
-    (["two.npz", "x"], ".npz"),
-    (["sim.h5", "flow/u"], "HDF5"),
+    (["two.npz::x"], ".npz"),
+    (["sim.h5", "-k", "flow/u"], "HDF5"),
     (["v2.zarr"], "Zarr v2"),
     (["v3.zarr"], "Zarr v3"),
-    (["group.zarr", "a/b"], "Zarr v3"),
+    (["group.zarr::a/b"], "Zarr v3"),
     (["ds.bin", "--dtype", ">f4", "--shape", "-1,3,8,8"], "raw"),
     (["ds.*npy"], ".npy"),
 ]
@@ -72,7 +74,7 @@ def test_info_as_json(folder: Path, arguments: list[str], format_name: str) -> N
     result = run("info", *arguments, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found["path"] == arguments[0]
+    assert found["path"] == arguments[0].split("::")[0]
     (one,) = found["datasets"]
     assert one["format"].startswith(format_name)
     assert one["shape"] == [40, 3, 8, 8]
@@ -88,7 +90,7 @@ def test_info_lists_several_datasets(folder: Path) -> None:
     assert "/flow/u 40 × 3 × 8 × 8 float32 8 gzip 4 30.0 KiB" in lines
     assert "/flow/v 5 × 3 × 8 × 8 float32 - none 3.8 KiB" in lines
     assert "/note: text or rows of varying length" in lines
-    assert "Name one to see how it will be read: oocdata info sim.h5 /flow/u" in lines
+    assert "Name one to see how it will be read: oocdata info sim.h5::/flow/u" in lines
     found = json.loads(run("info", "sim.h5", "--json").stdout)["datasets"]
     assert [one["key"] for one in found] == ["/flow/u", "/flow/v", "/note"]
     assert found[2]["error"] == "UnsupportedDtypeError"
@@ -106,13 +108,12 @@ def test_info_describes_the_only_one_that_opens(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["dt.npy"], "must exist; it does not. Nearby: ds.npy"),
-        (["sim.h5", "w"], "'/flow/u', '/flow/v'"),
+        (["dt.npy"], "No such file. Nearby: ds.npy"),
+        (["sim.h5::w"], "'/flow/u', '/flow/v'"),
+        (["sim.h5", "/flow/u"], "--key /flow/u, or sim.h5::/flow/u"),
         (["deflated.npz"], "np.save('x.npy', np.load('deflated.npz')['x'])"),
-        (["ds.bin"], "Here: --dtype and --shape."),
+        (["ds.bin"], "Raw binary: --dtype and --shape."),
         (["ds.bin", "--dtype", "f4", "--shape", "7,3,8,8"], "must end after"),
-        (["ds.npy", "--axis", "9"], "4-dimensional"),
-        (["ds.npy", "two.npz"], "Quote a glob"),
         (["*.none"], "a glob must match at least one file"),
     ],
 )
@@ -132,13 +133,15 @@ def test_missing_chunks_name_the_option(folder: Path) -> None:
         file.create_dataset("u", (32, 4), "f4", chunks=(8, 4))
     result = run("info", "holes.h5")
     assert result.exit_code == 1
-    assert "Here: --missing fill." in " ".join(result.stderr.split())
+    assert "--missing fill accepts them." in " ".join(result.stderr.split())
     assert run("info", "holes.h5", "--missing", "fill").exit_code == 0
 
 
-def test_debug_lets_the_error_through(folder: Path) -> None:
-    result = run("info", "none.npy", "--debug")
-    assert isinstance(result.exception, ooc.errors.MissingFileError)
+def test_verbose_shows_the_traceback(folder: Path) -> None:
+    result = run("info", "none.npy", "-v")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Traceback")
+    assert result.stderr.endswith("oocdata: No such file. [file 'none.npy']\n")
 
 
 def test_what_nobody_expected_is_one_paragraph_too(
@@ -187,7 +190,7 @@ def test_info_suggests_the_largest_dataset(folder: Path) -> None:
         file["a"] = np.zeros(0)
         file["lat"] = np.zeros(4)
         file["u"] = FRAMES
-    assert "be read: oocdata info sizes.h5 /u\n" in run("info", "sizes.h5").stdout
+    assert "be read: oocdata info sizes.h5::/u\n" in run("info", "sizes.h5").stdout
 
 
 def test_a_file_that_holds_nothing_fails_with_json_too(folder: Path) -> None:
@@ -210,9 +213,39 @@ def test_a_manifest_of_a_url_needs_a_name(folder: Path, option: str) -> None:
     assert "must be given for a URL" in " ".join(result.stderr.split())
 
 
-def test_convert_is_told_of_its_option_for_the_key(folder: Path) -> None:
-    said = " ".join(run("convert", "sim.h5", "a.npy").stderr.split())
-    assert "for convert and demo, as --key KEY" in said
+@pytest.mark.parametrize("files", [["a.npy", "b.npy"], ["[ab].npy"]])
+def test_several_files_are_one_array(folder: Path, files: list[str]) -> None:
+    np.save("a.npy", FRAMES[:10])
+    np.save("b.npy", FRAMES[10:])
+    assert json.loads(run("info", *files, "--json").stdout)["datasets"][0]["shape"][0] == 40
+    assert json.loads(run("stats", *files, "--json").stdout)["shape"][0] == 40
+    assert run("convert", *files, "c.npy", "-q").exit_code == 0
+    assert (np.load("c.npy") == FRAMES).all()
+    assert run("preview", *files).stdout.splitlines()[1].startswith("array      40 rows")
+    assert "Nothing wrong with 2 datasets" in run("check", *files).stdout
+
+
+def test_a_dataset_may_be_named_in_three_ways(folder: Path) -> None:
+    told = [
+        run("check", *words).stdout
+        for words in (["sim.h5::flow/v"], ["sim.h5", "--key", "flow/v"], ["-k", "flow/v", "sim.h5"])
+    ]
+    assert told[0].startswith("sim.h5 /flow/v: 5 rows")
+    assert told[0] == told[1] == told[2]
+    assert run("convert", "sim.h5::flow/v", "new.h5::a/b").exit_code == 0
+    with h5py.File("new.h5") as file:
+        assert file["a/b"].shape == (5, 3, 8, 8)
+
+
+def test_a_file_with_colons_in_its_name_is_a_file(folder: Path) -> None:
+    np.save("a::b.npy", FRAMES[:3])
+    assert "3 rows of (3, 8, 8)" in run("info", "a::b.npy").stdout
+
+
+def test_two_names_of_a_dataset_are_a_wrong_call(folder: Path) -> None:
+    result = run("info", "sim.h5::flow/u", "-k", "flow/v")
+    assert result.exit_code == 2
+    assert "--key must be one dataset; got 'flow/u', 'flow/v'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -224,6 +257,9 @@ def test_convert_is_told_of_its_option_for_the_key(folder: Path) -> None:
         ["info", "ds.npy", "--shape", "3", "--dtype", "nothing"],
         ["info", "ds.npy", "--missing", "maybe"],
         ["info", "ds.npy", "--none"],
+        ["info", "ds.npy", "--axis", "9"],
+        ["convert", "ds.npy"],
+        ["convert", "ds.npy", "a.npy", "--rows", "5:2"],
         ["demo", "--key", "/u"],
         ["demo", "--episodes", "3"],
         ["demo", "ds.npy", "--episodes", "-3"],
@@ -232,7 +268,18 @@ def test_convert_is_told_of_its_option_for_the_key(folder: Path) -> None:
     ],
 )
 def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
-    assert run(*arguments).exit_code == 2
+    before = sorted(os.listdir())
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == "" or arguments == ["info"]
+    assert "`" not in result.stderr
+    assert sorted(os.listdir()) == before
+
+
+def test_a_wrong_call_names_the_option(folder: Path) -> None:
+    said = " ".join(run("info", "ds.npy", "--axis", "9").stderr.split())
+    assert said.startswith("oocdata: --axis must be an axis of the 4-dimensional array; got 9.")
+    assert run("info", "ds.npy", "--shape", "3").stderr.startswith("oocdata: --dtype and --shape")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -243,11 +290,32 @@ def test_help_has_examples(arguments: list[str]) -> None:
     assert max(map(len, result.output.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["info", "demo"])
+COMMANDS = ["info", "preview", "stats", "check", "convert", "bench", "demo", "dispatcher", "worker"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command_has_examples(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"Examples:\n    oocdata {command}" in result.output
+    assert max(map(len, result.output.splitlines())) <= 84  # an example is not wrapped
+    usage = result.output.splitlines()[0]
+    assert ("FILE..." in usage) is (command not in ("dispatcher", "worker"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_in_an_example_is_one(command: str) -> None:
+    told = run(command, "--help").output
+    examples = told.split("Examples:\n")[1].split("\n\n")[0]
+    options = told.split("Options:\n")[1]
+    for option in re.findall(r"(?<= )--?[a-z][a-z-]*", examples):
+        assert re.search(rf"(^|[ ,/]){option}\b", options, re.M), option
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "oocdata", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said == f"oocdata {ooc.__version__}\n"
 
 
 def test_version() -> None:

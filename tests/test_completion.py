@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 
-from oocdata.cli import completion
+from oocdata.cli import options
 
 MAIN = "from oocdata.cli import main; main()"
 
@@ -72,24 +72,25 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 def keys(path: object, incomplete: str) -> list[str]:
-    """What `completion.keys` offers, of a line in which the path has been typed."""
+    """What is offered for ``--key``, of a line in which the path has been typed."""
 
     class Context:
-        params = {"path": path}  # noqa: RUF012
+        params = {"files": path if path is None else [path]}  # noqa: RUF012
+        args = ()
 
-    return completion.keys(Context(), incomplete)  # type: ignore[arg-type]
+    return options._keys(Context(), incomplete)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (("inf",), ["info"]),
-        (("info", "sim.h5", ""), ["flow/u", "flow/v", "label", "two\\ words"]),
-        (("info", "ds.npy", ""), []),
-        (("info", "--missing", "fill", "sim.h5", "la"), ["label"]),
-        (("info", "sim.h5", "flow/u", "--missing", ""), ["error", "fill"]),
-        (("info", "--deb"), ["--debug"]),
-        (("preview", "ds.npy", "--layout", "HW"), ["HW", "HWC"]),
+        (("info", "sim.h5", "-k", ""), ["flow/u", "flow/v", "label", "two\\ words"]),
+        (("info", "ds.npy", "-k", ""), []),
+        (("info", "--missing", "fill", "sim.h5", "--key", "la"), ["label"]),
+        (("info", "sim.h5::flow/u", "--missing", ""), ["error", "fill"]),
+        (("info", "--verb"), ["--verbose"]),
+        (("convert", "ds.npy", "a.h5", "--shuffle", ""), ["bit", "byte", "none"]),
         (("preview", "ds.npy", "--colormap", "vir"), ["viridis"]),
     ],
 )
@@ -112,7 +113,7 @@ def test_a_line_is_completed_as_it_is_typed(folder: Path) -> None:
         assert wait_for(terminal, b"> ")
         os.write(terminal, b"oocdata info si\t")
         assert wait_for(terminal, b"sim.h5 ")
-        os.write(terminal, b"two\t")
+        os.write(terminal, b"-k two\t")
         assert wait_for(terminal, b"two\\ words")
     finally:
         bash.kill()
@@ -143,7 +144,7 @@ def test_zsh_and_fish_are_offered(folder: Path, shell: str, expected: str) -> No
         env={
             **os.environ,
             "_OOCDATA_COMPLETE": f"complete_{shell}",
-            "_TYPER_COMPLETE_ARGS": "oocdata info sim.h5 fl",
+            "_TYPER_COMPLETE_ARGS": "oocdata info sim.h5 -k fl",
             "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         },
         capture_output=True,
@@ -173,7 +174,7 @@ def test_keys_of_every_format(
 
 @pytest.mark.parametrize(
     "path",
-    [None, 3, "none.h5", "text.txt", "broken.h5", "http://host/run.zarr", "/dev/null", "pipe", "."],
+    [None, "none.h5", "text.txt", "broken.h5", "http://host/run.zarr", "/dev/null", "pipe", "."],
 )
 def test_keys_never_fail(folder: Path, path: object) -> None:
     os.mkfifo("pipe")  # opening it would wait for a writer
@@ -188,7 +189,7 @@ def test_what_fails_inside_is_kept_quiet(
         raise RuntimeError("a bug")
 
     assert keys("sim.h5", "la") == ["label"]
-    monkeypatch.setattr("oocdata.formats.opening.list_datasets", fail)
+    monkeypatch.setattr(options, "list_datasets", fail)
     assert keys("sim.h5", "la") == []
     assert capfd.readouterr() == ("", "")
 
@@ -204,8 +205,8 @@ sys.modules["tensorflow"] = sys.modules["zarr"] = sys.modules["matplotlib"] = No
         env={
             **os.environ,
             "_OOCDATA_COMPLETE": "complete_bash",
-            "COMP_WORDS": "oocdata info sim.h5 la",
-            "COMP_CWORD": "3",
+            "COMP_WORDS": "oocdata info sim.h5 -k la",
+            "COMP_CWORD": "4",
         },
         capture_output=True,
         text=True,

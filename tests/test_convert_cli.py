@@ -66,10 +66,10 @@ def test_force(array: Path) -> None:
     target.write_bytes(b"mine")
     result = run(array, target)
     assert result.exit_code == 2
-    assert "--force" in result.stderr
+    assert "--overwrite" in result.stderr
     assert result.stdout == ""
     assert target.read_bytes() == b"mine"
-    assert run(array, target, "--force").exit_code == 0
+    assert run(array, target, "--overwrite").exit_code == 0
     assert np.load(target).shape == (1000, 20)
 
 
@@ -77,7 +77,8 @@ def test_force(array: Path) -> None:
     "options",
     [
         ("--chunks", "many"), ("--rows", "5"), ("--rows", "a:b"), ("--memory", "12"),
-        ("--memory", "lots"), ("--shuffle", "bytes"), ("--to-dtype", "float33"), ("--shard", "-1"),
+        ("--memory", "lots"), ("--shuffle", "bytes"), ("--to-dtype", "float33"), ("--shards", "-1"),
+        ("--rows", "5:2"),
     ],
 )  # fmt: skip
 def test_wrong_options(array: Path, options: tuple[str, str]) -> None:
@@ -133,8 +134,8 @@ def test_absent_chunks_are_told_and_can_be_refused(tmp_path: Path) -> None:
     assert said.startswith("oocdata: 2 of 3 stored objects")
     assert said.endswith("Here: --missing fill, or --missing error.")
     assert np.load(target)[:, 0].tolist() == [1] * 10 + [7] * 20
-    assert run(path, target, "--force", "--missing", "fill").stderr == ""
-    assert run(path, target, "--force", "--missing", "error").exit_code == 1
+    assert run(path, target, "--overwrite", "--missing", "fill").stderr == ""
+    assert run(path, target, "--overwrite", "--missing", "error").exit_code == 1
 
 
 def test_several_sample_axes(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ FLOORS = {
     "reading": 6,
     "frontends": 7, "testing": 7,
     "writers": 7, "tools": 8,
-    "cli": 9, "__init__": 9,
+    "cli": 9, "__init__": 9, "__main__": 10,
 }  # fmt: skip
 
 HEAVY = {

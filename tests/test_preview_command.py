@@ -24,7 +24,6 @@ from PIL import Image
 from rich.console import Console
 
 from oocdata.cli.preview import preview as command
-from oocdata.errors import ArgumentError, PositionError
 from oocdata.tools.pictures.panel import painted
 from oocdata.tools.pictures.terminal import can_show, half_blocks
 from oocdata.tools.preview import preview
@@ -69,7 +68,7 @@ def run(*arguments: str) -> typer.testing.Result:
     ("arguments", "words"),
     [
         (["ds.npy"], "axes       channel 3, y 8, x 10"),
-        (["sim.h5", "flow/u"], "40 rows of (8, 10) float32, in m s-1"),
+        (["sim.h5::flow/u"], "40 rows of (8, 10) float32, in m s-1"),
         (["v2.zarr"], "channel 3"),
         (["v3.zarr"], "axes       lat 8, lon 10, band 3"),
         (["ds.bin", "--dtype", ">f4", "--shape", "-1,3,8,10"], "channel 3"),
@@ -79,19 +78,19 @@ def run(*arguments: str) -> typer.testing.Result:
         (["ds.npy", "--rows", "3:30:9"], "3 rows: 3, 12, 21"),
         (["ds.npy", "--rows", "7,-1"], "2 rows: 7, 39"),
         (["ds.npy", "--layout", "DHW", "--colormap", "gray"], "depth 3, y 8, x 10"),
-        (["ds.npy", "--range", "-1,5", "--channel", "2"], "-1 to 5 (as given)"),
+        (["ds.npy", "--limits", "-1,5", "--channel", "2"], "-1 to 5 (as given)"),
         (["ds.npy", "--percentile", "0,100", "--count", "1"], "percentiles 0 to 100"),
     ],
 )
 def test_a_sheet_is_written_and_told(folder: Path, arguments: list[str], words: str) -> None:
-    result = run(*arguments)
+    result = run(*arguments, "-o", "a.png")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert words in result.stdout
     assert "\x1b" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert result.stdout.endswith("written    oocdata-preview.png\n")
-    with Image.open("oocdata-preview.png") as picture:
+    assert result.stdout.endswith("written    a.png\n")
+    with Image.open("a.png") as picture:
         assert picture.width > 500
 
 
@@ -139,11 +138,11 @@ def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_films(folder: Path) -> None:
-    result = run("ds.npy", "--animate", "--count", "5", "--rows", "10:", "--fps", "20")
+    result = run("ds.npy", "--animate", "-n", "5", "--rows", "10:", "--fps", "20", "-o", "a.gif")
     assert result.exit_code == 0, result.output
     assert "5 rows: 10 to 14" in result.stdout
-    assert result.stdout.endswith("written    oocdata-preview.gif\n")
-    with Image.open("oocdata-preview.gif") as film:
+    assert result.stdout.endswith("written    a.gif\n")
+    with Image.open("a.gif") as film:
         assert (film.n_frames, film.info["duration"]) == (5, 50)
     assert run("ds.npy", "--animate", "--output", "a.webp", "--next-frame").exit_code == 0
     with Image.open("a.webp") as film:
@@ -172,13 +171,13 @@ def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["ds.npy", "film.gif"],
+        ["ds.npy", "--animate"],
         ["ds.npy", "--rows", "a:b"],
         ["ds.npy", "--rows", "1:2:0"],
         ["ds.npy", "--rows", "1.5"],
         ["ds.npy", "--channel", "red"],
-        ["ds.npy", "--range", "1"],
-        ["ds.npy", "--range", "5,1"],
+        ["ds.npy", "--limits", "1"],
+        ["ds.npy", "--limits", "5,1"],
         ["ds.npy", "--percentile", "1,2,3"],
         ["ds.npy", "--count", "0"],
         ["ds.npy", "--fps", "0"],
@@ -208,7 +207,7 @@ def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
         (["ds.npy", "--colormap", "jett"], "Near: jet"),
         (["ds.npy", "--channel", "3"], "--channel must be below 3"),
         (["ds.npy", "--percentile", "1,200"], "--percentile must be two numbers, from 0 to 100"),
-        (["ds.npy", "--range", "1,inf"], "--range must be two numbers"),
+        (["ds.npy", "--limits", "1,inf"], "--limits must be two numbers"),
         (["ds.npy", "--count", "300"], "--count must be at most 256"),
     ],
 )
@@ -220,7 +219,6 @@ def test_wrong_calls_name_the_option(folder: Path, arguments: list[str], words: 
     assert words in " ".join(result.stderr.replace("│", "").split())
     assert "`" not in result.stderr
     assert not list(folder.glob("*.png"))
-    assert isinstance(run(*arguments, "--debug").exception, ArgumentError | PositionError)
 
 
 def test_notes_name_the_option(folder: Path) -> None:
@@ -230,8 +228,8 @@ def test_notes_name_the_option(folder: Path) -> None:
 
 
 def test_a_film_of_listed_rows(folder: Path) -> None:
-    assert run("ds.npy", "--animate", "--rows", "3,7,9").exit_code == 0
-    with Image.open("oocdata-preview.gif") as film:
+    assert run("ds.npy", "--animate", "--rows", "3,7,9", "-o", "a.gif").exit_code == 0
+    with Image.open("a.gif") as film:
         assert film.n_frames == 3
 
 
@@ -242,7 +240,7 @@ def test_an_output_of_few_letters_is_enough(folder: Path) -> None:
         env={**os.environ, "PYTHONIOENCODING": "latin-1"}, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("written    oocdata-preview.png\n")
+    assert done.stdout.endswith("none: -o FILE.png writes one\n")
 
 
 def test_help_has_examples() -> None:
@@ -358,7 +356,8 @@ def test_a_terminal_gets_half_blocks(folder: Path) -> None:
     assert "\x1b_G" not in text
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
     assert max(map(len, plain.splitlines())) <= 100
-    assert "written    oocdata-preview.png" in plain
+    assert "written" not in plain
+    assert not list(folder.glob("*.png"))
 
 
 def test_a_terminal_that_does_not_answer_gets_half_blocks(folder: Path) -> None:

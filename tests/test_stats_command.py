@@ -83,9 +83,9 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
         file["u"] = FRAMES
         packed = file.create_dataset("packed", data=np.arange(12, dtype="i2").reshape(6, 2))
         packed.attrs["scale_factor"] = 0.5
-    assert "Here:" in run(tmp_path / "a.h5").stderr
-    assert json.loads(run(tmp_path / "a.h5", "u", "--json").stdout)["shape"] == [50, 3, 8, 9]
-    said = run(tmp_path / "a.h5", "packed").stdout
+    assert "Here: --key" in run(tmp_path / "a.h5").stderr
+    assert json.loads(run(f"{tmp_path}/a.h5::u", "--json").stdout)["shape"] == [50, 3, 8, 9]
+    said = run(f"{tmp_path}/a.h5::packed").stdout
     assert "scale_factor 0.5: all here is of the numbers as stored" in said
 
 
@@ -95,10 +95,10 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
         (["--split", "a,b"], 2, "--split"),
         (["--split", ""], 2, "--split"),
         (["--channels", "last"], 2, "--channels"),
-        (["--split", "0.9,0.9"], 1, "at most 1"),
-        (["--split", "1000"], 1, "at most 50"),
-        (["--channels", "7"], 1, "1 to 3"),
-        (["--axis", "9"], 1, "`axis`"),
+        (["--split", "0.9,0.9"], 2, "at most 1"),
+        (["--split", "1000"], 2, "at most 50"),
+        (["--channels", "7"], 2, "1 to 3"),
+        (["--axis", "9"], 2, "--axis"),
     ],
 )
 def test_what_is_wrong_is_said(path: Path, arguments: list[str], code: int, words: str) -> None:

@@ -15,6 +15,7 @@ from oocdata import __version__
 from oocdata.cli.bench import bench
 from oocdata.cli.check import check
 from oocdata.cli.cluster import dispatcher, worker
+from oocdata.cli.command import Command
 from oocdata.cli.convert import convert
 from oocdata.cli.demo import demo
 from oocdata.cli.info import info
@@ -53,21 +54,21 @@ def _oocdata(
     \b
     Examples:
       oocdata info ds.npy             what is in a file, and how it will be read
-      oocdata info sim.h5 /u          one dataset of it
-      oocdata preview ds.npy          rows of it as pictures, with a histogram
-      oocdata stats ds.npy            range, mean, deviation; NaN, repeated rows
+      oocdata info sim.h5::/u         one dataset of it; or: sim.h5 --key /u
+      oocdata preview ds.npy          rows of it as pictures
+      oocdata stats part*.npy         range, mean, deviation; NaN, repeated rows
       oocdata check sim.h5            is it whole? what is wrong with which rows
       oocdata convert a.h5 b.zarr     another format, or chunks that read fast
       oocdata bench ds.npy            how fast it reads, and what to change
       oocdata demo                    the whole job on data that it makes
-      oocdata demo sim.h5 --key /u    the same on your own file
+      oocdata demo sim.h5::/u         the same on your own file
       oocdata dispatcher              a cluster of readers: deals out the work
       oocdata worker                  and one of many that do it
 
     \b
     Exit codes:
       0    done
-      1    failed: the message says why; --debug shows the traceback
+      1    failed: the message says why; --verbose shows the traceback
       2    called wrongly
       3    done, and found what scripts must know of: damage, a difference
       130  stopped by Ctrl-C
@@ -76,8 +77,7 @@ def _oocdata(
         typer.echo(context.get_help())
 
 
-for command in (info, preview, stats, check, convert, bench):
-    app.command(no_args_is_help=True)(command)
-app.command()(demo)
-app.command()(dispatcher)
-app.command()(worker)
+for function in (info, preview, stats, check, convert, bench):
+    app.command(cls=Command, no_args_is_help=True)(function)
+for function in (demo, dispatcher, worker):
+    app.command(cls=Command)(function)

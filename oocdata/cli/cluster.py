@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from oocdata.cli.failures import errors
-from oocdata.cli.options import Debug
+from oocdata.cli.command import command
 
 __all__ = ["dispatcher", "worker"]
 
-Port = Annotated[int, typer.Option(help="The port; 0: any that is free.", min=0, max=65535)]
+Port = Annotated[
+    int, typer.Option(metavar="N", help="The port; 0: any that is free.", min=0, max=65535)
+]
 Host = Annotated[
     str | None,
     typer.Option(
@@ -23,6 +24,7 @@ Host = Annotated[
 ]
 
 
+@command
 def dispatcher(
     port: Port = 5050,
     host: Host = None,
@@ -30,7 +32,6 @@ def dispatcher(
         Path | None,
         typer.Option(metavar="FOLDER", help="Note there what is needed to go on after a restart."),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Deal out the batches of an epoch to workers (tf.data service).
 
@@ -42,12 +43,12 @@ def dispatcher(
       oocdata dispatcher
       oocdata dispatcher --port 5050 --host node0 --journal /var/lib/oocdata
     """  # noqa: D301
-    with errors(debug):
-        from oocdata.tools.cluster.dispatcher import dispatch
+    from oocdata.tools.cluster.dispatcher import dispatch
 
-        dispatch(port, host, journal, typer.echo)
+    dispatch(port, host, journal, typer.echo)
 
 
+@command
 def worker(
     dispatcher: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where the dispatcher listens.")
@@ -64,9 +65,8 @@ def worker(
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to wait for the dispatcher.", min=0)
     ] = 60,
-    debug: Debug = False,
 ) -> None:
-    """Read batches for whoever trains, as the dispatcher deals them out (tf.data service).
+    """Read the batches that a dispatcher deals out (tf.data service).
 
     Opens the files itself, by the paths that they have where the training runs. Prints its address
     once it listens, and runs until Ctrl-C or SIGTERM.
@@ -76,7 +76,6 @@ def worker(
       oocdata worker
       oocdata worker --dispatcher node0:5050 --host node1 --allow mypackage.functions
     """  # noqa: D301
-    with errors(debug):
-        from oocdata.tools.cluster.worker import work
+    from oocdata.tools.cluster.worker import work
 
-        work(dispatcher, port, host, allow or [], wait, typer.echo)
+    work(dispatcher, port, host, allow or [], wait, typer.echo)

@@ -3,94 +3,80 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.completion import keys
-from oocdata.cli.failures import errors
-from oocdata.cli.options import (
-    Axis,
-    Debug,
-    Dtype,
-    External,
-    Json,
-    MissingChunks,
-    Offset,
-    Shape,
-    opening_of,
-    print_json,
-)
+from oocdata.cli.command import command
+from oocdata.cli.options import Given, Json, Output, print_json
+from oocdata.errors import ArgumentError
 
 __all__ = ["demo"]
 
 
+def _episodes(text: Any) -> Any:
+    """Return a number of rows, or the word 'files'."""
+    if text == "files" or not isinstance(text, str):
+        return text
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise typer.BadParameter(f"{text!r} is neither a number of rows nor 'files'.")
+
+
+@command
 def demo(
-    path: Annotated[
-        str | None,
-        typer.Argument(metavar="[PATH]", help="Your own file; without it, data are made."),
+    array: Given,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE...]", help="Your own array; without it, data are made."),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="The dataset inside your file.", autocompletion=keys)
-    ] = None,
-    axis: Axis = 0,
     episodes: Annotated[
-        str | None,
-        typer.Option(help="Rows in each episode of your file, or 'files': no pair crosses them."),
+        Any,
+        typer.Option(
+            metavar="N",
+            parser=_episodes,
+            help="Rows in each episode of your file, or 'files': no pair crosses them.",
+        ),
     ] = None,
-    dtype: Dtype = None,
-    shape: Shape = None,
-    offset: Offset = 0,
-    missing: MissingChunks = None,
-    external: External = False,
     quick: Annotated[bool, typer.Option("--quick", help="Less data, under a minute.")] = False,
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the files that are made, in this folder.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the files that are made, in this folder."),
     ] = None,
-    output: Annotated[Path, typer.Option(help="The picture of predictions.")] = Path(
-        "oocdata-demo.png"
-    ),
-    seed: Annotated[int, typer.Option(help="Data, order and model depend on it.", min=0)] = 7,
+    output: Output = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Data, order and model depend on it.", min=0)
+    ] = 7,
     json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Train a next-frame model, and measure everything.
 
-    Without PATH: writes clips of two bouncing handwritten digits as .npy, HDF5 and Zarr (up to 2 GB
+    Without FILE: writes clips of two bouncing handwritten digits as .npy, HDF5 and Zarr (up to 2 GB
     of temporary files), checks every frame that comes back, reads and trains from each format on
-    the CPU. With PATH: the same on your own array, for about a minute.
+    the CPU. With FILE: the same on your own array, for about a minute.
 
     \b
     Examples:
       oocdata demo
       oocdata demo --quick --keep frames
-      oocdata demo sim.h5 --key /u
-      oocdata demo 'run*.npy' --episodes files --output run.png
+      oocdata demo sim.h5::/u
+      oocdata demo run*.npy --episodes files -o run.png
     """  # noqa: D301
-    opening = opening_of(axis, dtype, shape, offset, missing, external)
-    if path is None and (key is not None or episodes is not None or opening != type(opening)()):
-        raise typer.BadParameter("options that open a file need the file.", param_hint="PATH")
-    if path is not None and keep is not None:
-        raise typer.BadParameter("no file is made from your own.", param_hint="--keep")
-    lengths = _episodes(episodes)
-    with errors(debug):
-        from oocdata.tools.demo import Plan, demo_on_digits
-        from oocdata.tools.demo.file import demo_on_file
+    own = bool(array.files)
+    if not own and (array.key or episodes is not None or array.opening != type(array.opening)()):
+        raise ArgumentError("`files` must be given with options that open a file.")
+    if own and keep is not None:
+        raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")
+    from oocdata.tools.demo import Plan, demo_on_digits
+    from oocdata.tools.demo.file import demo_on_file
 
-        plan = Plan.quick(seed) if quick else Plan.full(seed)
-        if path is None:
-            measured = demo_on_digits(plan, output, keep, aside=json)
-        else:
-            measured = demo_on_file(plan, output, path, key, opening, lengths, aside=json)
-        if json:
-            print_json(measured)
-
-
-def _episodes(text: str | None) -> int | str | None:
-    if text is None or text == "files":
-        return text
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise typer.BadParameter(
-        f"{text!r} is neither a number of rows nor 'files'.", param_hint="--episodes"
-    )
+    plan = Plan.quick(seed) if quick else Plan.full(seed)
+    picture = output or Path("oocdata-demo.png")
+    if own:
+        measured = demo_on_file(
+            plan, picture, array.target, array.key, array.opening, episodes, aside=json
+        )
+    else:
+        measured = demo_on_digits(plan, picture, keep, aside=json)
+    if json:
+        print_json(measured)

@@ -7,6 +7,7 @@ import signal
 import sys
 import textwrap
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,65 +16,104 @@ from typing import Any
 import typer
 
 from oocdata.errors import (
+    ArgumentError,
+    EmptyError,
     ExternalDataError,
     MissingChunkError,
     MissingChunkWarning,
     OocdataError,
+    PositionError,
     SeveralDatasetsError,
     UnknownFormatError,
+    arguments_named,
 )
 
-__all__ = ["errors"]
+__all__ = ["errors", "in_options"]
 
 _SOON = 0.01
 """Seconds."""
 
+_HINTS: tuple[tuple[type[Exception], str], ...] = (
+    (MissingChunkError, "--missing fill accepts them."),
+    (MissingChunkWarning, "Here: --missing fill, or --missing error."),
+    (ExternalDataError, "Here: --external."),
+    (SeveralDatasetsError, "Here: --key NAME, or FILE::NAME."),
+    (UnknownFormatError, "Raw binary: --dtype and --shape."),
+)
+"""The options that do what an error's own hint says in Python."""
+
+_OTHER_NAMES = {
+    "files": "FILE", "path": "FILE", "target": "FILE", "source": "FILE", "destination": "DST",
+    "sizes": "--split",
+}  # fmt: skip
+"""Arguments in Python whose options have other names; all others have the same."""
+
+
+def in_options(text: str, context: typer.Context) -> str:
+    """Return a text that names options of a command instead of arguments of a function."""
+    options = dict(_OTHER_NAMES)
+    for param in context.command.params:
+        if param.name and param.opts[0].startswith("-"):
+            options[param.name] = max(param.opts, key=len)
+    for name in arguments_named(text):
+        text = text.replace(f"`{name}`", options.get(name, f"`{name}`"))
+    return text
+
 
 @contextmanager
-def errors(debug: bool) -> Iterator[None]:
-    """Print an error as one paragraph on standard error, and exit with code 1.
+def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
+    """Print an error as one paragraph on standard error, and exit with the code that it has.
 
     Parameters
     ----------
-    debug : bool
-        Let it through, with its traceback.
+    context : typer.Context
+        Of the command, whose options are named in messages.
+    verbose : bool
+        Print the traceback too.
     """
     try:
-        with _interrupted_in_the_end(), _warnings_told():
+        with _interrupted_in_the_end(), _warnings_told(context):
             yield
     except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
         raise
-    except (OocdataError, OSError, MemoryError) as error:
-        if debug:
-            raise
-        message = str(error) or type(error).__name__
-        _complain(f"{message} {_on_the_command_line(error)}")
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        if debug:
-            raise
-        _complain("stopped.")
-        raise typer.Exit(130) from None
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
-    except Exception as error:
-        if debug:
-            raise
-        _complain(
-            f"unexpected {type(error).__name__}: {error}. This should not happen: run it again "
-            "with --debug, and report what it shows."
-        )
-        raise typer.Exit(1) from None
+    except (Exception, KeyboardInterrupt) as error:
+        if verbose:
+            traceback.print_exc()
+        message, code = _told(error, context)
+        _complain(message)
+        raise typer.Exit(code) from None
+
+
+def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
+    """Return the message of an error and the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped.", 130
+    if isinstance(error, OocdataError | OSError | MemoryError):
+        message = _with_hint(error, context) or type(error).__name__
+        # A file that is too short for what is asked is no wrong call.
+        wrong = isinstance(error, ArgumentError | PositionError)
+        return message, 2 if wrong and not isinstance(error, EmptyError) else 1
+    return (
+        f"unexpected {type(error).__name__}: {error}. This should not happen: run it again with "
+        "--verbose, and report what it shows."
+    ), 1
+
+
+def _with_hint(error: object, context: typer.Context) -> str:
+    hints = [hint for kind, hint in _HINTS if isinstance(error, kind)]
+    return in_options(" ".join([str(error), *hints]), context)
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
+def _warnings_told(context: typer.Context) -> Iterator[None]:
     """Print a warning of oocdata's as a paragraph, without the line of code that gave it."""
     usual = warnings.showwarning
 
     def told(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, OocdataError):
-            _complain(f"{message} {_on_the_command_line(message)}")
+            _complain(_with_hint(message, context))
         else:
             usual(message, category, *where, **more)
 
@@ -115,18 +155,3 @@ def _complain(message: str) -> None:
         break_on_hyphens=False,
     )
     typer.echo(text, err=True)
-
-
-def _on_the_command_line(error: object) -> str:
-    """Return the option that does what an error's hint says in Python."""
-    if isinstance(error, MissingChunkError):
-        return "Here: --missing fill."
-    if isinstance(error, MissingChunkWarning):
-        return "Here: --missing fill, or --missing error."
-    if isinstance(error, ExternalDataError):
-        return "Here: --external."
-    if isinstance(error, SeveralDatasetsError):
-        return "Here: the KEY comes after the file; for convert and demo, as --key KEY."
-    if isinstance(error, UnknownFormatError) and "raw binary" in str(error):
-        return "Here: --dtype and --shape."
-    return ""

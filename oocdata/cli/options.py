@@ -1,168 +1,295 @@
-"""Arguments and options that several commands take."""
+"""Arguments and options that several commands take, and what is made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from oocdata.cli.completion import keys, one_of
-from oocdata.errors import ArgumentError
-from oocdata.formats.opening import Axis as Axes
-from oocdata.formats.opening import Missing
+from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.formats.opening import list_datasets
 
 if TYPE_CHECKING:
+    from oocdata.datasets.view import View
     from oocdata.tools.info import Opening
 
 __all__ = [
-    "Axis",
-    "Debug",
-    "Dtype",
-    "External",
-    "Json",
-    "Key",
-    "MissingChunks",
-    "Offset",
-    "Shape",
-    "Target",
-    "check_dtype",
-    "check_key",
-    "opening_of",
-    "print_json",
-]
+    "Files", "Given", "Json", "Output", "Overwrite", "Quiet", "given", "numbers", "print_json",
+    "rows_of", "split_key",
+]  # fmt: skip
 
-Target = Annotated[
-    str, typer.Argument(metavar="PATH", help="A file, Zarr folder, URL, or a quoted glob.")
-]
-Key = Annotated[
-    str | None,
-    typer.Argument(metavar="[KEY]", help="The dataset inside the file.", autocompletion=keys),
-]
+_OPENING = "Opening the file"
+_MOST_OFFERED = 500
 
-
-def axis_of(text: str) -> int | str | tuple[int | str, ...]:
-    """Return one or several axes: each a number, or the name of a dimension.
-
-    Examples
-    --------
-    >>> axis_of("-1"), axis_of("time"), axis_of("0,time")
-    (-1, 'time', (0, 'time'))
-    """
-    parts = [part.strip() for part in str(text).split(",") if part.strip()]  # a default is an int
-    axes: list[int | str] = []
-    for part in parts or [text]:
-        try:
-            axes.append(int(part))
-        except ValueError:
-            axes.append(part)
-    return axes[0] if len(axes) == 1 else tuple(axes)
-
-
-Axis = Annotated[
-    Any,
-    typer.Option(
-        parser=axis_of,
-        metavar="AXIS",
-        help="The row axis: a number or a dimension's name; or several, outermost first: 0,1.",
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="A file, Zarr folder or URL, with its dataset as FILE::NAME; several, or a quoted "
+        "glob, are one array.",
     ),
 ]
-Dtype = Annotated[str | None, typer.Option(help="Raw binary: the stored dtype, e.g. '>f4'.")]
-Shape = Annotated[
-    str | None,
-    typer.Option(help="Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."),
-]
-Offset = Annotated[int, typer.Option(help="Raw binary: bytes to skip.", min=0)]
-MissingChunks = Annotated[
-    str | None,
-    typer.Option(
-        "--missing",
-        help="Chunks that are absent: 'error', or 'fill' to accept them; else HDF5 refuses them, "
-        "and Zarr tells of them.",
-        autocompletion=one_of("error", "fill"),
-    ),
-]
-External = Annotated[bool, typer.Option("--external", help="Accept HDF5 data in other files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", "-f", help="Replace what is there.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a picture.")
+]
 
 
-def opening_of(
-    axis: Axes,
-    dtype: str | None,
-    shape: str | None,
-    offset: int,
-    missing: str | None,
-    external: bool,
-) -> Opening:
-    """Check the options and return them as the arguments of `oocdata.open`.
+def numbers(
+    example: str, *, least: float | None = None, count: tuple[int, ...] | None = None
+) -> Callable[[Any], Any]:
+    """Return what reads a list of numbers from a text.
 
-    Raises
-    ------
-    typer.BadParameter
-        If they don't go together or can't be read.
+    Parameters
+    ----------
+    example : str
+        For the message; without a point in it, only whole numbers are read.
+    least : float, optional
+        No number is lower.
+    count : tuple of int, optional
+        How many there may be.
 
     Examples
     --------
-    >>> opening_of(0, ">f4", "-1,64", 512, None, False).code("field.bin", None)
-    "ooc.open('field.bin', dtype='>f4', shape=(-1, 64), offset=512)"
+    >>> numbers("32,256")("1, 2"), numbers("0.6,0.2")("0.5,3")
+    ((1, 2), (0.5, 3))
     """
-    from oocdata.tools.info import Opening
 
-    if missing not in (None, "error", "fill"):
-        raise typer.BadParameter(
-            f"{missing!r} is neither 'error' nor 'fill'.", param_hint="--missing"
-        )
-    lengths = None
-    if shape is not None:
+    def parse(text: Any) -> Any:
+        if not isinstance(text, str):  # a default, or one that was read already
+            return text
         try:
-            lengths = tuple(int(part) for part in shape.strip("()[] ,").split(","))
+            found = tuple(_number(part) for part in text.strip("()[] ,").split(","))
         except ValueError:
-            raise typer.BadParameter(
-                f"{shape!r} is not a list of whole numbers such as 1000,64,64.",
-                param_hint="--shape",
-            ) from None
-    check_dtype(dtype, "--dtype")
-    if (dtype is None) != (lengths is None):
-        raise typer.BadParameter(
-            "--dtype and --shape must be given together.", param_hint="--dtype"
-        )
-    kept: Missing | None = None if missing is None else "fill" if missing == "fill" else "error"
-    return Opening(axis, dtype, lengths, offset, kept, external)
+            found = ()
+        whole = "." in example or all(isinstance(one, int) for one in found)
+        low = least is not None and any(one < least for one in found)
+        if not found or not whole or low or (count is not None and len(found) not in count):
+            rule = "" if least is None else f", from {least} on"
+            raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
+        return found
+
+    return parse
 
 
-def check_dtype(dtype: str | None, option: str) -> None:
-    """Refuse what NumPy doesn't know as a dtype.
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
-    Raises
-    ------
-    typer.BadParameter
+
+def rows_of(text: Any) -> Any:
+    """Return a range of rows, as Python slices.
+
+    Examples
+    --------
+    >>> rows_of("100:200"), rows_of(":-1")
+    (slice(100, 200, None), slice(None, -1, None))
     """
+    if not isinstance(text, str):
+        return text
+    parts = text.split(":")
+    try:
+        ends = [int(part) if part.strip() else None for part in parts]
+    except ValueError:
+        ends = []
+    if not 2 <= len(ends) <= 3 or ends[2:] == [0]:
+        raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
+    return slice(*ends)
+
+
+def _axes(text: Any) -> Any:
+    """Return one or several axes: each a number, or the name of a dimension."""
+    if not isinstance(text, str):
+        return text
+    parts = [part.strip() for part in text.split(",") if part.strip()] or [text]
+    axes = tuple(int(part) if re.fullmatch(r"[+-]?\d+", part) else part for part in parts)
+    return axes[0] if len(axes) == 1 else axes
+
+
+def _dtype(text: Any) -> Any:
+    """Refuse what NumPy doesn't know as a dtype."""
     import numpy as np
 
     try:
-        if dtype is not None:
-            np.dtype(dtype)
+        np.dtype(text)
     except (TypeError, ValueError, SyntaxError):
         raise typer.BadParameter(
-            f"{dtype!r} is not a NumPy dtype such as float32 or '>f4'.", param_hint=option
+            f"{text!r} is not a NumPy dtype such as float32 or '>f4'."
         ) from None
+    return text
 
 
-def check_key(key: str | None) -> None:
-    """Refuse a second file in the place of a key: a shell has expanded a glob.
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DTYPE",
+        parser=_dtype,
+        help="The dtype to write; numbers that don't fit are refused.",
+    ),
+]
+
+
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the datasets of the file that has been typed, to a shell that completes ``--key``.
+
+    Whatever it meets, it prints and raises nothing.
+    """
+    # An option that lacks its value keeps files from being taken for what they are.
+    files = context.params.get("files") or context.args
+    path = os.path.expanduser(files[0]) if files else ""
+    # Neither a pipe, which might never answer, nor a URL, which answers slowly.
+    if not (os.path.isfile(path) or os.path.isdir(path)):
+        return []
+    found: list[str] = []
+    with (
+        suppress(Exception),
+        warnings.catch_warnings(action="ignore"),
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
+        found = [key for key in list_datasets(path) if key]
+    if not incomplete.startswith("/"):
+        found = [key.removeprefix("/") for key in found]
+    found = [key for key in found if key.startswith(incomplete)][:_MOST_OFFERED]
+    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # others quote by themselves
+        found = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in found]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The array that a command line names, and how it is opened.
+
+    Attributes
+    ----------
+    files : tuple of str
+        Without the dataset.
+    key : str or None
+    opening : Opening
+    """
+
+    files: tuple[str, ...]
+    key: str | None
+    opening: Opening
+
+    @property
+    def target(self) -> Any:
+        """What `oocdata.open` takes: a path or glob, or a list of paths."""
+        return self.files[0] if len(self.files) == 1 else list(self.files)
+
+    def view(self) -> View:
+        """Open it."""
+        return self.opening.view(self.target, self.key)
+
+
+def given(
+    files: Files,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", "-k", metavar="NAME", help="The dataset in the file, e.g. /flow/u.",
+            autocompletion=_keys, rich_help_panel=_OPENING,
+        ),
+    ] = None,
+    axis: Annotated[
+        Any,
+        typer.Option(
+            parser=_axes, metavar="AXIS", rich_help_panel=_OPENING,
+            help="The row axis: a number or a dimension's name; or several, outermost first: 0,1.",
+        ),
+    ] = 0,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            parser=_dtype, metavar="DTYPE", rich_help_panel=_OPENING,
+            help="Raw binary: the stored dtype, e.g. '>f4'.",
+        ),
+    ] = None,
+    shape: Annotated[
+        Any,
+        typer.Option(
+            parser=numbers("1000,64,64"), metavar="N,N,...", rich_help_panel=_OPENING,
+            help="Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1.",
+        ),
+    ] = None,
+    offset: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES", help="Raw binary: bytes to skip.", min=0, rich_help_panel=_OPENING,
+            show_default=False,
+        ),
+    ] = 0,
+    missing: Annotated[
+        Literal["error", "fill"] | None,
+        typer.Option(
+            metavar="error|fill", rich_help_panel=_OPENING,
+            help="Absent chunks: refuse them, or read the fill value. By default HDF5 refuses "
+            "them, and Zarr tells of them.",
+        ),
+    ] = None,
+    external: Annotated[
+        bool,
+        typer.Option(
+            "--external", help="Accept HDF5 data in other files.", rich_help_panel=_OPENING
+        ),
+    ] = False,
+) -> Given:  # fmt: skip
+    """Return the array that these options name; commands get them by `oocdata.cli.command`.
 
     Raises
     ------
     oocdata.errors.ArgumentError
+        If they don't go together.
+    oocdata.errors.MissingFileError
+        If one of several files is none.
+
+    Examples
+    --------
+    >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).opening.code("field.bin", "u")
+    "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
     """
-    if key is not None and not key.startswith("/") and Path(key).is_file():
-        raise ArgumentError(
-            f"`key` must name a dataset in the file; got {key!r}, which is a file. Quote a glob, "
-            "so that the shell does not expand it: '*.npy'."
-        )
+    from oocdata.tools.info import Opening
+
+    if (dtype is None) != (shape is None):
+        raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
+    pairs = [split_key(file) for file in files or ()]  # those of a demo may be left out
+    keys = {name for name in (key, *(name for _, name in pairs)) if name is not None}
+    if len(keys) > 1:
+        raise ArgumentError(f"`key` must be one dataset; got {', '.join(map(repr, sorted(keys)))}.")
+    for path, name in pairs[1:]:
+        if name is None and path.startswith("/") and not os.path.exists(path):
+            raise MissingFileError(
+                f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
+            )
+    found = Opening(axis, dtype, shape, offset, missing, external)
+    return Given(tuple(path for path, _ in pairs), next(iter(keys), None), found)
+
+
+def split_key(text: str) -> tuple[str, str | None]:
+    """Return the file and the dataset of ``FILE::NAME``.
+
+    Examples
+    --------
+    >>> split_key("sim.h5::/flow/u"), split_key("ds.npy"), split_key("zip::https://host/a.zarr")
+    (('sim.h5', '/flow/u'), ('ds.npy', None), ('zip::https://host/a.zarr', None))
+    """
+    file, _, key = text.rpartition("::")
+    if not file or not key or "://" in key or os.path.exists(text):
+        return text, None
+    return file, key
 
 
 def print_json(found: object) -> None:

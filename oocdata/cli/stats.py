@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.failures import errors
-from oocdata.cli.options import (
-    Axis,
-    Debug,
-    Dtype,
-    External,
-    Json,
-    Key,
-    MissingChunks,
-    Offset,
-    Shape,
-    Target,
-    check_key,
-    opening_of,
-    print_json,
-)
+from oocdata.cli.command import command
+from oocdata.cli.options import Given, Json, Quiet, numbers, print_json
 
 __all__ = ["stats"]
 
-Split = Annotated[
-    str | None,
-    typer.Option(metavar="SIZES", help="Read the first part only: 0.6,0.2,0.2, or counts."),
-]
-Channels = Annotated[
-    str, typer.Option(metavar="AXIS", help="The axis of the channels, from 1; or 'none'.")
-]
-Duplicates = Annotated[
-    bool, typer.Option("--duplicates/--no-duplicates", help="Look for rows that are the same.")
-]
+
+def _channels(text: Any) -> Any:
+    """Return the number of an axis, None for 'none', or 'auto'."""
+    try:
+        return {"auto": "auto", "none": None}[text] if text in ("auto", "none") else int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither the number of an axis nor 'none'.") from None
 
 
+@command
 def stats(
-    path: Target,
-    key: Key = None,
-    split: Split = None,
-    channels: Channels = "auto",
-    duplicates: Duplicates = True,
-    axis: Axis = 0,
-    dtype: Dtype = None,
-    shape: Shape = None,
-    offset: Offset = 0,
-    missing: MissingChunks = None,
-    external: External = False,
+    array: Given,
+    split: Annotated[
+        Any,
+        typer.Option(
+            metavar="SIZES",
+            parser=numbers("0.6,0.2,0.2"),
+            help="Read the first part only: 0.6,0.2,0.2, or counts.",
+        ),
+    ] = None,
+    channels: Annotated[
+        Any,
+        typer.Option(
+            metavar="AXIS", parser=_channels, help="The axis of the channels, from 1; or 'none'."
+        ),
+    ] = "auto",
+    duplicates: Annotated[
+        bool, typer.Option("--duplicates/--no-duplicates", help="Look for rows that are the same.")
+    ] = True,
     json: Json = False,
-    debug: Debug = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Show range, mean and deviation of an array, per channel; NaN, constant and repeated rows.
+    """Show range, mean and deviation per channel; repeated rows; NaN.
 
     Reads every row once, whatever their number, within a few blocks of memory. With --split, only
     the rows of the first part, as `.split` in Python takes them: what you scale by then knows
@@ -68,48 +59,19 @@ def stats(
     Examples:
       oocdata stats ds.npy
       oocdata stats ds.npy --split 0.6,0.2,0.2
-      oocdata stats sim.h5 /flow/u --channels 1
-      oocdata stats run.zarr temperature --channels none --no-duplicates
-      oocdata stats 'part*.npy' --json > stats.json
+      oocdata stats sim.h5::/flow/u --channels 1
+      oocdata stats run.zarr -k temperature --channels none --no-duplicates
+      oocdata stats part*.npy --json > stats.json
     """  # noqa: D301
-    opening = opening_of(axis, dtype, shape, offset, missing, external)
-    sizes = None if split is None else _sizes(split)
-    chosen = _channels(channels)
-    with errors(debug):
-        from oocdata.tools.stats import stats as stats_of
+    from oocdata.tools.stats import stats as stats_of
 
-        check_key(key)
-        view = opening.view(path, key)
-        parts = (view,) if sizes is None else view.split(*sizes)
-        found = stats_of(parts[0], axis=chosen, duplicates=duplicates, progress=True)
-        if json:
-            print_json({"path": path, "key": key, "split": sizes, **found.as_json()})
-        else:
-            typer.echo(found)
-            if sizes is not None:
-                typer.echo(f"split: the first part of {split}; no row of the others was read.")
-
-
-def _sizes(split: str) -> list[float]:
-    try:
-        return [
-            float(part) if "." in part or "e" in part else int(part) for part in split.split(",")
-        ]
-    except ValueError:
-        raise typer.BadParameter(
-            f"{split!r} is not a list of fractions or counts such as 0.6,0.2,0.2.",
-            param_hint="--split",
-        ) from None
-
-
-def _channels(channels: str) -> int | Literal["auto"] | None:
-    if channels == "auto":
-        return "auto"
-    if channels == "none":
-        return None
-    try:
-        return int(channels)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{channels!r} is neither the number of an axis nor 'none'.", param_hint="--channels"
-        ) from None
+    view = array.view()
+    part = view if split is None else view.split(*split)[0]
+    found = stats_of(part, axis=channels, duplicates=duplicates, progress=not quiet)
+    if json:
+        print_json({"path": array.target, "key": array.key, "split": split, **found.as_json()})
+        return
+    typer.echo(found)
+    if split is not None:
+        sizes = ",".join(map(str, split))
+        typer.echo(f"split: the first part of {sizes}; no row of the others was read.")

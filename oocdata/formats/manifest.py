@@ -151,7 +151,7 @@ class Manifest:
             there = ", ".join(repr(one.key) for one in self.datasets[:20]) or "no dataset"
             raise ManifestError(
                 f"the manifest must hold the checksums of {key!r}; it holds those of {there}. "
-                "Write it anew: oocdata check PATH --write-manifest --force.",
+                "Write it anew: oocdata check PATH --write-manifest --overwrite.",
                 path=self.path,
             )
         return found[0]

@@ -157,7 +157,7 @@ def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
             )
         _refuse_stream(path)
         if not os.path.isfile(path):
-            raise MissingFileError("a raw binary file must exist; it does not.", path=path)
+            raise MissingFileError("No such file.", path=path)
         return npy.open_raw(path, **_only("raw binary", options, "dtype", "shape", "offset"))
     kind = format_of(path)
     what = f"'{path}', which is {kind}"
@@ -193,7 +193,7 @@ def format_of(path: str) -> Format:
         _refuse_foreign(foreign([name], url=True), path)
         return "zarr"
     if not os.path.exists(path):
-        raise MissingFileError(f"the file must exist; it does not.{_neighbours(path)}", path=path)
+        raise MissingFileError(f"No such file.{_neighbours(path)}", path=path)
     _refuse_stream(path)
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):

@@ -159,7 +159,7 @@ class Health:
 
 
 def check(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     key: str | None = None,
     *,
     axis: Axis = 0,
@@ -176,8 +176,8 @@ def check(
 
     Parameters
     ----------
-    path : path, URL or glob
-        Of a glob, each file is checked for itself.
+    path : path, URL or glob, or list of them
+        Each file is checked for itself.
     key : str, optional
         The dataset in it; all of them otherwise.
     axis, dtype, shape, offset, external
@@ -218,8 +218,11 @@ def check(
     """
     from oocdata.tools.check.file import check_file
 
-    if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"`path` must be the path of a file or folder; got {path!r}.")
+    several: list[Any] = list(path) if isinstance(path, list | tuple) else [path]
+    if not several or not all(isinstance(one, str | os.PathLike) for one in several):
+        raise ArgumentError(
+            f"`path` must be the path of a file or folder, or a list of them; got {path!r}."
+        )
     named = None if dtype is None else as_dtype(dtype).str
     lengths = None if shape is None else tuple(int(length) for length in shape)
     if (named is None) != (lengths is None):
@@ -227,12 +230,15 @@ def check(
     if manifest and write_manifest:
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
     opening = Opening(axis, named, lengths, offset, "fill", external)
-    target = os.path.expanduser(os.fspath(path))
-    paths = [target]
-    if not os.path.exists(target) and "://" not in target and glob.has_magic(target):
-        paths = sorted(glob.glob(target))
-        if not paths:
+    targets = [os.path.expanduser(os.fspath(one)) for one in several]
+    paths: list[str] = []
+    for target in targets:
+        found = [target]
+        if not os.path.exists(target) and "://" not in target and glob.has_magic(target):
+            found = sorted(glob.glob(target))
+        if not found:
             raise MissingFileError("a glob must match at least one file; got none.", path=target)
+        paths += found
     if len(paths) > 1 and any(one not in (None, True, False) for one in (manifest, write_manifest)):
         raise ArgumentError(
             "a manifest must be of one file; a glob's have theirs beside each. Leave its path out."
@@ -242,7 +248,7 @@ def check(
         for one in paths
     ]
     return Health(
-        target,
+        ", ".join(targets),
         *(
             tuple(found for part in parts for found in getattr(part, name))
             for name in ("datasets", "unchecked", "findings", "compared", "written")

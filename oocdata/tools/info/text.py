@@ -162,7 +162,7 @@ def show(found: Contents) -> None:
             say(f"\n{code_text(described[0])}")
     elif described:
         largest = max(described, key=lambda one: one.memory_bytes)
-        example = shlex.join(["oocdata", "info", found.path, largest.key or ""])
+        example = shlex.join(["oocdata", "info", f"{found.path}::{largest.key}"])
         say(f"Name one to see how it will be read: {example}")
     if unopened:
         say(("\n" if described else "") + "Can't be opened:")

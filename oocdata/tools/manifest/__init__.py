@@ -79,7 +79,7 @@ class ManifestWriter:
         if not self.force and os.path.lexists(self.path):
             raise ArgumentError(
                 f"the manifest '{self.path}' must not be there yet; it is. Pass "
-                "force=True (--force) to write over it."
+                "force=True (--overwrite) to write over it."
             )
 
     def __enter__(self) -> Self:
