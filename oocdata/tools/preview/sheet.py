@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import ceil
@@ -98,10 +98,9 @@ def sheet(preview: Preview) -> Figure:
     notes = list(
         chain.from_iterable(textwrap.wrap(note, int(width * 16)) for note in preview.notes)
     )
-    title = textwrap.fill(f"{preview.name}: {preview.array}", int(width * 12))
-    height = down + scales * _SCALE + 0.16 * len(notes) + 0.22 * (title.count("\n") + 1) + 0.2
+    height = down + scales * _SCALE + 0.16 * len(notes) + 0.65
     figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
+    _write_title(figure, preview, preview.labels[0] if len(elements) == 1 else "")
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
     halves = figure.add_gridspec(2, 1, height_ratios=(down, scales * _SCALE))
@@ -127,6 +126,12 @@ def sheet(preview: Preview) -> Figure:
     for number, scale in enumerate(preview.scales):
         _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
+
+
+def _write_title(figure: Figure, preview: Preview, label: str) -> None:
+    title = textwrap.fill(f"{preview.name}: {preview.array}", int(figure.get_figwidth() * 12))
+    words = f"{title}\n{label}".strip()
+    figure.suptitle(words, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
 
 
 def _grid(groups: Sequence[Sequence[Panel]]) -> tuple[int, float]:
@@ -225,19 +230,31 @@ def film(preview: Preview, path: Path, fps: float) -> None:
     if not _SLOWEST <= fps <= _FASTEST:
         raise ArgumentError(f"`fps` must be from {_SLOWEST} to {_FASTEST:.0f}; got {fps}.")
     figure = sheet(replace(preview, elements=preview.elements[:1]))
-    from matplotlib.animation import PillowWriter
-
+    figure.set_dpi(100)
     figure.draw_without_rendering()  # which lays it out, once for all frames
     figure.set_layout_engine("none")
-    panels = len(preview.elements[0])
-    title = figure.get_suptitle()
-    writer = PillowWriter(fps)  # type: ignore[arg-type]  # any speed will do
-    with writer.saving(figure, path, 100):
-        for number, (label, element) in enumerate(
-            zip(preview.labels, preview.elements, strict=True), 1
-        ):
-            figure.suptitle(f"{title}\n{label} ({number} of {len(preview.elements)})")
-            for axes, panel in zip(figure.axes[:panels], element, strict=True):
-                axes.clear()
-                _draw(axes, panel, True, preview.unit)
-            writer.grab_frame()
+    frames = _frames(preview, figure)  # one at a time: all together would be large
+    next(frames).save(
+        path, save_all=True, append_images=frames, duration=max(1, round(100 / fps)) * 10, loop=0
+    )
+
+
+def _frames(preview: Preview, figure: Figure) -> Iterator[Any]:
+    """Yield a picture of each element, drawn in the figure of the first."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    canvas = FigureCanvasAgg(figure)
+    for label, element in zip(preview.labels, preview.elements, strict=True):
+        _write_title(figure, preview, label)
+        for axes, panel in zip(figure.axes, element, strict=False):
+            axes.title.set_text(", ".join(word for word in (panel.place, panel.remark) if word))
+            if panel.kind != "curve":
+                axes.images[0].set_data(colours(panel.scale, panel.values))
+                continue
+            for line in list(axes.lines):
+                line.remove()
+            axes.set_prop_cycle(None)
+            _draw_curves(axes, panel)
+        canvas.draw()
+        yield Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
