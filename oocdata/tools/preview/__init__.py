@@ -159,22 +159,22 @@ class Preview:
         """
         target = Path(path).expanduser()
         check_picture(target)
-        if target.suffix.lower() in FILMS:
-            film(self, target, fps)
-        else:
-            self._write(target, target.suffix[1:].lower())
+        self._write(target, target.suffix[1:].lower(), fps)
 
-    def _write(self, target: Any, suffix: str) -> None:
+    def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
         with warnings.catch_warnings():
             # A box stands for a letter that the font lacks, which anybody sees.
             warnings.filterwarnings("ignore", message="(Glyph|Matplotlib currently does not)")
-            self.figure().savefig(target, format=suffix)
+            if f".{suffix}" in FILMS:
+                film(self, target, fps)
+            else:
+                self.figure().savefig(target, format=suffix)
 
 
 def _drawn(scale: Scale) -> str:
     """Return which range of the values is drawn, and how."""
-    span = f"{scale.low:.5g} to {scale.high:.5g} " if scale.how == "as given" else ""
-    return f"{span}{scale.how}" + (f", {scale.colormap}" if scale.colormap else "")
+    span = f": {scale.low:.5g} to {scale.high:.5g}" if scale.how == "as given" else ""
+    return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
 
 
 def _table(scales: Sequence[Scale]) -> Table:
@@ -292,8 +292,7 @@ def preview(
     >>> found.labels, found.axes["x"].letters
     (('rows 0 and 1', 'rows 3 and 4'), 'HW')
     """
-    opening = Opening.of(target, key, **arguments)
-    dataset = opening.dataset()
+    dataset = Opening.of(target, key, **arguments).dataset()
     if next_frame or horizon is not None:
         if not isinstance(dataset, View):
             name = "next_frame" if horizon is None else "horizon"
@@ -321,7 +320,7 @@ def preview(
     made = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
     unit, packed = _unit(view_of(dataset))
     return Preview(
-        name=opening.name,
+        name=Opening.of(dataset).name,
         array=_array(dataset),
         axes={part.name: part.axes for part in parts},
         rows=made.rows,

@@ -37,12 +37,15 @@ class Part:
     dtype : numpy.dtype
     places : tuple of sequence of int
         What is shown of each axis.
+    in_time : bool
+        Whether the first axis is a window's time, which is read whole.
     """
 
     name: str
     axes: Axes
     dtype: np.dtype[Any]
     places: tuple[Sequence[int], ...]
+    in_time: bool = False
 
     @property
     def is_colour(self) -> bool:
@@ -69,21 +72,28 @@ class Part:
     @property
     def nbytes(self) -> int:
         """How many bytes of an element are read, what lies between those shown too."""
-        count = self.dtype.itemsize
+        count, together = self.dtype.itemsize, False
         for axis, cover in enumerate(self.covers):
+            if together:
+                count *= self.axes.sizes[axis]
+                continue
             apart = cover.step * prod(self.axes.sizes[axis + 1 :]) * self.dtype.itemsize
-            count *= len(cover) if apart >= _FAR_BYTES else cover[-1] - cover[0] + 1
+            together = len(cover) > 1 and apart < _FAR_BYTES
+            count *= cover[-1] - cover[0] + 1 if together else len(cover)
         return count
 
     @property
     def covers(self) -> tuple[range, ...]:
-        """Of each axis, the places at equal steps that hold all those shown."""
-        return tuple(
+        """Of each axis, the places at equal steps that are read: they hold all those shown."""
+        covers = [
             one
             if isinstance(one, range)
             else range(min(one), max(one) + 1, int(np.gcd.reduce(np.diff(one))) or 1)
             for one in self.places
-        )
+        ]
+        if self.in_time:
+            covers[0] = range(self.axes.sizes[0])
+        return tuple(covers)
 
     def of_letter(self, letter: str) -> Sequence[int]:
         """Return the places along an axis; ``(0,)`` where there is none of that letter."""
@@ -208,7 +218,8 @@ def parts_of(dataset: Dataset, layout: str, channels: Sequence[int] | None) -> t
         if pictures and axes.kind == "table":  # beside pictures: a curve over its columns
             axes = replace(axes, letters="W")
         wanted = channels if "C" in axes.letters or len(made) == 1 else None
-        parts.append(_part(name, axes, leaf.dtype, wanted, most))
+        part = _part(name, axes, leaf.dtype, wanted, most)
+        parts.append(replace(part, in_time=timed))
     return tuple(parts)
 
 

@@ -34,6 +34,7 @@ _PICTURES = 24
 _COARSE, _FEWEST = 16, 3
 _AT_ONCE = 64 * 2**20
 _SMALLEST_WINDOW = 256
+_LARGEST = 1e300
 Rows = slice | Sequence[int] | None
 
 
@@ -179,7 +180,8 @@ def read(
     Returns
     -------
     list of ndarray of float64, shape (n, slices, channels, height, width)
-        One for each part; numbers have shape (n, 1, 1, 1, 1). Complex ones as their magnitude.
+        One for each part; numbers have shape (n, 1, 1, 1, 1). Complex ones as their magnitude;
+        what is near the largest number there is, and stands for a missing one, as infinite.
     """
     cut = _cut(dataset, parts)
     nbytes = sum(leaf.nbytes for leaf in leaves(cut.spec))
@@ -193,6 +195,10 @@ def read(
                 held = cover if length == len(cover) else range(length)  # cut, or whole
                 if list(places) != list(held):
                     array = array.take([held.index(one) for one in places], axis=axis)
-            real = np.abs(array) if array.dtype.kind == "c" else array
+            with np.errstate(over="ignore", invalid="ignore"):
+                real = np.abs(array) if array.dtype.kind == "c" else array
             pieces.append(canonical(real, part.axes.letters))
-    return [np.concatenate(pieces).astype(np.float64, copy=False) for pieces in found]
+    arrays = [np.concatenate(pieces).astype(np.float64, copy=False) for pieces in found]
+    return [
+        np.where(np.abs(array) > _LARGEST, np.copysign(np.inf, array), array) for array in arrays
+    ]

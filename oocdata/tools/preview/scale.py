@@ -174,7 +174,7 @@ def scale_of(
     edges, counts = np.array([0.0, 1.0]), np.zeros(1, int)
     if finite.size:
         least, most = float(finite.min()), float(finite.max())
-        with np.errstate(over="ignore", invalid="ignore"):  # of values near the largest float
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of large values
             mean, std = float(finite.mean()), float(finite.std())
         numbers = {"minimum": least, "maximum": most, "mean": mean, "std": std}
         edges = _edges(least, most, whole)
@@ -218,14 +218,12 @@ def scale_of(
 
 
 def _edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
-    """Return the borders of at most 64 bins; of one bin where floats leave no room for more."""
+    """Return the borders of at most 64 bins; of fewer where floats leave no room for more."""
     if whole and max(-low, high, high - low) < 2.0**52:
         span = int(high) - int(low)
         width = span // _BINS + 1
         # Between integers, where no rounding can move a value into the next bin.
         return np.asarray(int(low) - 0.5 + width * np.arange(span // width + 2), np.float64)
-    if not high - low < 1e300:  # no borders can be reckoned between these
-        return np.array([low, high])
     room = (abs(low) / 2 or 0.5) if low == high else 0.0
     return np.unique(np.linspace(low - room, high + room, _BINS + 1))
 

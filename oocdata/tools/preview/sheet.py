@@ -78,6 +78,7 @@ def sheet(preview: Preview) -> Figure:
         If matplotlib isn't installed.
     """
     try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependencyError(
@@ -100,6 +101,7 @@ def sheet(preview: Preview) -> Figure:
     )
     height = down + scales * _SCALE + 0.16 * len(notes) + 0.65
     figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
     _write_title(figure, preview, preview.labels[0] if len(elements) == 1 else "")
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
@@ -241,10 +243,9 @@ def film(preview: Preview, path: Path, fps: float) -> None:
 
 def _frames(preview: Preview, figure: Figure) -> Iterator[Any]:
     """Yield a picture of each element, drawn in the figure of the first."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = figure.canvas
     for label, element in zip(preview.labels, preview.elements, strict=True):
         _write_title(figure, preview, label)
         for axes, panel in zip(figure.axes, element, strict=False):

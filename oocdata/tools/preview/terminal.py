@@ -13,6 +13,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from math import ceil, isqrt
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,9 @@ _GRAPHICAL_VARIABLES = ("KITTY_WINDOW_ID", "KONSOLE_VERSION", "WT_SESSION", "XTE
 
 
 def can_show(console: Console) -> bool:
-    """Return whether colours reach a person: no pipe, no file, no dumb terminal, no NO_COLOR."""
+    """Return whether pictures can be made, and reach a person: no pipe or file, no NO_COLOR."""
+    if find_spec("matplotlib") is None or find_spec("PIL") is None:
+        return False
     try:
         "▀".encode(console.encoding)
     except UnicodeEncodeError:
