@@ -201,8 +201,6 @@ def _table(scales: Sequence[Scale]) -> Table:
 def _bars(counts: Sequence[int]) -> str:
     """Return a histogram as a character for a few bins, by the logarithm; a single value is seen.
 
-    Examples
-    --------
     >>> _bars((0, 1, 10, 100))
     ' ▁▄█'
     """

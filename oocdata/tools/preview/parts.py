@@ -107,28 +107,12 @@ class Part:
         return ", ".join(word for word in (self.name, *said) if word)
 
     def thinned(self, step: int) -> Part:
-        """Return the part with one in `step` of its lines and columns.
-
-        Examples
-        --------
-        >>> part = Part("", axes_of((100, 80)), np.dtype("f4"), (range(100), range(80)))
-        >>> part.thinned(3).places
-        (range(1, 100, 3), range(1, 80, 3))
-        """
+        """Return the part with one in `step` of its lines and columns."""
         return self._frames(lambda one: one[(min(step, len(one)) - 1) // 2 :: step])
 
     def with_window(self, share: int) -> Part:
-        """Return the part with a window of each frame: one in `share` of its height and width.
-
-        It begins in the middle, where a chunk may begin too: around the middle it would lie in
-        four.
-
-        Examples
-        --------
-        >>> part = Part("", axes_of((100, 80)), np.dtype("f4"), (range(100), range(80)))
-        >>> part.with_window(4).places
-        (range(50, 75), range(40, 60))
-        """
+        """Return the part with a window of each frame: one in `share` of its height and width."""
+        # From the middle on, where a chunk may begin: around the middle it would lie in four.
         if share == 1:
             return self
         return self._frames(lambda one: one[len(one) // 2 :][: max(1, len(one) // share)])
@@ -170,8 +154,6 @@ def view_of(dataset: Dataset) -> View | None:
 def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a tree with their names: keys, numbers, and x and y for a pair.
 
-    Examples
-    --------
     >>> list(named_leaves((1, {"a": 2, "b": (3,)})))
     [('x', 1), ('y a', 2), ('y b 0', 3)]
     """
@@ -188,13 +170,7 @@ def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def parts_of(dataset: Dataset, layout: str, channels: Sequence[int] | None) -> tuple[Part, ...]:
-    """Return what is shown of each array of an element.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If there is no such channel, or an axis that nothing is known of.
-    """
+    """Return what is shown of each array of an element."""
     view = view_of(dataset)
     names = view.names[len(view.axes) :] if view else None
     timed = isinstance(dataset, Windows) and dataset.time_axis
@@ -226,11 +202,7 @@ def parts_of(dataset: Dataset, layout: str, channels: Sequence[int] | None) -> t
 def _part(
     name: str, axes: Axes, dtype: np.dtype[Any], channels: Sequence[int] | None, most: int
 ) -> Part:
-    """Choose channels and slices, of which at most `most` pictures are made.
-
-    Channels are the first ones, three of them in any case because they may be a colour; slices, and
-    moments of a window, lie evenly spread.
-    """
+    """Choose the first channels, and slices evenly spread, of which `most` pictures are made."""
     number = axes.size("C")
     chosen: Sequence[int] = range(min(number, _MOST_COLUMNS if axes.kind == "table" else most))
     if channels is not None:
@@ -260,8 +232,6 @@ def _part(
 def _spread(length: int, count: int) -> range:
     """Return at most `count` places of an axis at equal steps, in the middle of it.
 
-    Examples
-    --------
     >>> list(_spread(64, 4)), list(_spread(3, 5))
     ([8, 24, 40, 56], [0, 1, 2])
     """
@@ -274,8 +244,6 @@ def _spread(length: int, count: int) -> range:
 def listed(places: Sequence[int]) -> str:
     """Return places in words: all of a few, the ends of many.
 
-    Examples
-    --------
     >>> listed(range(4)), listed([3, 9]), listed(range(0, 100, 5))
     ('0 to 3', '3, 9', '0, 5, 10, … 95')
     """
@@ -295,21 +263,8 @@ def alike(parts: Sequence[Part]) -> bool:
 
 
 def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
-    """Return elements with their axes in one order.
+    """Return elements in the shape (n, time × depth, channels, height, width).
 
-    Parameters
-    ----------
-    array : ndarray, shape (n, *axes)
-    letters : str
-        Of the axes after the first.
-
-    Returns
-    -------
-    ndarray, shape (n, slices, channels, height, width)
-        Slices are the places in time and depth, time first.
-
-    Examples
-    --------
     >>> canonical(np.zeros((2, 50, 40, 3)), "HWC").shape
     (2, 1, 3, 50, 40)
     """

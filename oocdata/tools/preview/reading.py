@@ -31,7 +31,7 @@ DECODED_BYTES = 128 * 2**20
 MOST_ELEMENTS = 256
 _NUMBERS = 2048
 _PICTURES = 24
-_COARSE, _FEWEST = 16, 3
+_FEWEST = 3
 _AT_ONCE = 64 * 2**20
 _SMALLEST_WINDOW = 256
 _LARGEST = 1e300
@@ -39,18 +39,13 @@ Rows = slice | Sequence[int] | None
 
 
 def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
-    """Return how many elements are shown where nobody says: about 24 pictures, at most 12.
-
-    Fewer of frames so large that little of them would be seen.
-    """
+    """Return how many elements are shown where nobody says: about 24 pictures, at most 12."""
     if all(part.axes.kind in ("number", "table") for part in parts):
         return _NUMBERS
     pictures = sum(part.panels for part in parts if part.axes.kind != "number")
     if alike(parts):
         pictures += parts[0].panels  # of their difference
     count = min(12, max(_FEWEST, _PICTURES // pictures))
-    while count > _FEWEST and _step(parts, count) > _COARSE:
-        count -= 1
     cost = _cost(dataset, parts)
     if cost and dataset.blocks == ADDRESSABLE:
         count = min(count, max(_FEWEST, DECODED_BYTES // cost))
@@ -111,30 +106,7 @@ def choose_positions(
     *,
     consecutive: bool = False,
 ) -> NDArray[np.int64]:
-    """Return the positions that are shown.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    parts : sequence of Part
-    count : int
-        How many, where `rows` doesn't name each.
-    rows : slice or sequence of int, optional
-        A range to choose from, or the positions themselves.
-    consecutive : bool
-        Take the first ones instead of spreading them evenly.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError, oocdata.errors.PositionError
-        If there are no such positions, or too many are named.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> choose_positions(ooc.open(np.zeros(100)), (), 3)
-    array([ 0, 50, 99])
-    """
+    """Return the positions that are shown: those named, or `count` of a range."""
     if rows is not None and not isinstance(rows, slice):
         chosen = as_positions(rows, len(dataset))
         if not 1 <= len(chosen) <= MOST_ELEMENTS:
@@ -175,13 +147,10 @@ def _even(length: int, count: int) -> NDArray[np.int64]:
 def read(
     dataset: Dataset, parts: Sequence[Part], positions: NDArray[np.int64]
 ) -> list[NDArray[np.float64]]:
-    """Read what is shown.
+    """Read what is shown: of each part an array (n, slices, channels, height, width).
 
-    Returns
-    -------
-    list of ndarray of float64, shape (n, slices, channels, height, width)
-        One for each part; numbers have shape (n, 1, 1, 1, 1). Complex ones as their magnitude;
-        what is near the largest number there is, and stands for a missing one, as infinite.
+    Complex numbers as their magnitude; what is near the largest number there is, and stands for a
+    missing one, as infinite.
     """
     cut = _cut(dataset, parts)
     nbytes = sum(leaf.nbytes for leaf in leaves(cut.spec))

@@ -144,22 +144,10 @@ def scale_of(
 ) -> Scale:
     """Return the scale of an array's values.
 
-    Parameters
-    ----------
-    label : str
-    array : ndarray of float64
-    drawing : Drawing, optional
-    kind : {"image", "colour", "curve"}
-        Curves show all values; of colour images `drawing` gives the limits.
-    whole : bool
-        Whether the values stand for integers, so that no bin holds more of these than another.
-    signed : bool
-        Diverge around 0 in any case: what is shown is a difference.
-    sequential : str
-        The map of values of one sign.
+    Curves show all values; of colour images `drawing` gives the limits. No bin holds more integers
+    than another where the values are `whole`; those of a difference are `signed`; `sequential` is
+    the map of values of one sign.
 
-    Examples
-    --------
     >>> scale = scale_of("", np.arange(101.0))
     >>> scale.low, scale.high, scale.how, scale.mean, sum(scale.counts)
     (1.0, 99.0, 'percentiles 1 to 99', 50.0, 101)
@@ -229,18 +217,7 @@ def _edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
 
 
 def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Return the colours of an image, magenta where it is not finite.
-
-    Parameters
-    ----------
-    scale : Scale
-    image : ndarray of float64, shape (height, width) or (height, width, 3)
-        The latter where the scale is for colour images.
-
-    Returns
-    -------
-    ndarray of uint8, shape (height, width, 3)
-    """
+    """Return an image, or a colour image, as (height, width, 3) bytes: magenta if not finite."""
     finite: NDArray[Any] = np.isfinite(image)
     with np.errstate(over="ignore", invalid="ignore"):
         share = (np.where(finite, image, scale.low) - scale.low) / (scale.high - scale.low)
@@ -254,15 +231,7 @@ def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 
 def colormap_of(name: str) -> Any:
-    """Return a colormap of matplotlib.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If matplotlib has none of that name.
-    oocdata.errors.MissingDependencyError
-        If it isn't installed.
-    """
+    """Return a colormap of matplotlib, or say which names are near."""
     try:
         from matplotlib import colormaps
     except ImportError as error:

@@ -49,13 +49,7 @@ _SLOWEST, _FASTEST = 0.02, 50.0
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture's name before anything is drawn.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If its folder doesn't exist or can't be written to, or it has another suffix.
-    """
+    """Refuse a picture's name, or its folder, before anything is read or drawn."""
     if path.suffix.lower() not in _SHEETS + FILMS:
         raise ArgumentError(
             f"a picture's name must end in {', '.join(_SHEETS)}, a film's in {', '.join(FILMS)}; "
@@ -70,13 +64,7 @@ def check_picture(path: Path) -> None:
 
 
 def sheet(preview: Preview) -> Figure:
-    """Return the contact sheet of a preview as a figure, which no display or pyplot knows of.
-
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If matplotlib isn't installed.
-    """
+    """Return the contact sheet of a preview as a figure, which no display or pyplot knows of."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -220,15 +208,7 @@ def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
 
 
 def film(preview: Preview, path: Path, fps: float) -> None:
-    """Write one frame for each element, with the scales of all.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the speed doesn't do.
-    oocdata.errors.MissingDependencyError
-        If matplotlib or Pillow isn't installed.
-    """
+    """Write one frame for each element, with the scales of all."""
     if not _SLOWEST <= fps <= _FASTEST:
         raise ArgumentError(f"`fps` must be from {_SLOWEST} to {_FASTEST:.0f}; got {fps}.")
     figure = sheet(replace(preview, elements=preview.elements[:1]))

@@ -93,14 +93,7 @@ def _promises_graphics(environment: Mapping[str, str]) -> bool:
 
 
 def blocks(preview: Preview, width: int) -> Table:
-    """Return a contact sheet of characters: as many elements as fit in 48 lines.
-
-    Parameters
-    ----------
-    preview : Preview
-    width : int
-        Columns of the terminal.
-    """
+    """Return a contact sheet of characters: as many elements as fit in 48 lines."""
     from rich.table import Table
     from rich.text import Text
 
