@@ -591,36 +591,32 @@ def test_the_sheet_says_what_it_shows(tmp_path: Path) -> None:
         assert said in words_of(found)
 
 
-def boxes(figure: Any) -> list[Any]:
+@pytest.mark.parametrize(
+    ("element", "least"),
+    [((3, 50, 50), 0.55), ((20, 60), 0.35)],  # the headline case: nine panels a pair
+)
+def test_the_pictures_have_the_room(element: tuple[int, ...], least: float) -> None:
+    found = preview(RNG.normal(size=(30, *element)), next_frame=True)
+    figure = found.figure()
     figure.canvas.draw()
-    return [axes.get_window_extent() for axes in figure.axes]
-
-
-def test_the_pictures_have_the_room() -> None:
-    """The headline case: pairs of three channels; and others of many panels."""
-    three = RNG.normal(size=(30, 3, 50, 50))
-    for array, least in [(three, 0.55), (FRAMES, 0.5), (RNG.normal(size=(30, 20, 60)), 0.35)]:
-        found = preview(array, next_frame=True)
-        figure = found.figure()
-        panels = sum(map(len, found.elements))
-        areas = [box.width * box.height for box in boxes(figure)]
-        whole = figure.bbox.width * figure.bbox.height
-        assert sum(areas[:panels]) / whole > least
-        assert sum(areas[:panels]) > 3 * sum(areas[panels:])
-        for box in boxes(figure)[:panels]:
-            height, width = array.shape[-2:]
-            assert box.height / box.width == pytest.approx(height / width, rel=1e-3)
+    boxes = [axes.get_window_extent() for axes in figure.axes]
+    panels = sum(map(len, found.elements))
+    areas = [box.width * box.height for box in boxes]
+    assert sum(areas[:panels]) > least * figure.bbox.width * figure.bbox.height
+    assert sum(areas[:panels]) > 3 * sum(areas[panels:])
+    for box in boxes[:panels]:
+        assert box.height / box.width == pytest.approx(element[-2] / element[-1], rel=1e-3)
 
 
 CROWDED: list[tuple[Any, dict[str, Any]]] = [
     (FRAMES, {}),
-    (RNG.normal(size=(9, 12, 30, 30)), {}),
-    (RNG.normal(size=(30, 3, 50, 50)), {"next_frame": True}),
-    (RNG.normal(size=(30, 200, 9)), {"count": 6}),
+    (RNG.normal(size=(9, 12, 30, 30)), {"count": 2}),
+    (RNG.normal(size=(30, 3, 50, 50)), {"next_frame": True, "count": 2}),
+    (RNG.normal(size=(30, 200, 9)), {"count": 2}),
     (RNG.normal(size=300) * 1e-9, {}),
     (RNG.normal(size=(300, 7)) * 1e-7, {}),
     (RNG.normal(size=(30, 8, 8)) + 1e6, {"count": 2}),
-    (ooc.zip(*map(ooc.open, (FRAMES, RNG.normal(size=(30, 20, 200)), FRAMES[:, 0]))), {}),
+    (ooc.zip(*map(ooc.open, (FRAMES, RNG.normal(size=(30, 20, 200)), FRAMES[:, 0]))), {"count": 3}),
 ]
 
 
@@ -654,15 +650,14 @@ def texts_of(figure: Any) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("large", [np.finfo("f8").max, -1e305])
 @pytest.mark.parametrize("element", [(8, 9), (90,), ()])
-def test_numbers_next_to_the_largest_are_drawn(large: float, element: tuple[int, ...]) -> None:
-    one = RNG.random((6, *element))
-    one.ravel()[-1] = large
-    for array in (one, np.where(one > 0.5, large, -large), np.full((6, *element), large)):
-        found = preview(array)
-        assert found._repr_png_()
-        assert json.dumps(found.to_json(), allow_nan=False)
+def test_numbers_next_to_the_largest_are_drawn(element: tuple[int, ...]) -> None:
+    array = RNG.random((3, *element))
+    array.ravel()[-2:] = np.finfo("f8").max, -1e299
+    found = preview(array)
+    assert (found.scales[0].infinite, found.scales[0].minimum) == (1, -1e299)
+    assert found._repr_png_()
+    assert json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_names_are_drawn_as_they_are() -> None:

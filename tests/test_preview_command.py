@@ -83,14 +83,22 @@ def run(*arguments: str) -> typer.testing.Result:
         (["ds.npy", "--percentile", "0,100", "--count", "1"], "percentiles 0 to 100"),
     ],
 )
-def test_a_sheet_is_written_and_told(folder: Path, arguments: list[str], words: str) -> None:
-    result = run(*arguments, "-o", "a.png")
+def test_what_is_shown_is_told(folder: Path, arguments: list[str], words: str) -> None:
+    before = set(folder.iterdir())
+    result = run(*arguments)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert words in result.stdout
     assert "\x1b" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert result.stdout.endswith("written    a.png\n")
+    assert result.stdout.endswith("none: -o FILE.png writes one\n")
+    assert set(folder.iterdir()) == before
+
+
+def test_a_sheet_is_written_where_asked(folder: Path) -> None:
+    before = set(folder.iterdir())
+    assert run("ds.npy", "-n", "2", "-o", "a.png").stdout.endswith("written    a.png\n")
+    assert {path.name for path in set(folder.iterdir()) - before} == {"a.png"}
     with Image.open("a.png") as picture:
         assert picture.width > 500
 
