@@ -709,7 +709,7 @@ def test_films_have_a_frame_for_each_element(
 @pytest.mark.parametrize(
     ("name", "fps", "words"),
     [
-        ("a.mp4", 10, "a film's in .gif, .webp; got 'a.mp4'"),
+        ("a.mp4", 10, "must end in .*.gif, .webp; got 'a.mp4'"),
         ("none/a.gif", 10, "folder must exist"),
         ("a.gif", 0, "from 0.02 to 50"),
         ("a.gif", 51, "from 0.02 to 50"),

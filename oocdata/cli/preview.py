@@ -124,10 +124,10 @@ def preview(
       oocdata preview ds.npy --json
     """  # noqa: D301
     from oocdata.tools.preview import preview as make
-    from oocdata.tools.preview.sheet import FILMS, check_picture
+    from oocdata.tools.preview.sheet import FILMS, check_folder
 
     if output is not None:
-        check_picture(output.expanduser())
+        check_folder(output.expanduser())
         if output.suffix.lower() in FILMS:
             consecutive = True
             if count is None and not isinstance(rows, list):

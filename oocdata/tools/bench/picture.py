@@ -7,7 +7,7 @@ from typing import Any
 
 from oocdata.errors import MissingDependencyError
 from oocdata.tools.bench.result import Bench, Limit
-from oocdata.tools.pictures.panel import check_folder
+from oocdata.tools.preview.sheet import check_folder
 
 __all__ = ["SUFFIXES", "draw"]
 

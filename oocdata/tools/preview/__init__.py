@@ -30,7 +30,7 @@ from oocdata.tools.preview.reading import (
     usual_count,
 )
 from oocdata.tools.preview.scale import Drawing, Panel, Scale, colormap_of
-from oocdata.tools.preview.sheet import FILMS, check_picture, film, sheet
+from oocdata.tools.preview.sheet import FILMS, check_folder, film, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,7 +158,7 @@ class Preview:
             If matplotlib isn't installed.
         """
         target = Path(path).expanduser()
-        check_picture(target)
+        check_folder(target)
         self._write(target, target.suffix[1:].lower(), fps)
 
     def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:

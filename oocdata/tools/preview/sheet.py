@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
     from oocdata.tools.preview import Preview
 
-__all__ = ["FILMS", "check_picture", "film", "sheet"]
+__all__ = ["FILMS", "SHEETS", "check_folder", "film", "sheet"]
 
-FILMS = (".gif", ".webp")
-_SHEETS = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
+SHEETS, FILMS = (".png", ".jpg", ".jpeg", ".pdf", ".svg"), (".gif", ".webp")
 """What a picture's name may end in."""
 
 _WIDTH, _HEIGHT = 12.0, 7.5
@@ -48,12 +47,11 @@ _SLOWEST, _FASTEST = 0.02, 50.0
 """Frames per second: players show what is faster slowly, and a GIF holds no longer times."""
 
 
-def check_picture(path: Path) -> None:
+def check_folder(path: Path, suffixes: Sequence[str] = SHEETS + FILMS) -> None:
     """Refuse a picture's name, or its folder, before anything is read or drawn."""
-    if path.suffix.lower() not in _SHEETS + FILMS:
+    if path.suffix.lower() not in suffixes:
         raise ArgumentError(
-            f"a picture's name must end in {', '.join(_SHEETS)}, a film's in {', '.join(FILMS)}; "
-            f"got {path.name!r}."
+            f"the picture's name must end in {', '.join(suffixes)}; got {path.name!r}."
         )
     if not path.parent.is_dir():
         raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
