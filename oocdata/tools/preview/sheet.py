@@ -93,27 +93,39 @@ def sheet(preview: Preview) -> Figure:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
     halves = figure.add_gridspec(2, 1, height_ratios=(down, scales * _SCALE))
     grid = halves[0].subgridspec(lines, beside * len(wide), width_ratios=wide * beside)
-    shown = [(panel.kind == "curve", panel.x, panel.y) for panel in groups[0]]
-    for number, group in enumerate(groups):
-        line, place = divmod(number, beside)
-        for column, panel in enumerate(group):
-            axes = figure.add_subplot(grid[line, place * len(wide) + column])
-            # In the last line, once where an element's panels have the same axes.
-            first = place == 0 and shown[column] not in shown[:column]
-            _draw(axes, panel, first and number + beside >= len(groups), preview.unit)
-            label = preview.labels[number] if len(elements) > 1 else ""
-            over = [panel.place] if line == 0 or alone else []
-            if alone:
-                over.insert(0, label)
-            elif column == 0:
-                label = f"{label}\n{axes.get_ylabel()}".strip()
-                axes.set_ylabel(label, fontsize=_POINTS, parse_math=False)
-            said = ", ".join(word for word in (*over, panel.remark) if word)
-            axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
+    places = [divmod(number, beside) for number in range(len(groups))]
+    for number, (group, (line, place)) in enumerate(zip(groups, places, strict=True)):
+        cells = [grid[line, place * len(wide) + column] for column in range(len(wide))]
+        drawn = [figure.add_subplot(cell) for cell in cells]
+        label = preview.labels[number] if len(elements) > 1 else ""
+        last = place == 0 and number + beside >= len(groups)
+        _draw_group(drawn, group, label, preview.unit, titled=alone or line == 0, labelled=last)
     grid = halves[1].subgridspec(scales, in_line)
     for number, scale in enumerate(preview.scales):
         _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
+
+
+def _draw_group(
+    drawn: Sequence[Any],
+    panels: Sequence[Panel],
+    label: str,
+    unit: str | None,
+    *,
+    titled: bool,
+    labelled: bool,
+) -> None:
+    """Draw panels beside each other: the label left of them, or over a single one."""
+    shown = [(panel.kind == "curve", panel.x, panel.y) for panel in panels]
+    for number, (axes, panel) in enumerate(zip(drawn, panels, strict=True)):
+        # The places on axes stand once where panels have the same ones.
+        _draw(axes, panel, labelled and shown[number] not in shown[:number], unit)
+        over = [label if len(panels) == 1 else "", panel.place if titled else "", panel.remark]
+        said = ", ".join(word for word in over if word)
+        axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
+        if len(panels) > 1 and number == 0:
+            left = f"{label}\n{axes.get_ylabel()}".strip()
+            axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
 
 
 def _write_title(figure: Figure, preview: Preview, label: str) -> None:
