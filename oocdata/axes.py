@@ -350,7 +350,7 @@ def _last_three(sizes: tuple[int, ...]) -> tuple[str, bool]:
         return "HWC", False
     if first <= _SURE_CHANNELS:
         return "CHW", False
-    return ("HWD", False) if first == middle > last else ("DHW", min(first, last) > 32)
+    return ("HWD", False) if first == middle > last else ("DHW", middle > _SURE_CHANNELS)
 
 
 def _much_less(length: int, other: int, times: float) -> bool:
