@@ -29,8 +29,8 @@
         └── ManifestError (ValueError)        no manifest, a damaged one, or one of other data
 
 Every class is also the builtin in brackets, so that ``except FileNotFoundError`` works as expected.
-A message says what must hold, what came, and one hint. Names of arguments stand in backticks, by
-which the command line finds them (`arguments_named`) and names its options instead.
+A message says what must hold, what came, and one hint. Names of arguments stand in backticks, or
+before an equals sign: so the command line finds them (`arguments_named`), to name its options.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ def arguments_named(message: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> arguments_named("`rows` must be left out with `count`; got 3. Try `.map`.")
-    ('rows', 'count')
+    >>> arguments_named("`rows` must be left out with `count`; got 3. Try fill=True, or `.map`.")
+    ('rows', 'count', 'fill')
     """
-    return tuple(dict.fromkeys(re.findall(r"`([a-z_]+)`", message)))
+    names = re.finditer(r"`([a-z_]+)`|\b([a-z_]+)=", message)
+    return tuple(dict.fromkeys(name[1] or name[2] for name in names))
 
 
 class OocdataError(Exception):

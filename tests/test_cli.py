@@ -112,7 +112,7 @@ def test_info_describes_the_only_one_that_opens(folder: Path) -> None:
         (["sim.h5::w"], "'/flow/u', '/flow/v'"),
         (["sim.h5", "/flow/u"], "--key /flow/u, or sim.h5::/flow/u"),
         (["deflated.npz"], "np.save('x.npy', np.load('deflated.npz')['x'])"),
-        (["ds.bin"], "Raw binary: --dtype and --shape."),
+        (["ds.bin"], "For raw binary give --dtype and --shape."),
         (["ds.bin", "--dtype", "f4", "--shape", "7,3,8,8"], "must end after"),
         (["*.none"], "a glob must match at least one file"),
     ],
@@ -133,7 +133,7 @@ def test_missing_chunks_name_the_option(folder: Path) -> None:
         file.create_dataset("u", (32, 4), "f4", chunks=(8, 4))
     result = run("info", "holes.h5")
     assert result.exit_code == 1
-    assert "--missing fill accepts them." in " ".join(result.stderr.split())
+    assert "Pass --missing fill to read" in " ".join(result.stderr.split())
     assert run("info", "holes.h5", "--missing", "fill").exit_code == 0
 
 

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError, SourceError
+from oocdata.tools.convert import choosing as convert_choosing
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import plan as convert_plan
 from oocdata.tools.convert import work as convert_work
 from oocdata.tools.convert.carry import carried
-from oocdata.tools.convert.plan import plan_of
+from oocdata.tools.convert.choosing import plan_of
 
 SUFFIXES = [".npy", ".h5", ".zarr"]
 
@@ -129,7 +130,7 @@ def test_any_chunks_to_any_chunks(
     wanted = values[first : max(first + 1, shape[0] - part[1])]
     # Memory for a few elements: many blocks, and tiles where they are needed.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convert_plan, "as_count", lambda name, value, at_least: elements * 16)
+        patched.setattr(convert_choosing, "as_count", lambda name, value, at_least: elements * 16)
         options: Any = {} if target == ".npy" else {"chunks": to_chunks}
         done = convert(view, folder / f"b{target}", verify=True, **options)
     assert done.verified
@@ -179,7 +180,7 @@ def test_any_view(
         view = ooc.open(folder / f"a{source}")
     wanted = values[rows][(slice(None), *cuts)].astype(dtype)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convert_plan, "as_count", lambda name, value, at_least: elements * 16)
+        patched.setattr(convert_choosing, "as_count", lambda name, value, at_least: elements * 16)
         convert(view[rows][(slice(None), *cuts)].astype(dtype), folder / "b.npy", verify=True)
     found = np.load(folder / "b.npy")
     assert (found.shape, found.tobytes()) == (wanted.shape, wanted.tobytes())
@@ -209,7 +210,7 @@ def test_a_bad_layout_is_decoded_once(
         monkeypatch.setattr(reader, "read_chunks", counted)
     done = convert(path, tmp_path / "b.zarr", memory=2 << 20, codec="none")
     assert done.plan.steps.tiles is not None
-    assert done.plan.steps.blocks.count() > 5
+    assert done.plan.steps.blocks.count > 5
     # One more would be decoded to see what a codec saves.
     assert len(decoded) == len(set(decoded)) == (1 if source == "fortran" else 64)
     assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()
@@ -394,18 +395,16 @@ def test_a_missing_key(tmp_path: Path) -> None:
 def test_a_flipped_bit_is_found(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.tools.convert.reading import BoxSource
-
     values = np.zeros((100, 8), "f4")
     np.save(tmp_path / "a.npy", values)
-    read = BoxSource.read
+    read = convert_work.read_box
 
-    def damaged(self: Any, box: Any, out: NDArray[Any]) -> None:
-        read(self, box, out)
-        if "result" in str(ooc.View.of(self._view.source)):
+    def damaged(view: ooc.View, box: Any, out: NDArray[Any]) -> None:
+        read(view, box, out)
+        if "result" in str(view):
             out[7] = -0.0  # equal, but not the same bits
 
-    monkeypatch.setattr(BoxSource, "read", damaged)
+    monkeypatch.setattr(convert_work, "read_box", damaged)
     with pytest.raises(DamagedChunkError, match="row 7") as caught:
         convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True)
     assert caught.value.rows == (7,)
@@ -430,7 +429,7 @@ def test_the_plan_is_told_without_writing(tmp_path: Path) -> None:
     plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.zarr"))
     assert os.listdir(tmp_path) == ["a.npy"]
     assert max(map(len, str(plan).splitlines())) <= 80 + len(str(tmp_path))
-    assert plan.as_json()["chunks"] == [16, 64, 64]
+    assert plan.to_json()["chunks"] == (16, 64, 64)
     assert plan.target.chunks == (16, 64, 64)
 
 
@@ -552,10 +551,10 @@ def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     values = numbers((5, 12, 10), "int16")
     store(tmp_path / "a.npy", values)
-    for module in (reading, convert_plan):
+    for module in (reading, convert_choosing):
         monkeypatch.setattr(module, "PIECE_BYTES", 40)
-    monkeypatch.setattr(convert_plan, "CHUNK_BYTES", 64)
-    monkeypatch.setattr(convert_plan, "as_count", lambda name, value, at_least: 400)
+    monkeypatch.setattr(convert_choosing, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(convert_choosing, "as_count", lambda name, value, at_least: 400)
     for suffix in SUFFIXES:
         plan = convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True).plan
         assert plan.steps.blocks.step[0] == 1
@@ -567,7 +566,7 @@ GROWN = """
 import sys, threading
 import numpy as np
 import oocdata as ooc
-from oocdata.tools.convert.plan import plan_of
+from oocdata.tools.convert.choosing import plan_of
 from oocdata.tools.convert.work import carry_out
 
 def taken():

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import oocdata as ooc
 from oocdata.cli import app
 from oocdata.errors import SourceError
-from oocdata.tools.convert.casting import cast_into
+from oocdata.tools.convert.reading import cast_into
 
 VALUES = np.arange(60 * 4 * 6, dtype="f8").reshape(60, 4, 6) % 251
 BAD_ROW = 37
@@ -81,17 +81,23 @@ def test_numbers_that_fit(stored: Any, chosen: Any, tmp_path: Path) -> None:
     assert (found == VALUES[chosen]).all()
 
 
+@pytest.mark.parametrize("wrong", [np.nan, 300.0, -1.0, 0.5])
+def test_what_does_not_fit(wrong: float, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([1.0, wrong]))
+    with pytest.raises(SourceError, match=rf"must fit .*uint8; got {wrong}\."):
+        ooc.convert(ooc.open(tmp_path / "a.npy").astype("u1"), tmp_path / "b.npy")
+
+
 @STORED
 @CHOSEN
-@pytest.mark.parametrize("wrong", [np.nan, 300.0, -1.0, 0.5])
-def test_numbers_that_do_not_fit(stored: Any, chosen: Any, wrong: float, tmp_path: Path) -> None:
+def test_numbers_that_do_not_fit(stored: Any, chosen: Any, tmp_path: Path) -> None:
     values = VALUES.copy()
-    values[BAD_ROW, 2, 5] = wrong
+    values[BAD_ROW, 2, 5] = 300
     view = stored(tmp_path, values)[chosen]
     if BAD_ROW not in np.arange(60)[chosen]:
         ooc.convert(view.astype("u1"), tmp_path / "b.npy")
         return
-    with pytest.raises(SourceError, match=rf"must fit .*uint8; got {wrong}\.") as caught:
+    with pytest.raises(SourceError, match=r"must fit .*uint8; got 300\.0\.") as caught:
         ooc.convert(view.astype("u1"), tmp_path / "b.npy")
     # In storage; of the file that holds it.
     assert caught.value.rows == (BAD_ROW % 20 if stored is parts else BAD_ROW,)
@@ -121,11 +127,11 @@ def test_the_rule_is_that_of_exact_numbers(values: np.ndarray[Any, Any], dtype: 
     ]
     out = np.zeros_like(usual)
     if all(fits):
-        cast_into(out, values, lambda row: (None, None, row))
+        cast_into(out, values, ooc.open(values))
         np.testing.assert_array_equal(out, usual)
     else:
         with pytest.raises(SourceError) as caught:
-            cast_into(out, values, lambda row: (None, None, row))
+            cast_into(out, values, ooc.open(values))
         assert caught.value.rows == (fits.index(False),)
 
 

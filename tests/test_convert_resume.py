@@ -19,23 +19,21 @@ import zarr
 
 import oocdata as ooc
 from oocdata.tools.convert import convert
-from oocdata.tools.convert import run as convert_run
+from oocdata.tools.convert import work as convert_work
 from oocdata.writers.placement import PARTIAL
 
 SCRIPT = """
 import sys
-from oocdata.tools.convert import run as convert_run
-from oocdata.tools.convert import convert
-convert_run.SAVE_BYTES = 1
-each_box = convert_run.each_box
+from oocdata.tools.convert import convert, work
+work.SAVE_BYTES = 1
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
 from oocdata.tools.convert import journal as convert_journal
 note = convert_journal.Journal.note
 count = 0
-def told(self, *given):
+def told(self, **given):
     global count
-    note(self, *given)
+    note(self, **given)
     count += 1
     if count == after:
         print("there", flush=True)
@@ -99,25 +97,24 @@ def test_a_killed_conversion_goes_on(
     killed_after(saves, tmp_path / source, target)
     left = tmp_path / f"b{suffix}{PARTIAL}"
     assert "goes on with it" in (left / "README.txt").read_text()
-    noted = [json.loads(line) for line in (left / "journal").read_text().splitlines()[1:]]
-    assert len(noted) == saves
-    before = sum(len(entry["done"]) for entry in noted)
+    before = sum(json.loads((left / "journal").read_text())["done"].values())
+    assert before == saves
 
-    read: list[Any] = []
-    each_box = convert_run.each_box
-    module = sys.modules["oocdata.tools.convert.work"]
+    written: list[Any] = []
+    in_order = convert_work.in_order
 
-    def counted(source: Any, boxes: Any, *rest: Any) -> None:
-        read.extend(boxes)
-        each_box(source, boxes, *rest)
+    def counted(*arguments: Any, **options: Any) -> Any:
+        for one in in_order(*arguments, **options):
+            written.append(one[0])
+            yield one
 
-    monkeypatch.setattr(module, "each_box", counted)
+    monkeypatch.setattr(convert_work, "in_order", counted)
     done = convert(tmp_path / source, target, memory=4 << 20)
     assert done.resumed
     assert done.anew == ""
     steps = done.plan.steps
-    total = steps.blocks.count() + (steps.tiles.count() if steps.tiles else 0)
-    assert len(read) == total - before  # nothing is done twice
+    total = steps.blocks.count + (steps.tiles.count if steps.tiles else 0)
+    assert len(written) == total - before  # nothing is done twice
     assert (load(target) == values).all()
     assert (np.asarray(ooc.open(target)) == values).all()
     assert not left.exists()
@@ -185,18 +182,20 @@ def test_a_rerun_can_be_told_to_begin_anew(tmp_path: Path, values: Any) -> None:
     assert (done.resumed, done.anew) == (False, "it was told to")
 
 
-def test_a_journal_that_was_cut_off(tmp_path: Path, values: Any) -> None:
+def test_a_note_that_was_cut_off(tmp_path: Path, values: Any) -> None:
+    """The last whole one holds."""
     killed_after(3, tmp_path / "good.h5", tmp_path / "b.npy")
     journal = tmp_path / f"b.npy{PARTIAL}" / "journal"
-    journal.write_bytes(journal.read_bytes()[:-5])
+    journal.with_suffix(".new").write_bytes(journal.read_bytes()[:-5])
     done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20, verify=True)
     assert done.resumed
     assert (np.load(tmp_path / "b.npy") == values).all()
 
 
-def test_a_damaged_journal(tmp_path: Path, values: Any) -> None:
+@pytest.mark.parametrize("damaged", [b"\0\0\0", b"7", b'{"version": 2}', b""])
+def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: bytes) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
-    (tmp_path / f"b.npy{PARTIAL}" / "journal").write_bytes(b"\0\0\0")
+    (tmp_path / f"b.npy{PARTIAL}" / "journal").write_bytes(damaged)
     done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
     assert (done.resumed, done.anew) == (False, "its journal is damaged")
     assert (np.load(tmp_path / "b.npy") == values).all()
@@ -246,20 +245,18 @@ def test_hdf5_between_saves_is_what_was_saved(
 def test_an_error_keeps_what_was_saved(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.tools.convert.reading import BoxSource
+    monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)
+    read, count = convert_work.read_box, 0
 
-    monkeypatch.setattr(convert_run, "SAVE_BYTES", 1)
-    read, count = BoxSource.read, 0
-
-    def fails(self: Any, box: Any, out: Any) -> None:
+    def fails(view: Any, box: Any, out: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise OSError(5, "Input/output error")
-        read(self, box, out)
+        read(view, box, out)
 
     with monkeypatch.context() as patched:
-        patched.setattr(BoxSource, "read", fails)
+        patched.setattr(convert_work, "read_box", fails)
         with pytest.raises(OSError, match="Input/output"):
             convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
     assert os.path.exists(tmp_path / f"b.zarr{PARTIAL}" / "journal")
@@ -281,34 +278,6 @@ def test_a_full_disk_does_not_throw_away_what_was_done(
         with pytest.raises(SourceError, match="must have"):
             convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
     assert convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20).resumed
-
-
-@pytest.mark.parametrize("damaged", [b'{"sta', b"\0\0\0", b"7", b'{"stage": "writing"}'])
-def test_a_damaged_line_of_the_journal(tmp_path: Path, values: Any, damaged: bytes) -> None:
-    """What it told of, and all that follows, is done again."""
-    killed_after(3, tmp_path / "good.h5", tmp_path / "b.npy")
-    journal = tmp_path / f"b.npy{PARTIAL}" / "journal"
-    lines = journal.read_bytes().split(b"\n")
-    journal.write_bytes(b"\n".join([*lines[:2], damaged, *lines[3:]]))
-    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
-    assert done.resumed
-    assert (np.load(tmp_path / "b.npy") == values).all()
-
-
-def test_a_note_is_written_whole_or_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from oocdata.tools.convert.journal import Journal
-
-    journal = Journal(str(tmp_path / "journal"), {"a": "b"})
-    journal.begin()
-    write = os.write
-    with monkeypatch.context() as patched:  # a disk with room for three bytes a call
-        patched.setattr(os, "write", lambda number, data: write(number, bytes(data)[:3]))
-        journal.note("writing", [1, 2])
-    journal.note("writing", [3])
-    journal.close()
-    assert Journal(str(tmp_path / "journal"), {"a": "b"}).done("writing") == {1, 2, 3}
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
@@ -379,9 +348,8 @@ def test_a_result_that_can_not_be_read_back_is_thrown_away(
 
 FULL = """
 import resource, signal, sys
-from oocdata.tools.convert import convert
-from oocdata.tools.convert import run as convert_run
-convert_run.SAVE_BYTES = 1
+from oocdata.tools.convert import convert, work
+work.SAVE_BYTES = 1
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[4]), resource.RLIM_INFINITY))
 try:
@@ -411,20 +379,18 @@ def test_a_folder_deleted_in_the_middle_is_an_error(
     tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never what was written later alone."""
-    from oocdata.tools.convert.reading import BoxSource
-
-    read, count = BoxSource.read, 0
+    read, count = convert_work.read_box, 0
     left = tmp_path / f"b{suffix}{PARTIAL}"
 
-    def deletes(self: Any, box: Any, out: Any) -> None:
+    def deletes(view: Any, box: Any, out: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             shutil.rmtree(left)
-        read(self, box, out)
+        read(view, box, out)
 
     with monkeypatch.context() as patched:
-        patched.setattr(BoxSource, "read", deletes)
+        patched.setattr(convert_work, "read_box", deletes)
         with pytest.raises(OSError):  # noqa: PT011
             convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
     assert not (tmp_path / f"b{suffix}").exists()

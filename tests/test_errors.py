@@ -7,8 +7,10 @@ import inspect
 import pickle
 import re
 
+import numpy as np
 import pytest
 
+import oocdata as ooc
 from oocdata import errors
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
@@ -79,3 +81,12 @@ def test_a_plain_message_is_shown_as_it_is(kind):
 )
 def test_place(path, key, rows, said):
     assert errors.place(path, key, rows) == said
+
+
+def test_an_error_tells_which_arguments_it_is_about() -> None:
+    with pytest.raises(errors.ArgumentError) as caught:
+        ooc.open(np.zeros((3, 4)), axis=9)
+    assert caught.value.arguments == ("axis",)
+    with pytest.raises(errors.ArgumentError) as caught:
+        ooc.open(np.zeros((3, 4)), dtype="f4")
+    assert caught.value.arguments == ("dtype",)

@@ -98,7 +98,7 @@ def test_it_is_not_written_over(path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"must not be there yet"):
         check(path, write_manifest=True)
     assert Path(f"{path}.manifest").read_bytes() == before
-    check(path, "u", write_manifest=True, force=True)
+    check(path, "u", write_manifest=True, overwrite=True)
     assert Path(f"{path}.manifest").read_bytes() != before
 
 
@@ -107,7 +107,7 @@ def test_never_in_or_over_the_data(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ROWS)
     for target, place in (("a.zarr", "a.zarr/sums"), ("a.npy", "a.npy")):
         with pytest.raises(ArgumentError, match="beside the data"):
-            check(tmp_path / target, write_manifest=tmp_path / place, force=True)
+            check(tmp_path / target, write_manifest=tmp_path / place, overwrite=True)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), ROWS)
 
 
@@ -121,7 +121,7 @@ def test_none_is_written_of_damaged_data(tmp_path: Path) -> None:
     check(tmp_path / "a.npy", write_manifest=True)
     before = Path(f"{tmp_path}/a.npy.manifest").read_bytes()
     os.truncate(tmp_path / "a.npy", 3000)
-    health = check(tmp_path / "a.npy", write_manifest=True, force=True)
+    health = check(tmp_path / "a.npy", write_manifest=True, overwrite=True)
     assert not health.written
     assert not health.healthy()
     assert Path(f"{tmp_path}/a.npy.manifest").read_bytes() == before
@@ -217,7 +217,7 @@ def stop(*arguments, **options):
 
 module.{name} = stop
 from oocdata.tools.check import check
-check(sys.argv[1], write_manifest=True, force=True)
+check(sys.argv[1], write_manifest=True, overwrite=True)
 """
 
 

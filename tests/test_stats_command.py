@@ -83,7 +83,7 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
         file["u"] = FRAMES
         packed = file.create_dataset("packed", data=np.arange(12, dtype="i2").reshape(6, 2))
         packed.attrs["scale_factor"] = 0.5
-    assert "Here: --key" in run(tmp_path / "a.h5").stderr
+    assert "--key NAME, or FILE::NAME" in run(tmp_path / "a.h5").stderr
     assert json.loads(run(f"{tmp_path}/a.h5::u", "--json").stdout)["shape"] == [50, 3, 8, 9]
     said = run(f"{tmp_path}/a.h5::packed").stdout
     assert "scale_factor 0.5: all here is of the numbers as stored" in said

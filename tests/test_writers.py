@@ -254,7 +254,7 @@ def test_a_result_has_its_name_when_it_is_placed(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"mine")
-    with pytest.raises(ArgumentError, match="--force"):
+    with pytest.raises(ArgumentError, match="overwrite=True"):
         placed(tmp_path / "a.npy")
     placed(tmp_path / "a.npy", over=True)
 

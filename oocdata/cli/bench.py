@@ -8,45 +8,33 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Output, Quiet, numbers, print_json
+from oocdata.cli.options import Json, Output, Quiet, as_opened, flag, numbers, option, print_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["bench"]
 
 _PICTURES = (".png", ".svg", ".pdf")
+_WINDOWS = "Windows of N rows, and M that follow, as elements."
+_LENGTHS = numbers("8,4", least=1, count=(1, 2))
+_COLD = "Drop the file from the page cache before each epoch, and measure the disk."
 
 
 @command
 def bench(
-    array: Given,
+    array: Opening,
     batch_sizes: Annotated[
-        Any,
-        typer.Option(
-            metavar="N,N,...", parser=numbers("32,256", least=1), help="Batch sizes, e.g. 32,256."
-        ),
+        Any, option("N,N,...", "Batch sizes, e.g. 32,256.", parser=numbers("32,256", least=1))
     ] = None,
-    windows: Annotated[
-        Any,
-        typer.Option(
-            metavar="N[,M]",
-            parser=numbers("8,4", least=1, count=(1, 2)),
-            help="Windows of N rows, and M that follow, as elements.",
-        ),
-    ] = None,
+    windows: Annotated[Any, option("N[,M]", _WINDOWS, parser=_LENGTHS)] = None,
     next_frame: Annotated[
-        bool, typer.Option("--next-frame", help="Pairs of a row and the next as elements.")
+        bool, flag("--next-frame", "Pairs of a row and the next as elements.")
     ] = False,
-    seconds: Annotated[float, typer.Option(metavar="S", help="About how long to measure.")] = 15.0,
+    seconds: Annotated[float, option("S", "About how long to measure.")] = 15.0,
     to_tf: Annotated[
-        bool, typer.Option("--to-tf", help="to_tf as well; loads TensorFlow, some seconds more.")
+        bool, flag("--to-tf", "to_tf as well; loads TensorFlow, some seconds more.")
     ] = False,
-    cold: Annotated[
-        bool,
-        typer.Option(
-            "--cold",
-            help="Drop the file from the page cache before each epoch, and measure the disk.",
-        ),
-    ] = False,
+    cold: Annotated[bool, flag("--cold", _COLD)] = False,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -91,7 +79,7 @@ def bench(
         to_tf=to_tf,
         cold=cold,
         progress=not quiet,
-        opening=array.opening,
+        opening=as_opened(array),
     )
     if json:
         print_json(found.as_json())

@@ -7,30 +7,29 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Overwrite, Quiet, print_json
+from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["check"]
 
 
 @command
 def check(
-    array: Given,
+    array: Opening,
     write_manifest: Annotated[
-        bool, typer.Option("--write-manifest", help="Keep checksums in FILE.manifest.")
+        bool, flag("--write-manifest", "Keep checksums in FILE.manifest.")
     ] = False,
     manifest: Annotated[
-        bool, typer.Option("--manifest", help="Compare with the checksums in FILE.manifest.")
+        bool, flag("--manifest", "Compare with the checksums in FILE.manifest.")
     ] = False,
     manifest_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The manifest, if not FILE.manifest.")
+        str | None, option("FILE", "The manifest, if not FILE.manifest.")
     ] = None,
     overwrite: Overwrite = False,
-    allow: Annotated[
-        str, typer.Option(metavar="KINDS", help="Findings that are fine: nan,unwritten.")
-    ] = "",
+    allow: Annotated[str, option("KINDS", "Findings that are fine: nan,unwritten.")] = "",
     show: Annotated[
-        int, typer.Option(metavar="N", help="Runs of rows, or files, to name of each.", min=1)
+        int, option("N", "Runs of rows, or files, to name of each.", "--show", "-n", min=1)
     ] = 10,
     json: Json = False,
     quiet: Quiet = False,
@@ -64,22 +63,22 @@ def check(
         raise ArgumentError(f"`allow` must name some of {', '.join(KINDS)}; got {unknown[0]!r}.")
     if manifest_file is not None and not (manifest or write_manifest):
         raise ArgumentError("`manifest_file` needs `manifest` or `write_manifest`.")
-    if manifest_file is None and (manifest or write_manifest) and "://" in array.files[0]:
+    if manifest_file is None and (manifest or write_manifest) and "://" in str(array.target):
         raise ArgumentError("`manifest_file` must be given for a URL.")
     if overwrite and not write_manifest:
         raise ArgumentError("`overwrite` needs `write_manifest`.")
-    how, where = array.opening, manifest_file or True
+    where = manifest_file or True
     health = run(
         array.target,
         array.key,
-        axis=how.axis,
-        dtype=how.dtype,
-        shape=how.shape,
-        offset=how.offset,
-        external=how.external,
+        axis=array.axis,
+        dtype=array.dtype,
+        shape=array.shape,
+        offset=array.offset,
+        external=array.external,
         manifest=where if manifest else None,
         write_manifest=where if write_manifest else None,
-        force=overwrite,
+        overwrite=overwrite,
         progress=not quiet,
     )
     if json:

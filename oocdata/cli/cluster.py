@@ -8,20 +8,17 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command
+from oocdata.cli.options import option
 
 __all__ = ["dispatcher", "worker"]
 
-Port = Annotated[
-    int, typer.Option(metavar="N", help="The port; 0: any that is free.", min=0, max=65535)
-]
-Host = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Listen for other machines too, which reach this one by that name. By default only "
-        "this machine is answered.",
-    ),
-]
+_HOST = (
+    "Listen for other machines too, which reach this one by that name. By default only this "
+    "machine is answered."
+)
+_ALLOW = "Functions and classes of this module or package may be used; repeat it for more."
+Port = Annotated[int, option("N", "The port; 0: any that is free.", min=0, max=65535)]
+Host = Annotated[str | None, option("NAME", _HOST)]
 
 
 @command
@@ -29,8 +26,7 @@ def dispatcher(
     port: Port = 5050,
     host: Host = None,
     journal: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Note there what is needed to go on after a restart."),
+        Path | None, option("FOLDER", "Note there what is needed to go on after a restart.")
     ] = None,
 ) -> None:
     """Deal out the batches of an epoch to workers (tf.data service).
@@ -51,22 +47,14 @@ def dispatcher(
 @command
 def worker(
     dispatcher: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where the dispatcher listens.")
+        str, option("HOST:PORT", "Where the dispatcher listens.")
     ] = "localhost:5050",
     port: Port = 0,
     host: Host = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE",
-            help="Functions and classes of this module or package may be used; repeat it for more.",
-        ),
-    ] = None,
-    wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait for the dispatcher.", min=0)
-    ] = 60,
+    allow: Annotated[list[str] | None, option("MODULE", _ALLOW)] = None,
+    wait: Annotated[float, option("SECONDS", "How long to wait for the dispatcher.", min=0)] = 60,
 ) -> None:
-    """Read the batches that a dispatcher deals out (tf.data service).
+    """Read batches that a dispatcher deals out (tf.data service).
 
     Opens the files itself, by the paths that they have where the training runs. Prints its address
     once it listens, and runs until Ctrl-C or SIGTERM.

@@ -11,11 +11,11 @@ import typer
 from typer.core import TyperCommand
 
 from oocdata.cli.failures import errors
-from oocdata.cli.options import given
+from oocdata.cli.options import flag, given
 
 __all__ = ["Command", "command"]
 
-_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the traceback of an error.")]
+_Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
 
 
 class Command(TyperCommand):
@@ -35,10 +35,10 @@ class Command(TyperCommand):
             if record is None:
                 continue
             if param.param_type_name == "argument":
-                record = (str(param.metavar), param.help)
+                record = (str(param.metavar), record[1].removesuffix("  [required]"))
                 panel = "Arguments"
             else:
-                panel = param.rich_help_panel or "Options"
+                panel = getattr(param, "rich_help_panel", None) or "Options"
             groups.setdefault(panel, []).append(record)
         for panel, records in groups.items():
             if records:

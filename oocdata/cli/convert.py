@@ -9,20 +9,26 @@ import typer
 
 from oocdata.cli.command import command
 from oocdata.cli.options import (
-    Dtype,
-    Given,
     Json,
     Overwrite,
     Quiet,
+    dtype_of,
+    flag,
     numbers,
+    option,
     print_json,
     rows_of,
     split_key,
 )
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["convert"]
 
+_CHUNKS = "Rows in a chunk, or a length for each axis: 32,3,64,64."
+_SHARDS = "Zarr: rows in a file, or a length for each axis; 0: a file a chunk."
+_CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
+_TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -43,7 +49,7 @@ def _nbytes(text: Any) -> Any:
 
 @command
 def convert(
-    array: Given,
+    array: Opening,
     destination: Annotated[
         str,
         typer.Argument(
@@ -51,57 +57,27 @@ def convert(
         ),
     ],
     to_key: Annotated[
-        str | None,
-        typer.Option(
-            "--to-key", metavar="NAME", help="The array's name in DST (HDF5, Zarr group)."
-        ),
+        str | None, option("NAME", "The array's name in DST (HDF5, Zarr group).")
     ] = None,
-    chunks: Annotated[
-        Any,
-        typer.Option(
-            metavar="N[,N,...]",
-            parser=numbers("32,3,64,64", least=1),
-            help="Rows in a chunk, or a length for each axis: 32,3,64,64.",
-        ),
-    ] = None,
-    shards: Annotated[
-        Any,
-        typer.Option(
-            metavar="N[,N,...]",
-            parser=numbers("1024,3,64,64", least=0),
-            help="Zarr: rows in a file, or a length for each axis; 0: a file a chunk.",
-        ),
-    ] = None,
-    codec: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:LEVEL]",
-            help="none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4.",
-        ),
-    ] = None,
+    chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=numbers("32,3,64", least=1))] = None,
+    shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=numbers("64,3,64", least=0))] = None,
+    codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
     shuffle: Annotated[
-        Literal["byte", "bit", "none"] | None,
-        typer.Option(metavar="byte|bit|none", help="Before compression."),
+        Literal["byte", "bit", "none"] | None, option("byte|bit|none", "Before compression.")
     ] = None,
-    to_dtype: Dtype = None,
+    to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE, parser=dtype_of)] = None,
     rows: Annotated[
-        Any,
-        typer.Option(metavar="A:B", parser=rows_of, help="Only these rows, as a slice in Python."),
+        Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
     ] = None,
     memory: Annotated[
-        Any,
-        typer.Option(metavar="BYTES", parser=_nbytes, help="For what is under way, e.g. 2G."),
+        Any, option("BYTES", "For what is under way, e.g. 2G.", parser=_nbytes)
     ] = "512M",
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read everything back and compare every bit.")
-    ] = False,
+    verify: Annotated[bool, flag("--verify", "Read it back and compare every bit.")] = False,
     overwrite: Overwrite = False,
     resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="Go on with a run that was stopped.")
+        bool, flag("--resume/--no-resume", "Go on with a run that was stopped.")
     ] = True,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and why.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Say what would be done, and why.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -124,8 +100,7 @@ def convert(
       oocdata convert run.zarr small.npy --rows :1000 --to-dtype float32
       oocdata convert sim.h5 sim.zarr --dry-run
     """  # noqa: D301
-    from oocdata.tools.convert.plan import plan_of
-    from oocdata.tools.convert.text import outcome_text
+    from oocdata.tools.convert.choosing import plan_of
     from oocdata.tools.convert.work import carry_out
 
     path, name = split_key(destination)
@@ -150,7 +125,7 @@ def convert(
         overwrite=overwrite,
     )
     if dry_run and json:
-        print_json(plan.as_json())
+        print_json(plan.to_json())
     elif not json:
         typer.echo(str(plan))
     if dry_run:
@@ -162,9 +137,9 @@ def convert(
             typer.echo("oocdata: the same command goes on from here.", err=True)
         raise
     if json:
-        print_json(done.as_json())
+        print_json(done.to_json())
     else:
-        typer.echo(outcome_text(done))
+        typer.echo(done.outcome)
     if done.verified is False:
         raise typer.Exit(3)
 

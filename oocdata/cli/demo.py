@@ -8,10 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Output, print_json
+from oocdata.cli.options import Json, Output, as_opened, flag, option, print_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.opening import Opening
 
 __all__ = ["demo"]
+
+_EPISODES = "Rows in each episode of your file, or 'files': no pair crosses them."
 
 
 def _episodes(text: Any) -> Any:
@@ -25,28 +28,18 @@ def _episodes(text: Any) -> Any:
 
 @command
 def demo(
-    array: Given,
+    array: Opening,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="[FILE...]", help="Your own array; without it, data are made."),
     ] = None,
-    episodes: Annotated[
-        Any,
-        typer.Option(
-            metavar="N",
-            parser=_episodes,
-            help="Rows in each episode of your file, or 'files': no pair crosses them.",
-        ),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Less data, under a minute.")] = False,
+    episodes: Annotated[Any, option("N", _EPISODES, parser=_episodes)] = None,
+    quick: Annotated[bool, flag("--quick", "Less data, under a minute.")] = False,
     keep: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the files that are made, in this folder."),
+        Path | None, option("FOLDER", "Keep the files that are made, in this folder.")
     ] = None,
     output: Output = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Data, order and model depend on it.", min=0)
-    ] = 7,
+    seed: Annotated[int, option("N", "Data, order and model depend on it.", min=0)] = 7,
     json: Json = False,
 ) -> None:
     """Train a next-frame model, and measure everything.
@@ -62,8 +55,8 @@ def demo(
       oocdata demo sim.h5::/u
       oocdata demo run*.npy --episodes files -o run.png
     """  # noqa: D301
-    own = bool(array.files)
-    if not own and (array.key or episodes is not None or array.opening != type(array.opening)()):
+    own = bool(array.target)
+    if not own and (array.given() or episodes is not None):
         raise ArgumentError("`files` must be given with options that open a file.")
     if own and keep is not None:
         raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")
@@ -74,7 +67,7 @@ def demo(
     picture = output or Path("oocdata-demo.png")
     if own:
         measured = demo_on_file(
-            plan, picture, array.target, array.key, array.opening, episodes, aside=json
+            plan, picture, array.target, array.key, as_opened(array), episodes, aside=json
         )
     else:
         measured = demo_on_digits(plan, picture, keep, aside=json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import sys
@@ -18,13 +19,9 @@ import typer
 from oocdata.errors import (
     ArgumentError,
     EmptyError,
-    ExternalDataError,
-    MissingChunkError,
-    MissingChunkWarning,
     OocdataError,
     PositionError,
     SeveralDatasetsError,
-    UnknownFormatError,
     arguments_named,
 )
 
@@ -33,18 +30,9 @@ __all__ = ["errors", "in_options"]
 _SOON = 0.01
 """Seconds."""
 
-_HINTS: tuple[tuple[type[Exception], str], ...] = (
-    (MissingChunkError, "--missing fill accepts them."),
-    (MissingChunkWarning, "Here: --missing fill, or --missing error."),
-    (ExternalDataError, "Here: --external."),
-    (SeveralDatasetsError, "Here: --key NAME, or FILE::NAME."),
-    (UnknownFormatError, "Raw binary: --dtype and --shape."),
-)
-"""The options that do what an error's own hint says in Python."""
-
 _OTHER_NAMES = {
     "files": "FILE", "path": "FILE", "target": "FILE", "source": "FILE", "destination": "DST",
-    "sizes": "--split",
+    "sizes": "--split", "service": "--dispatcher",
 }  # fmt: skip
 """Arguments in Python whose options have other names; all others have the same."""
 
@@ -56,7 +44,9 @@ def in_options(text: str, context: typer.Context) -> str:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
     for name in arguments_named(text):
-        text = text.replace(f"`{name}`", options.get(name, f"`{name}`"))
+        if name in options:
+            text = text.replace(f"`{name}`", options[name]).replace(f"{name}=True", options[name])
+            text = re.sub(rf"""\b{name}=["']?(\w+)["']?""", rf"{options[name]} \1", text)
     return text
 
 
@@ -102,8 +92,8 @@ def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
 
 
 def _with_hint(error: object, context: typer.Context) -> str:
-    hints = [hint for kind, hint in _HINTS if isinstance(error, kind)]
-    return in_options(" ".join([str(error), *hints]), context)
+    hint = " Name it: --key NAME, or FILE::NAME." if isinstance(error, SeveralDatasetsError) else ""
+    return in_options(f"{error}{hint}", context)
 
 
 @contextmanager

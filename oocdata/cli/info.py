@@ -7,13 +7,14 @@ from pathlib import Path
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, print_json
+from oocdata.cli.options import Json, as_opened, print_json
+from oocdata.tools.opening import Opening
 
 __all__ = ["info"]
 
 
 @command
-def info(array: Given, json: Json = False) -> None:
+def info(array: Opening, json: Json = False) -> None:
     """Show what is in a file and how it will be read.
 
     Reads metadata only. Without a dataset's name, all datasets of the file are
@@ -31,12 +32,13 @@ def info(array: Given, json: Json = False) -> None:
     """  # noqa: D301
     from oocdata.tools.info import Contents, Description, contents, describe, text
 
-    path, one = array.files[0], len(array.files) == 1
-    there = one and (Path(path).expanduser().exists() or "://" in path)
-    if there and array.key is None and array.opening.dtype is None:
-        found = contents(path, array.opening)
+    path = array.target if isinstance(array.target, str) else ""
+    there = Path(path).expanduser().exists() or "://" in path
+    if path and there and array.key is None and array.dtype is None:
+        found = contents(path, as_opened(array))
     else:
-        found = Contents(path, (describe(array.target, array.key, array.opening),))
+        described = describe(array.target, array.key, as_opened(array))
+        found = Contents(path or array.target[0], (described,))
     if json:
         print_json(text.as_json(found))
     else:

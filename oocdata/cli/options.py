@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
-from math import isfinite
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
-
-if TYPE_CHECKING:
-    from oocdata.datasets.view import View
-    from oocdata.tools.info import Opening
+from oocdata.tools.opening import Opening
 
 __all__ = [
-    "Files", "Given", "Json", "Output", "Overwrite", "Quiet", "given", "numbers", "print_json",
-    "rows_of", "split_key",
+    "Json", "Output", "Overwrite", "Quiet", "as_opened", "dtype_of", "flag", "given", "numbers",
+    "option", "print_json", "rows_of", "split_key",
 ]  # fmt: skip
 
 _OPENING = "Opening the file"
 _MOST_OFFERED = 500
 
-Files = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE...",
-        help="A file, Zarr folder or URL, with its dataset as FILE::NAME; several, or a quoted "
-        "glob, are one array.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", "-f", help="Replace what is there.")]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a picture.")
-]
+
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option of Typer's with a value, named like its argument unless names are given."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str, *names: str) -> Any:
+    """Return an option of Typer's without a value."""
+    return typer.Option(name, *names, help=text)
+
+
+Json = Annotated[bool, flag("--json", "Print JSON.")]
+Quiet = Annotated[bool, flag("--quiet", "Show no progress.", "-q")]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace what is there.", "-f")]
+Output = Annotated[Path | None, option("FILE", "Write a picture.", "--output", "-o")]
 
 
 def numbers(
@@ -118,7 +116,7 @@ def _axes(text: Any) -> Any:
     return axes[0] if len(axes) == 1 else axes
 
 
-def _dtype(text: Any) -> Any:
+def dtype_of(text: Any) -> Any:
     """Refuse what NumPy doesn't know as a dtype."""
     import numpy as np
 
@@ -129,16 +127,6 @@ def _dtype(text: Any) -> Any:
             f"{text!r} is not a NumPy dtype such as float32 or '>f4'."
         ) from None
     return text
-
-
-Dtype = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DTYPE",
-        parser=_dtype,
-        help="The dtype to write; numbers that don't fit are refused.",
-    ),
-]
 
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
@@ -169,85 +157,43 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The array that a command line names, and how it is opened.
-
-    Attributes
-    ----------
-    files : tuple of str
-        Without the dataset.
-    key : str or None
-    opening : Opening
-    """
-
-    files: tuple[str, ...]
-    key: str | None
-    opening: Opening
-
-    @property
-    def target(self) -> Any:
-        """What `oocdata.open` takes: a path or glob, or a list of paths."""
-        return self.files[0] if len(self.files) == 1 else list(self.files)
-
-    def view(self) -> View:
-        """Open it."""
-        return self.opening.view(self.target, self.key)
+_FILES = (
+    "A file, Zarr folder or URL, with its dataset as FILE::NAME; several, or a quoted glob, are "
+    "one array."
+)
+_AXIS = "The row axis: a number or a dimension's name; or several, outermost first: 0,1."
+_DTYPE = "Raw binary: the stored dtype, e.g. '>f4'."
+_SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."
+_ABSENT = (
+    "Absent chunks: refuse them, or read the fill value. By default HDF5 refuses them, and Zarr "
+    "tells of them."
+)
+_opening = partial(option, rich_help_panel=_OPENING)
 
 
 def given(
-    files: Files,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help=_FILES)],
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key", "-k", metavar="NAME", help="The dataset in the file, e.g. /flow/u.",
-            autocompletion=_keys, rich_help_panel=_OPENING,
+        _opening(
+            "NAME", "The dataset in the file, e.g. /flow/u.", "--key", "-k", autocompletion=_keys
         ),
     ] = None,
-    axis: Annotated[
-        Any,
-        typer.Option(
-            parser=_axes, metavar="AXIS", rich_help_panel=_OPENING,
-            help="The row axis: a number or a dimension's name; or several, outermost first: 0,1.",
-        ),
-    ] = 0,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            parser=_dtype, metavar="DTYPE", rich_help_panel=_OPENING,
-            help="Raw binary: the stored dtype, e.g. '>f4'.",
-        ),
-    ] = None,
-    shape: Annotated[
-        Any,
-        typer.Option(
-            parser=numbers("1000,64,64"), metavar="N,N,...", rich_help_panel=_OPENING,
-            help="Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1.",
-        ),
-    ] = None,
+    axis: Annotated[Any, _opening("AXIS", _AXIS, parser=_axes)] = 0,
+    dtype: Annotated[str | None, _opening("DTYPE", _DTYPE, parser=dtype_of)] = None,
+    shape: Annotated[Any, _opening("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
     offset: Annotated[
-        int,
-        typer.Option(
-            metavar="BYTES", help="Raw binary: bytes to skip.", min=0, rich_help_panel=_OPENING,
-            show_default=False,
-        ),
+        int, _opening("BYTES", "Raw binary: bytes to skip.", min=0, show_default=False)
     ] = 0,
-    missing: Annotated[
-        Literal["error", "fill"] | None,
-        typer.Option(
-            metavar="error|fill", rich_help_panel=_OPENING,
-            help="Absent chunks: refuse them, or read the fill value. By default HDF5 refuses "
-            "them, and Zarr tells of them.",
-        ),
-    ] = None,
+    missing: Annotated[Literal["error", "fill"] | None, _opening("error|fill", _ABSENT)] = None,
     external: Annotated[
         bool,
         typer.Option(
             "--external", help="Accept HDF5 data in other files.", rich_help_panel=_OPENING
         ),
     ] = False,
-) -> Given:  # fmt: skip
-    """Return the array that these options name; commands get them by `oocdata.cli.command`.
+) -> Opening:  # fmt: skip
+    """Return what these options open; commands get it by `oocdata.cli.command`.
 
     Raises
     ------
@@ -258,11 +204,9 @@ def given(
 
     Examples
     --------
-    >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).opening.code("field.bin", "u")
+    >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
     "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
     """
-    from oocdata.tools.info import Opening
-
     if (dtype is None) != (shape is None):
         raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
     pairs = [split_key(file) for file in files or ()]  # those of a demo may be left out
@@ -274,8 +218,19 @@ def given(
             raise MissingFileError(
                 f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
             )
-    found = Opening(axis, dtype, shape, offset, missing, external)
-    return Given(tuple(path for path, _ in pairs), next(iter(keys), None), found)
+    paths = [path for path, _ in pairs]
+    target = paths[0] if len(paths) == 1 else paths
+    name = next(iter(keys), None)
+    return Opening(target, name, axis, dtype, shape, offset, missing, external)
+
+
+def as_opened(array: Opening) -> Any:
+    """Return the arguments of `oocdata.open` as those tools take them that have no `Opening`."""
+    from oocdata.tools.info import Opening as Arguments
+
+    return Arguments(
+        array.axis, array.dtype, array.shape, array.offset, array.missing, array.external
+    )
 
 
 def split_key(text: str) -> tuple[str, str | None]:
@@ -306,16 +261,5 @@ def print_json(found: object) -> None:
       ]
     }
     """
-    import json
-
-    typer.echo(json.dumps(_finite(found), indent=2, allow_nan=False))
-
-
-def _finite(found: object) -> object:
-    if isinstance(found, float):
-        return found if isfinite(found) else None
-    if isinstance(found, Mapping):
-        return {name: _finite(value) for name, value in found.items()}
-    if isinstance(found, list | tuple):
-        return [_finite(value) for value in found]
-    return found
+    finite = json.loads(json.dumps(found), parse_constant=lambda word: None)
+    typer.echo(json.dumps(finite, indent=2))

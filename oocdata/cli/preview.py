@@ -9,11 +9,20 @@ import typer
 
 from oocdata.cli.command import command
 from oocdata.cli.failures import in_options
-from oocdata.cli.options import Given, Json, Output, numbers, print_json, rows_of
+from oocdata.cli.options import Json, Output, flag, numbers, option, print_json, rows_of
+from oocdata.tools.opening import Opening
 
 __all__ = ["preview"]
 
 _FILM_FRAMES = 48
+_ROWS = "Rows to choose from, e.g. 100:200, or a list: 3,7,9."
+_COUNT = (
+    "How many to show, evenly spread; of a film, one after the other. Not with a list of rows, "
+    "which are all shown."
+)
+_LAYOUT = "The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW."
+_PERCENTILE = "They span these percentiles of the values shown; 1,99 by default."
+_PAIR = numbers("0.5,99", count=(2,))
 
 
 def _chosen(text: Any) -> Any:
@@ -31,78 +40,35 @@ def _colormaps(incomplete: str) -> list[str]:
 @command
 def preview(
     context: typer.Context,
-    array: Given,
+    array: Opening,
     output: Output = None,
-    rows: Annotated[
-        Any,
-        typer.Option(
-            metavar="A:B",
-            parser=_chosen,
-            help="Rows to choose from, e.g. 100:200, or a list: 3,7,9.",
-        ),
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count",
-            "-n",
-            metavar="N",
-            help="How many to show, evenly spread; of a film, one after the other. Not with a list "
-            "of rows, which are all shown.",
-            min=1,
-        ),
-    ] = None,
+    rows: Annotated[Any, option("A:B", _ROWS, parser=_chosen)] = None,
+    count: Annotated[int | None, option("N", _COUNT, "--count", "-n", min=1)] = None,
     next_frame: Annotated[
-        bool, typer.Option("--next-frame", help="Show pairs of rows, and their difference.")
+        bool, flag("--next-frame", "Show pairs of rows, and their difference.")
     ] = False,
     horizon: Annotated[
-        int | None, typer.Option(metavar="N", help="Rows from one of a pair to the other.", min=1)
+        int | None, option("N", "Rows from one of a pair to the other.", min=1)
     ] = None,
-    layout: Annotated[
-        str,
-        typer.Option(
-            metavar="LETTERS",
-            help="The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW.",
-        ),
-    ] = "auto",
+    layout: Annotated[str, option("LETTERS", _LAYOUT)] = "auto",
     channel: Annotated[
-        Any,
-        typer.Option(
-            metavar="N,N,...", parser=numbers("2,1"), help="The channels to show, e.g. 0 or 2,1."
-        ),
+        Any, option("N,N,...", "The channels to show, e.g. 0 or 2,1.", parser=numbers("2,1"))
     ] = None,
     limits: Annotated[
-        Any,
-        typer.Option(
-            metavar="LOW,HIGH",
-            parser=numbers("250.0,310", count=(2,)),
-            help="The values that the colours span.",
-        ),
+        Any, option("LOW,HIGH", "The values that the colours span.", parser=_PAIR)
     ] = None,
     percentile: Annotated[
-        Any,
-        typer.Option(
-            metavar="LOW,HIGH",
-            parser=numbers("1,99.5", count=(2,)),
-            show_default="1,99",
-            help="They span these percentiles of the values shown.",
-        ),
+        Any, option("LOW,HIGH", _PERCENTILE, parser=_PAIR, show_default=False)
     ] = (1.0, 99.0),
     colormap: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A colormap of matplotlib, e.g. gray.", autocompletion=_colormaps
-        ),
+        str | None, option("NAME", "Of matplotlib, e.g. gray.", autocompletion=_colormaps)
     ] = None,
     consecutive: Annotated[
-        bool, typer.Option("--consecutive", help="Show rows one after the other, as a film does.")
+        bool, flag("--consecutive", "Show rows one after the other, as a film does.")
     ] = False,
-    fps: Annotated[
-        float, typer.Option(metavar="N", help="Frames per second of the film.", min=0.02, max=50)
-    ] = 10,
+    fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
-        bool,
-        typer.Option("--terminal/--no-terminal", help="Show it here, where that is possible."),
+        bool, flag("--terminal/--no-terminal", "Show it here, where that is possible.")
     ] = True,
     json: Json = False,
 ) -> None:

@@ -7,9 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Given, Json, Quiet, numbers, print_json
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_json
+from oocdata.tools.opening import Opening
 
 __all__ = ["stats"]
+
+_SPLIT = "Read the first part only: 0.6,0.2,0.2, or counts."
 
 
 def _channels(text: Any) -> Any:
@@ -22,28 +25,18 @@ def _channels(text: Any) -> Any:
 
 @command
 def stats(
-    array: Given,
-    split: Annotated[
-        Any,
-        typer.Option(
-            metavar="SIZES",
-            parser=numbers("0.6,0.2,0.2"),
-            help="Read the first part only: 0.6,0.2,0.2, or counts.",
-        ),
-    ] = None,
+    array: Opening,
+    split: Annotated[Any, option("SIZES", _SPLIT, parser=numbers("0.6,0.2,0.2"))] = None,
     channels: Annotated[
-        Any,
-        typer.Option(
-            metavar="AXIS", parser=_channels, help="The axis of the channels, from 1; or 'none'."
-        ),
+        Any, option("AXIS", "The axis of the channels, from 1; or 'none'.", parser=_channels)
     ] = "auto",
     duplicates: Annotated[
-        bool, typer.Option("--duplicates/--no-duplicates", help="Look for rows that are the same.")
+        bool, flag("--duplicates/--no-duplicates", "Look for rows that are the same.")
     ] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show range, mean and deviation per channel; repeated rows; NaN.
+    """Show range, mean, deviation per channel; NaN, repeated rows.
 
     Reads every row once, whatever their number, within a few blocks of memory. With --split, only
     the rows of the first part, as `.split` in Python takes them: what you scale by then knows

@@ -164,7 +164,7 @@ class Placement:
         if not self.overwrite:
             raise ArgumentError(
                 f"what is written must not exist yet; {what} does. Choose another name, or say "
-                "that it may be replaced: overwrite=True, or --overwrite on the command line."
+                "that it may be replaced: overwrite=True."
             )
 
     def keeps_others(self) -> bool:

@@ -169,7 +169,7 @@ def check(
     external: bool = False,
     manifest: bool | str | os.PathLike[str] | None = None,
     write_manifest: bool | str | os.PathLike[str] | None = None,
-    force: bool = False,
+    overwrite: bool = False,
     progress: bool = False,
 ) -> Health:
     """Read everything once and say what is wrong with which rows.
@@ -187,7 +187,7 @@ def check(
         what it was, nothing is decoded: what was found when it was written holds still.
     write_manifest : bool or path, optional
         Write one, unless the data are damaged. The files are read a second time for it.
-    force : bool
+    overwrite : bool
         Write over an existing manifest.
     progress : bool
         Show a bar on standard error.
@@ -244,7 +244,9 @@ def check(
             "a manifest must be of one file; a glob's have theirs beside each. Leave its path out."
         )
     parts = [
-        check_file(one, key, opening, manifest, write_manifest, force=force, progress=progress)
+        check_file(
+            one, key, opening, manifest, write_manifest, overwrite=overwrite, progress=progress
+        )
         for one in paths
     ]
     return Health(

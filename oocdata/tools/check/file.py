@@ -28,12 +28,12 @@ from oocdata.formats.verified import manifest_of
 from oocdata.tools.check import KINDS, Checked, Finding, Health
 from oocdata.tools.check.holes import sparse_rows
 from oocdata.tools.check.opening import Opened, opened
-from oocdata.tools.check.ranges import Ranges
 from oocdata.tools.check.rows import Rows, RowsSeen, kind_of, read_rows
 from oocdata.tools.info import Opening, Unopened
 from oocdata.tools.manifest import ManifestWriter
 from oocdata.tools.manifest.stored import BLOCK_BYTES, block_checksums, changes, data_files
 from oocdata.tools.progress import progress as bar
+from oocdata.tools.ranges import Ranges
 
 __all__ = ["check_file"]
 
@@ -57,7 +57,7 @@ def check_file(
     manifest: Any,
     write_manifest: Any,
     *,
-    force: bool,
+    overwrite: bool,
     progress: bool,
 ) -> Health:
     """Check one file or folder; the arguments are those of `oocdata.tools.check.check`."""
@@ -79,7 +79,7 @@ def check_file(
     if written is None:
         one.read_all()
         return one.health()
-    with ManifestWriter(path, written, force=force) as writer:
+    with ManifestWriter(path, written, overwrite=overwrite) as writer:
         before = _state(path)
         one.read_all(writer=writer)
         if any(finding.kind in _NOT_TO_KEEP for finding in one.findings):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, DamagedChunkError
-from oocdata.tools.convert.plan import MEMORY, plan_of
+from oocdata.tools.convert.choosing import MEMORY, plan_of
 from oocdata.tools.convert.work import Conversion, carry_out
+from oocdata.tools.opening import Opening
 from oocdata.writers.codec import Shuffled
 
 __all__ = ["MEMORY", "Conversion", "convert"]
@@ -98,7 +98,7 @@ def convert(
             f"`source` must be a View, or what oocdata.open opens; got {source!r}. Write what is "
             "made of an array batch by batch: oocdata.create."
         )
-    view = source if isinstance(source, View) and key is None else open_view(source, key)
+    view = Opening.of(source, key).view()
     plan = plan_of(
         view,
         os.path.expanduser(os.fsdecode(destination)),

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import SourceError
 from oocdata.explain import size
-from oocdata.index import as_count
-from oocdata.memory import DEFAULT_MEMORY, at_most
-from oocdata.threads import cores
-from oocdata.tools.convert.carry import Carried, carried
-from oocdata.tools.convert.journal import identity
-from oocdata.tools.convert.reading import PIECE_BYTES, BoxSource
-from oocdata.tools.convert.sample import chosen_codec
-from oocdata.tools.convert.steps import Steps, steps_of
-from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
-from oocdata.writers.codec import NONE, Shuffled
-from oocdata.writers.create import chunked
+from oocdata.tools.convert.carry import Carried
+from oocdata.tools.convert.steps import Steps
+from oocdata.tools.lines import labelled
+from oocdata.writers.codec import NONE
 from oocdata.writers.placement import Placement
-from oocdata.writers.target import Target, format_by_suffix, target_key
+from oocdata.writers.target import Target
 
-__all__ = ["MEMORY", "Plan", "plan_of"]
-
-MEMORY = DEFAULT_MEMORY
-"""Bytes of memory for what is under way, by default."""
-
-_READING = 64 << 20
-"""Bytes of memory for reading: measured, more is no faster."""
-
-_LIBRARIES = 96 << 20
-"""What h5py, TensorStore and the codecs take, and allocators keep."""
+__all__ = ["Plan"]
 
 _UNSURE = 1.15
 """An estimate from a sample may be wrong by as much."""
+
+_NAMES = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,140 +120,112 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        from oocdata.tools.convert.text import plan_text
+        rows, element = self.target.shape[0], self.target.element
+        what = f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"
+        stored = self.view.storage
+        key = f", dataset {stored.key}" if stored.key else ""
+        codec = f", {stored.codec}" if stored.codec != "none" else ""
+        to_key = f", dataset {self.target.key}" if self.target.key else ""
+        about = "about " if self.sampled is not None and self.target.codec != NONE else ""
+        more = "".join(f", {size(nbytes)} for {what}" for nbytes, what in self.more_disk)
+        fields = {
+            "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
+            "to": f"{self.placement.path}{to_key}",
+            "array": f"{what}, {self.target.dtype}, {size(self.nbytes)}",
+            "chunks": self._chunks(),
+            "codec": self._codec(),
+            "order": self._order(),
+            "memory": f"at most {size(self.memory_bytes)}",
+            "disk": f"{about}{size(self.result_bytes)}{more}",
+            "carried": self._carried(),
+        }
+        return "\n".join(labelled(label, text) for label, text in fields.items() if text)
 
-        return plan_text(self)
-
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything, for ``json.dumps``."""
-        from oocdata.tools.convert.text import plan_json
+        target = self.target
+        return {
+            "source": self.view.storage.path,
+            "key": self.view.storage.key,
+            "destination": self.placement.path,
+            "to_key": target.key,
+            "format": target.format,
+            "shape": target.shape,
+            "dtype": str(target.dtype),
+            "nbytes": self.nbytes,
+            "chunks": target.chunks,
+            "shards": target.shards,
+            "chunks_why": self._chunks(),
+            "codec": str(target.codec),
+            "codec_why": self._codec(),
+            "sampled": self.sampled,
+            "through_file": self.steps.tiles is not None,
+            "decodes_per_chunk": self.steps.decodes,
+            "memory_bytes": self.memory_bytes,
+            "disk_bytes": self.disk_bytes,
+            "attributes": [name for name, _ in target.attributes],
+            "dimension_names": target.dimension_names,
+            "lost": self.carried.lost,
+        }
 
-        return plan_json(self)
-
-
-def plan_of(
-    view: View,
-    destination: str,
-    *,
-    to_key: str | None = None,
-    chunks: int | Sequence[int] | None = None,
-    shards: int | Sequence[int] | None = None,
-    codec: str | None = None,
-    shuffle: Shuffled | None = None,
-    memory: int = MEMORY,
-    verify: bool = False,
-    overwrite: bool = False,
-) -> Plan:
-    """Return what `oocdata.convert` would do with these arguments; nothing is written.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError, oocdata.errors.SourceError
-        As `oocdata.convert`.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, oocdata as ooc
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     view = ooc.open(np.zeros((1000, 64), "f4"))
-    ...     plan_of(view, f"{folder}/a.h5", chunks=100).target.chunks
-    (100, 64)
-    """
-    bound = as_count("memory", memory, at_least=1 << 20)
-    kind = format_by_suffix(destination)
-    _refuse_source(view, destination)
-    of_source = view.storage.key
-    key = target_key(kind, to_key, of_source if of_source != "/" else None)
-    placement = Placement.of(destination, key, kind, overwrite)
-    along = carried(view, kind)
-    source = BoxSource(view)
-    # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
-    reading = min(bound, max(_READING, 4 * source.chunk_rows_bytes))
-    with at_most(reading):
-        way, sampled = chosen_codec(source, kind, codec, shuffle)
-    # Two blocks are under way, one that is read and one that is written, and what is made of them.
-    block_bytes = bound // 4
-    chunk, shard = chunked(
-        kind,
-        view.shape,
-        view.dtype,
-        way,
-        chunks,
-        shards,
-        chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
-        shard_bytes=min(SHARD_BYTES, block_bytes),
-    )
-    target = Target(
-        format=kind,
-        key=key,
-        shape=view.shape,
-        dtype=view.dtype,
-        chunks=chunk,
-        shards=shard,
-        codec=way,
-        fill_value=along.fill_value,
-        attributes=along.attributes,
-        dimension_names=along.dimension_names,
-    )
-    # Where nothing is encoded, a piece of a row is as good as the row.
-    whole = default_chunks(view.shape, view.dtype.itemsize, largest=PIECE_BYTES)
-    steps = steps_of(
-        view.shape,
-        view.dtype.itemsize,
-        source.chunk,
-        target.unit if target.chunks is not None else (1, *whole[1:]),
-        block_bytes,
-        lead=source.lead,
-    )
-    about = identity(view)
-    if about:
-        about["the result"] = f"{kind} {key} {target.storage}, {way}, {view.dtype} {view.shape}"
-        about["the steps"] = f"{steps.blocks} {steps.tiles}"
-        about["the file that it is added to"] = placement.before or "none"
-    return Plan(
-        view=view,
-        target=target,
-        placement=placement,
-        steps=steps,
-        carried=along,
-        sampled=sampled,
-        chosen_codec=codec is None and shuffle is None,
-        chosen_chunks=chunks is None,
-        memory_bytes=_memory(source, target, steps, reading, verify),
-        reading_bytes=reading,
-        verify=verify,
-        about=about,
-    )
-
-
-def _refuse_source(view: View, destination: str) -> None:
-    """Refuse to write into what is read."""
-    end = os.path.realpath(destination)
-    storage = view.storage
-    targets = (storage.opened or {}).get("target", storage.path)
-    paths = [targets] if isinstance(targets, str) else list(targets or ())
-    for path in (*paths, *(version.path for version in storage.files)):
-        if "://" in path:
-            continue
-        begin = os.path.realpath(path)
-        inside = os.path.commonpath([begin, end]) in (begin, end)
-        if inside or (
-            os.path.exists(end) and os.path.exists(begin) and os.path.samefile(begin, end)
-        ):
-            raise ArgumentError(
-                f"what is written must lie apart from what is read; got '{path}' and "
-                f"'{destination}'. Choose another name, and rename it afterwards."
+    def _chunks(self) -> str:
+        target = self.target
+        if target.chunks is None:
+            return "none: each row lies by itself, and is read alone"
+        if not self.chosen_chunks:
+            return target.storage
+        rows, row_bytes = target.chunks[0], target.row_bytes
+        if target.chunks[1:] != tuple(max(1, length) for length in target.element):
+            why = f"a row is {size(row_bytes)}, too large for one chunk"
+        elif rows == 1:
+            why = f"a row ({size(row_bytes)}) is a chunk, so that no other is decoded with it"
+        else:
+            why = (
+                f"whole rows, {rows} together ({size(rows * row_bytes)}): smaller chunks cost more "
+                "each, larger ones decode more that a shuffled batch does not use"
             )
+        shards = "; many chunks a file, for fewer files" if target.shards else ""
+        return f"{target.storage}: {why}{shards}"
 
+    def _codec(self) -> str:
+        codec, kind = self.target.codec, self.target.format
+        if kind == "npy":
+            return ""
+        if self.sampled is None:
+            return f"{codec}"
+        saves = f"a sample comes down to {self.sampled:.0%}"
+        if not self.chosen_codec:
+            return f"{codec}: {saves}"
+        if codec == NONE:
+            return f"none: {saves} of its size, which is not worth decoding"
+        library = f"every {'Zarr v3' if kind == 'zarr' else 'HDF5'} library reads it"
+        return f"{codec}: {saves}; {library}. Uncompressed reads faster (codec none)"
 
-def _memory(source: BoxSource, target: Target, steps: Steps, reading: int, verify: bool) -> int:
-    """Return the bytes that a conversion takes at most, libraries included."""
-    itemsize = target.dtype.itemsize
-    block = steps.blocks.most
-    tile = block if steps.tiles is None else max(block, steps.tiles.most)
-    # A box while the next one is read; verifying, the block that it is compared with.
-    with at_most(reading):
-        boxes = (2 * tile + (block if verify else 0)) * itemsize + source.extra_bytes(tile)
-    pieces = tile * itemsize // 2 if steps.tiles is not None else 0
-    encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * itemsize
-    return boxes + pieces + cores() * encoding + _LIBRARIES
+    def _order(self) -> str:
+        if self.steps.tiles is not None:
+            return (
+                "stored across the rows: every stored chunk is read once, into a scratch file "
+                f"({size(self.nbytes)}) from which rows are put together"
+            )
+        times, blocks = self.steps.decodes, self.steps.blocks
+        again = f", a stored chunk decoded {times:.2f} times" if times > 1.004 else ""
+        if blocks.step[1:] != blocks.shape[1:]:
+            return f"{blocks.count:,} boxes of up to {blocks.step}{again}"
+        rows = min(blocks.step[0], blocks.shape[0])
+        runs = "1 run" if blocks.count == 1 else f"{blocks.count:,} runs"
+        return f"{runs} of up to {rows:,} rows{again}"
+
+    def _carried(self) -> str:
+        target, lost = self.target, self.carried.lost
+        parts = []
+        if target.attributes:
+            parts.append(f"attributes {', '.join(name for name, _ in target.attributes)}")
+        if target.dimension_names:
+            names = ", ".join(name or "(none)" for name in target.dimension_names)
+            parts.append(f"dimensions {names}")
+        if lost:
+            why = f"{_NAMES[target.format]} has no place for it, or it is not true of the result"
+            packed = {"scale_factor", "add_offset"} & set(lost)
+            stay = " (the numbers stay packed)" if packed else ""
+            parts.append(f"NOT carried ({why}): {', '.join(lost)}{stay}")
+        return "; ".join(parts)

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from math import lcm, prod
 
+from oocdata.writers.storage import cells
 from oocdata.writers.target import Box
 
 __all__ = ["Grid", "Steps", "steps_of"]
@@ -26,81 +27,54 @@ _MOST_DECODES = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """An array cut into boxes; the first along the rows may be shorter.
-
-    Attributes
-    ----------
-    shape, step : tuple of int
-    lead : int
-        Rows of the first box, if not 0.
+    """An array of some shape cut into boxes of `step`; those at its end are shorter.
 
     Examples
     --------
-    >>> [box[0] for box in Grid((10, 2), (4, 2), 3).boxes()]
-    [slice(0, 3, None), slice(3, 7, None), slice(7, 10, None)]
+    >>> [box[0] for box in Grid((10, 2), (4, 2)).boxes()]
+    [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
     """
 
     shape: tuple[int, ...]
     step: tuple[int, ...]
-    lead: int = 0
 
     def boxes(self) -> Iterator[Box]:
         """Yield the boxes in C order."""
-        return product(*(self._cells(axis) for axis in range(len(self.shape))))
+        return cells(tuple(slice(0, length) for length in self.shape), self.step)
 
-    def touched(self, box: Box) -> Iterator[Box]:
-        """Yield, of the boxes that touch a box, what lies in it."""
+    def pieces(self, box: Box) -> Iterator[Box]:
+        """Yield the parts of a box that lie in one box of the grid each, in C order."""
         axes = []
-        for axis, part in enumerate(box):
-            lead, step = (self.lead if axis == 0 else 0), self.step[axis]
-            first = lead + (part.start - lead) // step * step  # may lie before the array
-            bounds = range(first, part.stop, step)
-            axes.append([slice(max(at, part.start), min(at + step, part.stop)) for at in bounds])
+        for part, step in zip(box, self.step, strict=True):
+            starts = range(part.start // step * step, part.stop, step)
+            axes.append([slice(max(at, part.start), min(at + step, part.stop)) for at in starts])
         return product(*axes)
 
+    @property
     def count(self) -> int:
-        """Return how many boxes there are."""
-        return prod(len(self._cells(axis)) for axis in range(len(self.shape)))
-
-    def _cells(self, axis: int) -> list[slice]:
-        length, step = self.shape[axis], self.step[axis]
-        lead = min(self.lead, length) if axis == 0 else 0
-        edges = [0, *range(lead or step, length, step), length] if length else [0]
-        return [slice(start, stop) for start, stop in pairwise(edges)]
+        """The number of boxes."""
+        return prod(-(-length // step) for step, length in zip(self.step, self.shape, strict=True))
 
     @property
     def most(self) -> int:
         """Elements of the largest box."""
-        return prod(min(step, length) for step, length in zip(self.step, self.shape, strict=True))
+        return prod(map(min, self.step, self.shape))
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How an array goes from one storage to the other.
-
-    Attributes
-    ----------
-    blocks : Grid
-        What is written at a time.
-    tiles : Grid or None
-        What is read at a time where the array goes through a file; None: the blocks.
-    decodes : float
-        How often a stored chunk is decoded, on average.
-    """
+    """How an array goes from one storage to the other."""
 
     blocks: Grid
+    """What is written at a time."""
     tiles: Grid | None
+    """What is read at a time where the array goes through a file; None: the blocks."""
     decodes: float
+    """How often a stored chunk is decoded, on average."""
 
 
 def steps_of(
-    shape: Sequence[int],
-    itemsize: int,
-    chunk: Sequence[int],
-    unit: Sequence[int],
-    nbytes: int,
-    *,
-    lead: int = 0,
+    shape: Sequence[int], itemsize: int, chunk: Sequence[int], unit: Sequence[int], nbytes: int
 ) -> Steps:
     """Return the boxes in which to read and write.
 
@@ -116,8 +90,6 @@ def steps_of(
         What is written together on the other side.
     nbytes : int
         Of a block or tile, unless a unit or a chunk is larger.
-    lead : int
-        Rows before the first border of stored chunks.
 
     Examples
     --------
@@ -135,41 +107,30 @@ def steps_of(
     full = tuple(shape)
     if not prod(full):
         return Steps(Grid(full, tuple(unit)), None, 1.0)
-    axes = range(len(full) - 1, -1, -1)
-    block = _grown(unit, full, nbytes // itemsize, axes)
+    block = _grown(unit, full, nbytes // itemsize)
     together = lcm(chunk[0], unit[0])
     if block[0] > together:  # borders of the blocks are borders of chunks
         block = (block[0] // together * together, *block[1:])
-    blocks = Grid(full, block)
-    decodes = _decodes(full, chunk, lead, block)
+    decodes = prod(map(_decodes, full, chunk, block))
     if decodes <= _MOST_DECODES:
-        return Steps(blocks, None, decodes)
-    tile = _grown(chunk, full, nbytes // itemsize, axes)
-    return Steps(blocks, Grid(full, tile, lead), 1.0)
+        return Steps(Grid(full, block), None, decodes)
+    return Steps(Grid(full, block), Grid(full, _grown(chunk, full, nbytes // itemsize)), 1.0)
 
 
-def _grown(
-    unit: Sequence[int], shape: Sequence[int], elements: int, axes: Sequence[int]
-) -> tuple[int, ...]:
-    """Return whole units together, along one axis after the other, up to so many elements."""
-    box = [min(step, max(1, length)) for step, length in zip(unit, shape, strict=True)]
-    for axis in axes:
+def _grown(unit: Sequence[int], shape: Sequence[int], elements: int) -> tuple[int, ...]:
+    """Return whole units together, along the last axis first, up to so many elements."""
+    box = list(map(min, unit, shape))
+    for axis in range(len(box) - 1, -1, -1):
         others = prod(box) // box[axis]
         times = min(-(-shape[axis] // unit[axis]), max(1, elements // max(1, others * unit[axis])))
         box[axis] = max(box[axis], unit[axis] * times)
     return tuple(box)
 
 
-def _decodes(shape: Sequence[int], chunk: Sequence[int], lead: int, block: Sequence[int]) -> float:
-    """Return how many blocks touch a chunk, on average."""
-    average = 1.0
-    for axis, (length, step, long) in enumerate(zip(shape, chunk, block, strict=True)):
-        if length == 0:
-            return 1.0
-        shift = (-lead) % step if axis == 0 else 0
-        touched = sum(
-            (shift + min(start + long, length) - 1) // step - (shift + start) // step + 1
-            for start in range(0, length, long)
-        )
-        average *= touched / ((shift + length - 1) // step + 1)
-    return average
+def _decodes(length: int, chunk: int, block: int) -> float:
+    """Return how many blocks touch a chunk along an axis, on average."""
+    touched = sum(
+        (min(start + block, length) - 1) // chunk - start // chunk + 1
+        for start in range(0, length, block)
+    )
+    return touched / -(-length // chunk)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -16,14 +19,15 @@ from numpy.typing import NDArray
 from oocdata.datasets.open import open as open_view
 from oocdata.engines.cache import cache
 from oocdata.errors import ArgumentError, SourceError
+from oocdata.explain import size
 from oocdata.memory import at_most
-from oocdata.threads import cores
+from oocdata.threads import cores, in_order
 from oocdata.tools.convert.journal import Journal
 from oocdata.tools.convert.plan import Plan
-from oocdata.tools.convert.reading import BoxSource
-from oocdata.tools.convert.run import each_box
+from oocdata.tools.convert.reading import read_box
 from oocdata.tools.convert.scratch import Scratch
 from oocdata.tools.convert.steps import Grid
+from oocdata.tools.lines import labelled
 from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage, open_storage
@@ -32,9 +36,13 @@ from oocdata.writers.writer import prepare
 
 __all__ = ["Conversion", "carry_out"]
 
+SAVE_BYTES = 256 << 20
+"""Bytes of elements after which what was written is saved, and noted."""
+
 _MOST_ROWS = 20
-_PLACING = "placing"
-"""The stage of the journal in which the result gets its name."""
+
+Read = Callable[[Box, NDArray[Any]], None]
+"""Fills an array of a box's shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +75,45 @@ class Conversion:
     differing_rows: tuple[int, ...]
 
     def __str__(self) -> str:
-        from oocdata.tools.convert.text import outcome_text
+        return f"{self.plan}\n{self.outcome}"
 
-        return f"{self.plan}\n{outcome_text(self)}"
+    @property
+    def outcome(self) -> str:
+        """What came of the plan, as aligned lines."""
+        nbytes = self.plan.nbytes
+        lines = []
+        if self.resumed:
+            lines.append(("resumed", "went on with what an earlier run had done"))
+        elif self.anew:
+            lines.append(("anew", f"an earlier run had begun, but {self.anew}"))
+        if self.verified is False:
+            rows = ", ".join(map(str, self.differing_rows))
+            text = f"the result differs from the source in rows {rows}, …; it was thrown away. "
+            lines.append(("DAMAGED", text + "Is the disk or the memory sound?"))
+        else:
+            share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
+            rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
+            text = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
+            lines.append(("done", text))
+        if self.verified:
+            lines.append(("verified", "read back, and the source again: every bit is the same"))
+        return "\n".join(labelled(label, text) for label, text in lines)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything, for ``json.dumps``."""
         found = {name: getattr(self, name) for name in self.__slots__ if name != "plan"}
-        return {**self.plan.as_json(), **found}
+        return {**self.plan.to_json(), **found}
 
 
 def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Conversion:
     """Do what a plan says; rows that differ are told, not raised."""
-    began = perf_counter()
     hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
     with Lock(plan.placement, hint) as lock, at_most(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
-            return run.whole(resume, began)
+            return run.whole(resume)
         except BaseException as error:
-            if not run.worth_keeping:
+            if not (run.noted and plan.about):  # nothing that another run can go on with
                 if lock.held():  # or the folder is another's by now
                     plan.placement.remove()
             elif isinstance(error, OSError | ArgumentError):
@@ -95,158 +122,151 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
 
 
 class _Run:
-    """One conversion under way."""
+    """One conversion under way.
+
+    Attributes
+    ----------
+    noted : bool
+        The journal tells of something that is safe on the disk.
+    """
 
     def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
         self._plan, self._progress, self._lock = plan, progress, lock
-        self._placement = plan.placement
-        self._journal: Journal | None = None
-        self._storage: Storage | None = None
-        self._noted = False
+        path = os.path.join(plan.placement.folder, "journal")
+        self.noted = os.path.exists(path)
+        self._journal = Journal(path, plan.about)
 
-    @property
-    def worth_keeping(self) -> bool:
-        """Whether something was saved that another run can go on with."""
-        return self._noted and bool(self._plan.about)
-
-    def whole(self, resume: bool, began: float) -> Conversion:
+    def whole(self, resume: bool) -> Conversion:
         """Do everything, and give the result its name."""
-        plan, placement = self._plan, self._placement
-        path = os.path.join(placement.folder, "journal")
-        self._noted = os.path.exists(path)
-        journal = Journal(path, plan.about)
-        anew = "" if resume or not journal.resumed else "it was told to"
-        # Once it has its name, what it has changed places with may lie here: the old array.
-        placing = journal.done(_PLACING)
-        if placing and placement.inode not in placing:
-            anew = anew or "its result has its name already"
+        began = perf_counter()
+        plan, placement, journal = self._plan, self._plan.placement, self._journal
+        storage, anew = self._begun(resume)
+        resumed = bool(journal.done)
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
         try:
-            anew = anew or journal.reason
-            if journal.resumed and not anew:
-                try:
-                    self._storage = open_storage(plan.target, placement.result, resume=True)
-                except (SourceError, OSError, KeyError, ValueError) as error:
-                    anew = f"what was there is not sound ({error})"
-            if self._storage is None:
-                journal.resumed = self._noted = False
-                placement.clear()
-                plan.check_disk(0)
-                prepare(placement)
-                self._storage = open_storage(plan.target, placement.result)
-            else:
-                plan.check_disk(_on_disk(placement.folder))
-            resumed = journal.resumed
-            self._journal = journal
-            journal.begin()
-            source = BoxSource(plan.view)
-            self._write(source, threads)
+            self._through("writing", threads, storage.write, storage.save)
             self._lock.check()
-            self._storage.close(plan.target.shape[0])
-            differing = self._compare(source, threads) if plan.verify else ()
+            storage.close(plan.target.shape[0])
+            differing = self._differing(threads) if plan.verify else ()
             self._lock.check()
             if not differing:
-                journal.note(_PLACING, [placement.inode])
+                journal.note(placing=placement.inode)
         finally:
-            journal.close()
-            if self._storage is not None:
-                self._storage.abandon()
+            storage.abandon()
             threads.shutdown(wait=True, cancel_futures=True)
-        stored = _stored_bytes(placement.result)
+        stored = sum(found.st_size for found in _files(placement.result))
         if not differing:
             placement.place()
         placement.remove()
-        return Conversion(
-            plan=plan,
-            stored_bytes=stored,
-            seconds=perf_counter() - began,
-            resumed=resumed,
-            anew=anew,
-            verified=not differing if plan.verify else None,
-            differing_rows=differing,
-        )
+        verified = not differing if plan.verify else None
+        seconds = perf_counter() - began
+        return Conversion(plan, stored, seconds, resumed, anew, verified, differing)
 
-    def _write(self, source: BoxSource, threads: ThreadPoolExecutor) -> None:
-        plan, storage = self._plan, self._storage
-        assert storage is not None
-        if plan.steps.tiles is None:
-            self._pass("writing", source, plan.steps.blocks, storage.write, storage.save)
+    def _begun(self, resume: bool) -> tuple[Storage, str]:
+        """Return the array under construction, and why it is a new one though one was begun."""
+        plan, placement, journal = self._plan, self._plan.placement, self._journal
+        anew = journal.reason
+        if journal.done and not resume:
+            anew = "it was told to"
+        elif journal.done.get("placing", placement.inode) != placement.inode:
+            # What it has changed places with lies here: the old array.
+            anew = "its result has its name already"
+        if journal.done and not anew:
+            plan.check_disk(sum(found.st_blocks * 512 for found in _files(placement.folder)))
+            try:
+                return open_storage(plan.target, placement.result, resume=True), ""
+            except (SourceError, OSError, KeyError, ValueError) as error:
+                anew = f"what was there is not sound ({error})"
+        journal.done, self.noted = {}, False
+        placement.clear()
+        plan.check_disk(0)
+        prepare(placement)
+        return open_storage(plan.target, placement.result), anew
+
+    def _through(
+        self,
+        label: str,
+        threads: ThreadPoolExecutor,
+        consume: Callable[[Box, NDArray[Any]], None],
+        save: Callable[[], None] | None,
+    ) -> None:
+        """Bring the whole array from the source to what takes its blocks, in the plan's steps.
+
+        Without `save` nothing is noted, and nothing that was done is left out.
+        """
+        plan = self._plan
+        read = partial(read_box, plan.view)
+        blocks, tiles = plan.steps.blocks, plan.steps.tiles
+        if tiles is None:
+            self._pass(label, read, blocks, consume, save)
             return
-        scratch = Scratch(self._scratch_path, plan.steps, plan.target.dtype, threads)
-        try:
-            self._pass("reordering", source, plan.steps.tiles, scratch.write, scratch.save)
-            self._pass("writing", scratch, plan.steps.blocks, storage.write, storage.save)
-        finally:
-            scratch.close()
-
-    @property
-    def _scratch_path(self) -> str:
-        return os.path.join(self._placement.folder, "scratch")
+        path = os.path.join(plan.placement.folder, "scratch")
+        if save is None:
+            os.unlink(path)
+        with closing(Scratch(path, blocks, tiles, plan.target.dtype, threads)) as scratch:
+            self._pass("reordering", read, tiles, scratch.write, save and scratch.save)
+            self._pass(label, scratch.read, blocks, consume, save)
 
     def _pass(
         self,
         label: str,
-        source: Any,
+        read: Read,
         grid: Grid,
         consume: Callable[[Box, NDArray[Any]], None],
-        save: Callable[[], None],
+        save: Callable[[], None] | None,
     ) -> None:
         """Bring every box of a grid that is not done yet from one side to the other."""
-        journal, dtype = self._journal, self._plan.target.dtype
-        assert journal is not None
-        done = journal.done(label)
+        dtype = self._plan.target.dtype
+        done = self._journal.done.get(label, 0) if save else 0
+        unsaved = 0
 
-        def saved(numbers: list[int]) -> None:
-            save()
-            self._noted = True  # an interrupt may come right behind the note
-            journal.note(label, numbers)
+        def filled(box: Box) -> tuple[Box, NDArray[Any]]:
+            values = np.empty([part.stop - part.start for part in box], dtype)
+            read(box, values)
+            return box, values
 
-        with bar(label, self._plan.nbytes, shown=self._progress) as advance:
-            todo = []
-            for number, box in enumerate(grid.boxes()):
-                if number in done:
-                    advance(_nbytes(box, dtype))
-                else:
-                    todo.append((number, box))
-            each_box(source, todo, dtype, grid.most, consume, saved, advance)
+        def saved() -> None:
+            if save and unsaved:
+                save()
+                self.noted = True  # an interrupt may come right behind the note
+                self._journal.note(**{label: done})
 
-    def _compare(self, source: BoxSource, threads: ThreadPoolExecutor) -> tuple[int, ...]:
+        with (
+            bar(label, self._plan.nbytes, shown=self._progress) as advance,
+            ThreadPoolExecutor(1, "oocdata-ahead") as ahead,
+        ):
+            boxes = grid.boxes()
+            for box in islice(boxes, done):
+                advance(prod(part.stop - part.start for part in box) * dtype.itemsize)
+            with closing(in_order(ahead, filled, boxes, most=2)) as each:  # one is read meanwhile
+                for box, values in each:
+                    consume(box, values)
+                    advance(values.nbytes)
+                    done, unsaved = done + 1, unsaved + values.nbytes
+                    del values
+                    if unsaved >= SAVE_BYTES:
+                        saved()
+                        unsaved = 0
+            saved()
+
+    def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
         """Compare the result with what the source gives when it is read again, bit by bit."""
-        plan = self._plan
-        key = plan.target.key
         cache.forget()  # the source is read from its file again, not from what was decoded of it
         with self._reading_back():
-            result = BoxSource(open_view(self._placement.result, key))
-        held = np.empty(plan.steps.blocks.most, plan.target.dtype)
+            result = open_view(self._plan.placement.result, self._plan.target.key)
         differing: list[int] = []
 
         def compare(box: Box, values: NDArray[Any]) -> None:
-            there = held[: values.size].reshape(values.shape)
+            there = np.empty_like(values)
             with self._reading_back():
-                result.read(box, there)
+                read_box(result, box, there)
             # As bytes: NaN is not equal to itself, and -0.0 is to 0.0.
             wrong = there.reshape(-1).view(np.uint8) != values.reshape(-1).view(np.uint8)
             if wrong.any():
                 rows = np.flatnonzero(wrong.reshape(len(values), -1).any(axis=1)) + box[0].start
                 differing.extend(rows[:_MOST_ROWS].tolist())
 
-        def read(again: Any, grid: Grid, label: str, consume: Any) -> None:
-            boxes = list(enumerate(grid.boxes()))
-            with bar(label, plan.nbytes, shown=self._progress) as advance:
-                each_box(
-                    again, boxes, plan.target.dtype, grid.most, consume, lambda done: None, advance
-                )
-
-        if plan.steps.tiles is None:
-            read(source, plan.steps.blocks, "verifying", compare)
-        else:
-            os.unlink(self._scratch_path)
-            scratch = Scratch(self._scratch_path, plan.steps, plan.target.dtype, threads)
-            try:
-                read(source, plan.steps.tiles, "reading again", scratch.write)
-                read(scratch, plan.steps.blocks, "verifying", compare)
-            finally:
-                scratch.close()
+        self._through("verifying", threads, compare, None)
         return tuple(sorted(set(differing))[:_MOST_ROWS])
 
     @contextmanager
@@ -254,25 +274,8 @@ class _Run:
         try:
             yield
         except (SourceError, OSError):
-            self._noted = False  # it is not sound: a rerun must not go on with it
+            self.noted = False  # it is not sound: a rerun must not go on with it
             raise
-
-
-def _nbytes(box: Box, dtype: np.dtype[Any]) -> int:
-    count = dtype.itemsize
-    for part in box:
-        count *= part.stop - part.start
-    return count
-
-
-def _stored_bytes(path: str) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    return sum(found.st_size for found in _files(path))
-
-
-def _on_disk(path: str) -> int:
-    """Return the bytes that they take on the disk: a file may have holes."""
-    return sum(found.st_blocks * 512 for found in _files(path))
 
 
 def _files(path: str) -> list[os.stat_result]:

@@ -51,7 +51,7 @@ class ManifestWriter:
         What it is of.
     path : str
         Where to write it.
-    force : bool
+    overwrite : bool
         Write over an existing file.
 
     Raises
@@ -62,8 +62,8 @@ class ManifestWriter:
         If nothing can be written there.
     """
 
-    def __init__(self, target: str, path: str, *, force: bool = False) -> None:
-        self.target, self.path, self.force = target, os.path.abspath(path), force
+    def __init__(self, target: str, path: str, *, overwrite: bool = False) -> None:
+        self.target, self.path, self.overwrite = target, os.path.abspath(path), overwrite
         inside = os.path.join(os.path.realpath(target), "")
         if os.path.realpath(self.path).startswith(inside) or (
             os.path.exists(self.path)
@@ -76,10 +76,10 @@ class ManifestWriter:
         self._kept = True
 
     def _refuse_to_overwrite(self) -> None:
-        if not self.force and os.path.lexists(self.path):
+        if not self.overwrite and os.path.lexists(self.path):
             raise ArgumentError(
                 f"the manifest '{self.path}' must not be there yet; it is. Pass "
-                "force=True (--overwrite) to write over it."
+                "overwrite=True to write over it."
             )
 
     def __enter__(self) -> Self:

@@ -1,0 +1,204 @@
+"""What a conversion chooses: chunks, codec, and the boxes in which it reads and writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from oocdata.datasets.view import View
+from oocdata.errors import ArgumentError
+from oocdata.index import as_count
+from oocdata.memory import DEFAULT_MEMORY, at_most
+from oocdata.threads import cores
+from oocdata.tools.convert.carry import carried
+from oocdata.tools.convert.journal import identity
+from oocdata.tools.convert.plan import Plan
+from oocdata.tools.convert.reading import PIECE_BYTES, chunk_of, read_box
+from oocdata.tools.convert.steps import Steps, steps_of
+from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
+from oocdata.writers.codec import DEFAULT, NONE, Codec, Format, Shuffled, as_codec
+from oocdata.writers.create import chunked
+from oocdata.writers.encoding import sample_size
+from oocdata.writers.placement import Placement
+from oocdata.writers.target import Target, format_by_suffix, target_key
+
+__all__ = ["MEMORY", "plan_of"]
+
+MEMORY = DEFAULT_MEMORY
+"""Bytes of memory for what is under way, by default."""
+
+_READING = 64 << 20
+"""Bytes of memory for reading: measured, more is no faster."""
+
+_LIBRARIES = 96 << 20
+"""What h5py, TensorStore and the codecs take, and allocators keep."""
+
+_SAVES_LITTLE = 0.9
+"""Share of its size that a sample must come down to for compression to be worth decoding."""
+
+_SAMPLES = 4
+_SAMPLE_BYTES = 4 << 20
+_DEAREST_SAMPLE = 64 << 20
+"""Bytes of a stored chunk above which none is decoded for a sample."""
+
+
+def plan_of(
+    view: View,
+    destination: str,
+    *,
+    to_key: str | None = None,
+    chunks: int | Sequence[int] | None = None,
+    shards: int | Sequence[int] | None = None,
+    codec: str | None = None,
+    shuffle: Shuffled | None = None,
+    memory: int = MEMORY,
+    verify: bool = False,
+    overwrite: bool = False,
+) -> Plan:
+    """Return what `oocdata.convert` would do with these arguments; nothing is written.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError, oocdata.errors.SourceError
+        As `oocdata.convert`.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, oocdata as ooc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     view = ooc.open(np.zeros((1000, 64), "f4"))
+    ...     plan_of(view, f"{folder}/a.h5", chunks=100).target.chunks
+    (100, 64)
+    """
+    bound = as_count("memory", memory, at_least=1 << 20)
+    kind = format_by_suffix(destination)
+    _refuse_source(view, destination)
+    of_source = view.storage.key
+    key = target_key(kind, to_key, of_source if of_source != "/" else None)
+    placement = Placement.of(destination, key, kind, overwrite)
+    along = carried(view, kind)
+    chunk = chunk_of(view)
+    stored = view.storage.chunks
+    decoded = 0 if stored is None else prod(stored) * view.source.dtype.itemsize
+    # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
+    row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
+    reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
+    with at_most(reading):
+        way, sampled = _chosen_codec(view, kind, codec, shuffle)
+    # Two blocks are under way, one that is read and one that is written, and what is made of them.
+    block_bytes = bound // 4
+    chunk_shape, shard = chunked(
+        kind,
+        view.shape,
+        view.dtype,
+        way,
+        chunks,
+        shards,
+        chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
+        shard_bytes=min(SHARD_BYTES, block_bytes),
+    )
+    target = Target(
+        format=kind,
+        key=key,
+        shape=view.shape,
+        dtype=view.dtype,
+        chunks=chunk_shape,
+        shards=shard,
+        codec=way,
+        fill_value=along.fill_value,
+        attributes=along.attributes,
+        dimension_names=along.dimension_names,
+    )
+    # Where nothing is encoded, a piece of a row is as good as the row.
+    itemsize = view.dtype.itemsize
+    whole = default_chunks(view.shape, itemsize, largest=PIECE_BYTES)
+    unit = target.unit if target.chunks is not None else (1, *whole[1:])
+    steps = steps_of(view.shape, itemsize, chunk, unit, block_bytes)
+    about = identity(view)
+    if about:
+        about["the result"] = f"{kind} {key} {target.storage}, {way}, {view.dtype} {view.shape}"
+        about["the steps"] = f"{steps.blocks} {steps.tiles}"
+        about["the file that it is added to"] = placement.before or "none"
+    return Plan(
+        view=view,
+        target=target,
+        placement=placement,
+        steps=steps,
+        carried=along,
+        sampled=sampled,
+        chosen_codec=codec is None and shuffle is None,
+        chosen_chunks=chunks is None,
+        memory_bytes=_memory(target, steps, reading + 2 * cores() * decoded, verify),
+        reading_bytes=reading,
+        verify=verify,
+        about=about,
+    )
+
+
+def _refuse_source(view: View, destination: str) -> None:
+    """Refuse to write into what is read."""
+    end = os.path.realpath(destination)
+    storage = view.storage
+    targets = (storage.opened or {}).get("target", storage.path)
+    paths = [targets] if isinstance(targets, str) else list(targets or ())
+    for path in (*paths, *(version.path for version in storage.files)):
+        if "://" in path:
+            continue
+        begin = os.path.realpath(path)
+        inside = os.path.commonpath([begin, end]) in (begin, end)
+        if inside or (
+            os.path.exists(end) and os.path.exists(begin) and os.path.samefile(begin, end)
+        ):
+            raise ArgumentError(
+                f"what is written must lie apart from what is read; got '{path}' and "
+                f"'{destination}'. Choose another name, and rename it afterwards."
+            )
+
+
+def _memory(target: Target, steps: Steps, reading: int, verify: bool) -> int:
+    """Return the bytes that a conversion takes at most, libraries included."""
+    block = steps.blocks.most
+    tile = block if steps.tiles is None else max(block, steps.tiles.most)
+    # A box while the next one is read; its pieces; verifying, the block that it is compared with.
+    boxes = 2 * tile + (tile // 2 if steps.tiles else 0) + (block if verify else 0)
+    encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * cores()
+    return (boxes + encoding) * target.dtype.itemsize + reading + _LIBRARIES
+
+
+def _chosen_codec(
+    view: View, kind: Format, codec: str | None, shuffle: Shuffled | None
+) -> tuple[Codec, float | None]:
+    """Return the codec asked for, or the usual one if it saves something; and what it saves."""
+    usual = DEFAULT[kind]
+    if codec is None and shuffle is None:
+        sampled = None if usual == NONE else _sampled(view, usual)
+        return (NONE if sampled is not None and sampled > _SAVES_LITTLE else usual), sampled
+    way = as_codec(codec or usual.name, shuffle, kind)
+    return way, None if way == NONE else _sampled(view, way)
+
+
+def _sampled(view: View, codec: Codec) -> float | None:
+    """Return what a codec makes of a few places of an array; None where asking costs too much."""
+    itemsize, chunk = view.dtype.itemsize, chunk_of(view)
+    if not prod(view.shape) or prod(chunk) * itemsize > _DEAREST_SAMPLE:
+        return None
+    most = max(1, _SAMPLE_BYTES // _SAMPLES // itemsize)
+    shape = list(chunk)  # of one stored chunk each, so that no others are decoded for it
+    for axis in range(len(shape)):
+        rest = prod(shape) // shape[axis]
+        shape[axis] = max(1, min(shape[axis], most // max(1, rest)))
+    if chunk[0] == 1:
+        shape[0] = max(1, min(view.shape[0], most // prod(shape)))
+    places = {view.shape[0] * (2 * number + 1) // (2 * _SAMPLES) for number in range(_SAMPLES)}
+    taken = encoded = 0
+    for place in sorted(places):
+        first = min(place // chunk[0] * chunk[0], view.shape[0] - shape[0])
+        box = (slice(first, first + shape[0]), *(slice(0, length) for length in shape[1:]))
+        values = np.empty(shape, view.dtype)
+        read_box(view, box, values)
+        taken += values.nbytes
+        encoded += sample_size(codec, values)
+    return encoded / taken
