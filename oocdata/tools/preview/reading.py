@@ -117,7 +117,9 @@ def choose_positions(
         return chosen
     among = range(len(dataset)) if rows is None else slice_range(range(len(dataset)), rows)
     if len(among) == 0:
-        raise ArgumentError(f"`rows` must hold a position below {len(dataset):,}; got {rows}.")
+        given = [] if rows is None else [rows.start, rows.stop, *filter(None, [rows.step])]
+        said = ":".join("" if one is None else str(one) for one in given)
+        raise ArgumentError(f"`rows` must hold a position below {len(dataset):,}; got {said}.")
     number = min(count, len(among))
     if consecutive:
         return np.asarray(among[:number], np.int64)
