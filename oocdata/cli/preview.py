@@ -10,7 +10,6 @@ import typer
 from oocdata.cli.command import command
 from oocdata.cli.failures import in_options
 from oocdata.cli.options import Json, Output, flag, numbers, option, print_json, rows_of
-from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
 __all__ = ["preview"]
@@ -64,8 +63,8 @@ def preview(
     colormap: Annotated[
         str | None, option("NAME", "Of matplotlib, e.g. gray.", autocompletion=_colormaps)
     ] = None,
-    animate: Annotated[
-        bool, flag("--animate", "Write a film of consecutive rows, not a sheet.")
+    consecutive: Annotated[
+        bool, flag("--consecutive", "Show rows one after the other, as a film does.")
     ] = False,
     fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
@@ -76,10 +75,10 @@ def preview(
     """Show rows of a file as pictures.
 
     Shows a contact sheet in the terminal, if that can show pictures, and writes it if --output
-    names a file: .png, .pdf, .svg, .jpg or .webp; a film is .gif or .webp. Rows are spread evenly
-    over the file, and little of it is read. Which axis is which is told from names and lengths,
-    and printed; --layout says it. The colours span the 1st to 99th percentile of what is shown,
-    around 0 where both signs matter; NaN and infinity are magenta.
+    names a file: .png, .jpg, .pdf or .svg; a film of consecutive rows is .gif or .webp. Little of
+    the file is read. Which axis is which is told from names and lengths, and printed; --layout
+    says it. The colours span the 1st to 99th percentile of what is shown, around 0 where both signs
+    matter; NaN and infinity are magenta. Of a table each column is a curve over the rows.
 
     \b
     Examples:
@@ -87,44 +86,41 @@ def preview(
       oocdata preview sim.h5::/flow/u --next-frame -o pairs.png
       oocdata preview ds.npy --rows 100:200 -n 20 --channel 0
       oocdata preview run.zarr -k t2m --layout HWC --limits 250,310
-      oocdata preview ds.npy --animate --rows 500: -n 60 -o film.webp
+      oocdata preview ds.npy --rows 500: -n 60 -o film.gif
       oocdata preview ds.npy --json
     """  # noqa: D301
-    from oocdata.tools.pictures.film import FILMS
-    from oocdata.tools.pictures.panel import check_folder
-    from oocdata.tools.preview import SHEETS
     from oocdata.tools.preview import preview as make
+    from oocdata.tools.preview.sheet import FILMS, check_folder
 
     if output is not None:
-        check_folder(output.expanduser(), FILMS if animate else SHEETS)
-    elif animate:
-        raise ArgumentError("`animate` needs `output`, e.g. film.gif.")
-    if animate and count is None and not isinstance(rows, list):
-        count = _FILM_FRAMES
+        check_folder(output.expanduser())
+        if output.suffix.lower() in FILMS:
+            consecutive = True
+            if count is None and not isinstance(rows, list):
+                count = _FILM_FRAMES
     made = make(
         array.view(),
         rows=rows,
         count=count,
-        horizon=horizon or (1 if next_frame else None),
-        consecutive=animate,
+        next_frame=next_frame,
+        horizon=horizon,
+        consecutive=consecutive,
         layout=layout,
         channel=channel,
         limits=limits,
         percentile=percentile,
         colormap=colormap,
     )
-    if output is not None and animate:
-        made.animate(output, fps)
-    elif output is not None:
-        made.save(output)
+    if output is not None:
+        made.save(output, fps=fps)
     if json:
-        print_json({**made.as_json(), "picture": None if output is None else str(output)})
+        print_json({**made.to_json(), "picture": None if output is None else str(output)})
         return
     shown = False
     if terminal:
         from rich.console import Console
 
-        from oocdata.tools.pictures.terminal import can_show, show
+        from oocdata.tools.preview.terminal import can_show, show
 
         console = Console(highlight=False)
         shown = can_show(console)

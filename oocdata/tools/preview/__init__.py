@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from oocdata.axes import Axes
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError, EmptyError
+from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
-from oocdata.tools.pictures.panel import Panel, check_folder
-from oocdata.tools.pictures.scale import Scale, check_colormap
-from oocdata.tools.preview.axes import Axes
-from oocdata.tools.preview.names import Named, names_in_file
-from oocdata.tools.preview.panels import named_leaves, panels_of, parts_of
-from oocdata.tools.preview.pictures import Drawing, as_range
+from oocdata.tools.lines import labelled
+from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.preview.panels import panels_of
+from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
 from oocdata.tools.preview.reading import (
     MOST_ELEMENTS,
     Rows,
@@ -33,14 +29,17 @@ from oocdata.tools.preview.reading import (
     read,
     usual_count,
 )
+from oocdata.tools.preview.scale import Drawing, Panel, Scale, colormap_of
+from oocdata.tools.preview.sheet import FILMS, check_folder, film, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.table import Table
 
-__all__ = ["SHEETS", "Preview", "preview"]
+__all__ = ["Preview", "preview"]
 
-SHEETS = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp")
-"""What a contact sheet's name may end in."""
+_BARS = " ▁▂▃▄▅▆▇█"
+_MOST_BARS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,8 +48,8 @@ class Preview:
 
     Attributes
     ----------
-    path, key : str or None
-        Of the file that the rows come from, where it is one.
+    name : str
+        The file that the rows come from, and the dataset in it.
     array : str
         Shape and dtype in words.
     axes : dict of str to Axes
@@ -59,18 +58,17 @@ class Preview:
         Of each element, the rows in storage that it is made of; positions, where it is not made of
         rows as they are.
     labels : tuple of str
-        Of each element.
+        Of each element; one where all elements are numbers, which are drawn as curves.
     elements : tuple of tuple of Panel
     scales : tuple of Scale
         What colours, or heights of curves, mean; with the values that are shown in numbers.
     unit : str or None
         The file's unit of the values.
     notes : tuple of str
-        What was left out, thinned, packed or is a guess.
+        What was left out, packed or is a guess.
     """
 
-    path: str | None
-    key: str | None
+    name: str
     array: str
     axes: dict[str, Axes]
     rows: tuple[tuple[int, ...], ...]
@@ -81,103 +79,147 @@ class Preview:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"<Preview: {len(self.elements)} elements of {self.array}>"
+        return f"<Preview: {len(self.rows)} elements of {self.array}>"
 
     def __str__(self) -> str:
-        from oocdata.tools.preview.text import as_text
+        from rich.console import Console
 
-        return as_text(self)
+        firsts = [some[0] for some in self.rows]
+        alone = all(len(some) == 1 for some in self.rows)
+        said = {name: str(axes) for name, axes in self.axes.items() if axes.letters}
+        if len(set(said.values())) == 1:
+            said = {"": next(iter(said.values()))}
+        number = f"{len(firsts):,} {'row' if alone else 'element'}{'s' * (len(firsts) > 1)}"
+        fields = [
+            ("file", self.name),
+            ("array", self.array + (f", in {self.unit}" if self.unit else "")),
+            *(("axes", f"{name}: {words}" if name else words) for name, words in said.items()),
+            ("shown", f"{number}{':' if alone else ', from rows'} {listed(firsts)}"),
+            *(("note", note) for note in self.notes),
+            *(("drawn", words) for words in dict.fromkeys(map(_drawn, self.scales))),
+        ]
+        console = Console(file=io.StringIO(), width=80, color_system=None)
+        console.print(_table(self.scales))
+        table = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+        return "\n".join([*(labelled(*one) for one in fields), "", *table])
 
-    @property
-    def shown_path(self) -> str | None:
-        """The path; one below the current folder as seen from there."""
-        return None if self.path is None else self.path.removeprefix(f"{os.getcwd()}{os.sep}")
-
-    @property
-    def title(self) -> str:
-        """File, dataset, shape and dtype."""
-        where = [word for word in (self.shown_path or "in memory", self.key) if word]
-        return f"{', '.join(where)}: {self.array}"
-
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything but the pictures, for ``json.dumps``; no number in it is NaN."""
-        from oocdata.tools.preview.text import as_json
-
-        return as_json(self)
+        return {
+            "name": self.name,
+            "array": self.array,
+            "unit": self.unit,
+            "axes": {
+                name: {
+                    "letters": axes.letters,
+                    "sizes": list(axes.sizes),
+                    "names": list(axes.names),
+                    "certain": axes.certain,
+                }
+                for name, axes in self.axes.items()
+            },
+            "rows": [list(some) for some in self.rows],
+            "labels": list(self.labels),
+            "panels": [panel.place for panel in self.elements[0]],
+            "scales": [scale.to_json() for scale in self.scales],
+            "notes": list(self.notes),
+        }
 
     def figure(self) -> Figure:
-        """Return the contact sheet as a matplotlib figure of its own.
+        """Return the contact sheet as a matplotlib figure, which pyplot doesn't know of.
 
         Raises
         ------
         oocdata.errors.MissingDependencyError
             If matplotlib isn't installed.
         """
-        from oocdata.tools.pictures.sheet import sheet
-
         return sheet(self)
 
-    def png(self) -> bytes:
-        """Return the contact sheet as a PNG."""
-        return _encoded(self.figure(), "png")
-
     def _repr_png_(self) -> bytes:
-        return self.png()
+        buffer = io.BytesIO()
+        self._write(buffer, "png")
+        return buffer.getvalue()
 
-    def save(self, path: str | Path) -> None:
-        """Write the contact sheet.
-
-        Parameters
-        ----------
-        path : path
-            Ends in ``.png``, or ``.pdf``, ``.svg``, ``.jpg``, ``.webp``.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the name has another suffix, or its folder doesn't exist.
-        """
-        target = Path(path).expanduser()
-        check_folder(target, SHEETS)
-        target.write_bytes(_encoded(self.figure(), target.suffix[1:].lower()))
-
-    def animate(self, path: str | Path, frames_per_second: float = 10.0) -> None:
-        """Write a film: one frame for each element, all with the same scales.
+    def save(self, path: str | Path, *, fps: float = 10.0) -> None:
+        """Write the contact sheet; or a film, one frame for each element.
 
         Parameters
         ----------
         path : path
-            Ends in ``.gif`` or ``.webp``.
-        frames_per_second : float
-            From 0.02 to 50.
+            Ends in ``.png``, ``.jpg``, ``.pdf`` or ``.svg``; a film in ``.gif`` or ``.webp``.
+        fps : float
+            Frames per second of a film, at most 50.
 
         Raises
         ------
         oocdata.errors.ArgumentError
             If the name or the speed doesn't do.
         oocdata.errors.MissingDependencyError
-            If Pillow or matplotlib isn't installed.
+            If matplotlib isn't installed.
         """
-        from oocdata.tools.pictures.film import film
-
         target = Path(path).expanduser()
-        film(target, self.title, self.labels, self.elements, frames_per_second)
+        check_folder(target)
+        self._write(target, target.suffix[1:].lower(), fps)
+
+    def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
+        with warnings.catch_warnings():
+            # A box stands for a letter that the font lacks, which anybody sees.
+            warnings.filterwarnings("ignore", message="(Glyph|Matplotlib currently does not)")
+            if f".{suffix}" in FILMS:
+                film(self, target, fps)
+            else:
+                self.figure().savefig(target, format=suffix)
 
 
-def _encoded(figure: Figure, suffix: str) -> bytes:
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        # A box stands for a letter that the font lacks, which anybody sees.
-        warnings.filterwarnings("ignore", message="(Glyph|Matplotlib currently does not support)")
-        figure.savefig(buffer, format=suffix)
-    return buffer.getvalue()
+def _drawn(scale: Scale) -> str:
+    """Return which range of the values is drawn, and how."""
+    span = f": {scale.low:.5g} to {scale.high:.5g}" if scale.how == "as given" else ""
+    return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
+
+
+def _table(scales: Sequence[Scale]) -> Table:
+    """Return the values of each scale in numbers."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    wrong = any(scale.nan or scale.infinite for scale in scales)
+    numbers = ["min", "max", "mean", "std", *(["NaN, inf"] if wrong else [])]
+    for name in ("values of", *numbers, "histogram"):
+        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
+    for scale in scales:
+        said = [
+            "-" if one is None else f"{one:.{digits}g}"
+            for one, digits in (
+                (scale.minimum, 4), (scale.maximum, 4), (scale.mean, 3), (scale.std, 3)
+            )
+        ]  # fmt: skip
+        said += [f"{scale.nan:,}, {scale.infinite:,}"] if wrong else []
+        table.add_row(scale.label or f"{scale.count:,} shown", *said, _bars(scale.counts))
+    return table
+
+
+def _bars(counts: Sequence[int]) -> str:
+    """Return a histogram as a character for a few bins, by the logarithm; a single value is seen.
+
+    >>> _bars((0, 1, 10, 100))
+    ' ▁▄█'
+    """
+    step = -(-len(counts) // _MOST_BARS)
+    sums = [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
+    most = np.log1p(max(*sums, 1))
+    high = len(_BARS) - 1
+    return "".join(
+        _BARS[0 if count == 0 else max(1, round(np.log1p(count) / most * high))] for count in sums
+    )
 
 
 def preview(
     target: Any,
+    key: str | None = None,
     *,
     rows: Rows = None,
     count: int | None = None,
+    next_frame: bool = False,
     horizon: int | None = None,
     consecutive: bool = False,
     layout: str = "auto",
@@ -185,29 +227,36 @@ def preview(
     limits: tuple[float, float] | None = None,
     percentile: tuple[float, float] = (1.0, 99.0),
     colormap: str | None = None,
+    **arguments: Unpack[OpenArguments],
 ) -> Preview:
     """Look at some elements of a dataset.
 
-    Little is read whatever the size of the file: see `oocdata.tools.preview.reading`. Histograms,
-    means and ranges are of the values that are read, not of the whole file.
+    Little is read whatever the size of the file: at most about 128 MiB. Histograms, means and
+    ranges are of the values that are read, not of the whole file.
 
     Parameters
     ----------
     target : Dataset, or what `oocdata.open` takes
         A View is shown row by row; next-frame pairs, and other tuples of two equal arrays, with
-        their difference; windows moment by moment; zipped datasets array by array.
+        their difference; windows moment by moment; zipped datasets array by array; a table of
+        numbers column by column, over its rows.
+    key, **arguments
+        As for `oocdata.open`.
     rows : slice or sequence of int, optional
         Positions: a range of which `count` are chosen, or a list of at most 256, each shown; then
         `count` is left out.
     count : int, optional
         How many elements, at most 256; by default as many as make about 24 pictures, at most 12.
+        Of numbers, which are drawn as curves, 2,048.
+    next_frame : bool
+        Show pairs of rows, one after the other, and their difference.
     horizon : int, optional
-        Show pairs ``(row i, row i + horizon)`` of a View.
+        Show pairs ``(row i, row i + horizon)``.
     consecutive : bool
-        The first `count` elements instead of evenly spread ones: for `Preview.animate`.
+        The first `count` elements instead of evenly spread ones, as a film wants them.
     layout : str
         The axes of a row: a letter for each, of H (y, downwards), W (x), C (channel), D (depth) and
-        T (time); ``"auto"``: see `oocdata.tools.preview.axes`.
+        T (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
     channel : int or sequence of int, optional
         The channels to show; by default the first ones, and three channels of uint8, or of floats
         from 0 to 1, as one colour image.
@@ -222,7 +271,7 @@ def preview(
     Returns
     -------
     Preview
-        Shows itself in a notebook; ``print`` it, ``.save("a.png")``, ``.animate("a.gif")``.
+        Shows itself in a notebook; ``print`` it, ``.save("a.png")``, ``.save("film.gif")``.
 
     Raises
     ------
@@ -235,54 +284,67 @@ def preview(
     --------
     >>> import numpy as np, oocdata as ooc
     >>> frames = ooc.open(np.arange(5 * 8 * 6).reshape(5, 8, 6))
-    >>> found = preview(frames.next_frame(), count=2)
+    >>> found = ooc.preview(frames, next_frame=True, count=2)
     >>> [panel.place for panel in found.elements[0]]
     ['x', 'y', 'y - x']
     >>> found.labels, found.axes["x"].letters
     (('rows 0 and 1', 'rows 3 and 4'), 'HW')
     """
-    dataset = target if isinstance(target, Dataset) else open_view(target)
-    if horizon is not None:
+    dataset = Opening.of(target, key, **arguments).dataset()
+    if next_frame or horizon is not None:
         if not isinstance(dataset, View):
-            raise ArgumentError(f"`horizon` must be left out for {dataset!r}: pairs need a View.")
-        dataset = dataset.next_frame(horizon)
-    drawing = Drawing(as_range("limits", limits), as_range("percentile", percentile), colormap)
+            name = "next_frame" if horizon is None else "horizon"
+            raise ArgumentError(f"`{name}` must be left out for {dataset!r}: pairs need a View.")
+        dataset = dataset.next_frame(1 if horizon is None else horizon)
+    drawing = Drawing(_range("limits", limits), _range("percentile", percentile), colormap)
     if colormap is not None:
-        check_colormap(colormap)
+        colormap_of(colormap)
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
-    most = None if count is None else as_count("count", count)
-    if most is not None and most > MOST_ELEMENTS:
-        raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {most}.")
+    if count is not None and as_count("count", count) > MOST_ELEMENTS:
+        raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {count}.")
     if rows is not None and not isinstance(rows, slice):
-        rows = as_positions(rows, len(dataset)).tolist()
-        if most is not None:
+        named: list[int] = as_positions(rows, len(dataset)).tolist()
+        if count is not None:
             raise ArgumentError(
                 "`count` must be left out where `rows` is a list, which is shown in full; got "
-                f"{most}."
+                f"{count}."
             )
-    named, view = _named(dataset)
-    parts = parts_of(dataset, layout, _channels(channel), named)
-    number = min(most or usual_count(dataset, parts), len(dataset))
-    if isinstance(rows, list):
-        number = max(1, min(len(rows), MOST_ELEMENTS))
+        rows, count = named, min(max(1, len(named)), MOST_ELEMENTS)
+    parts = parts_of(dataset, layout, _channels(channel))
+    number = min(count or usual_count(dataset, parts), len(dataset))
     parts = fitted(dataset, parts, number)
     positions = choose_positions(dataset, parts, number, rows, consecutive=consecutive)
     made = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
-    source = None if view is None else view.storage
-    packed = [f"packed ({source.packed}): as stored"] if source and source.packed else []
+    unit, packed = _unit(view_of(dataset))
     return Preview(
-        path=None if source is None else source.path,
-        key=None if source is None else source.key,
+        name=Opening.of(dataset).name,
         array=_array(dataset),
         axes={part.name: part.axes for part in parts},
         rows=made.rows,
         labels=made.labels,
         elements=made.elements,
         scales=made.scales,
-        unit=None if packed else named.unit,  # it is that of the numbers once unpacked
+        unit=unit,
         notes=(*made.notes, *packed),
     )
+
+
+def _range(name: str, given: tuple[float, float] | None) -> Any:
+    """Return a range of values, or of percentiles, checked."""
+    if given is None:
+        return None
+    try:
+        low, high = (float(one) for one in given)
+    except (TypeError, ValueError):
+        low, high = np.nan, np.nan
+    most = (0.0, 100.0) if name == "percentile" else (-np.inf, np.inf)
+    if not (np.isfinite([low, high]).all() and most[0] <= low < high <= most[1]):
+        within = ", from 0 to 100" if name == "percentile" else ""
+        raise ArgumentError(
+            f"`{name}` must be two numbers{within}, the lower one first; got {given}."
+        )
+    return low, high
 
 
 def _channels(given: int | Sequence[int] | None) -> tuple[int, ...] | None:
@@ -296,21 +358,28 @@ def _channels(given: int | Sequence[int] | None) -> tuple[int, ...] | None:
         ) from error
 
 
-def _named(dataset: Dataset) -> tuple[Named, View | None]:
-    """Return the names in the file that all rows come from, if it is one."""
-    view = dataset.view if isinstance(dataset, Windows) else dataset
-    if not isinstance(view, View):
-        return Named(), None
-    return names_in_file(view), view
+def _unit(view: View | None) -> tuple[str | None, list[str]]:
+    """Return the file's unit of the values (CF conventions, 3.1), or that they are packed."""
+    if view is None:
+        return None, []
+    if view.storage.packed:  # the unit is that of the numbers once unpacked
+        return None, [f"packed ({view.storage.packed}): as stored"]
+    try:
+        unit = view.storage.annotations().attributes.get("units")
+    except SourceError:  # a unit only labels a picture
+        return None, []
+    unit = unit.decode("utf-8", "replace") if isinstance(unit, bytes) else unit
+    return (str(unit) if isinstance(unit, str) and unit else None), []
 
 
 def _array(dataset: Dataset) -> str:
+    """Return shape and dtype in words."""
     arrays = [str(leaf) for _, leaf in named_leaves(dataset.spec)]
-    one = len(dataset) == 1
+    number, many = f"{len(dataset):,}", "s" * (len(dataset) > 1)
     if isinstance(dataset, View):
         if not dataset.element:
-            return f"{len(dataset):,} number{'' if one else 's'}, {dataset.dtype}"
-        return f"{len(dataset):,} row{'' if one else 's'} of {arrays[0]}"
+            return f"{number} number{many}, {dataset.dtype}"
+        return f"{number} row{many} of {arrays[0]}"
     if len(arrays) == 2 and len(set(arrays)) == 1:
-        return f"{len(dataset):,} pair{'' if one else 's'} of {arrays[0]}"
-    return f"{len(dataset):,} element{'' if one else 's'} of {' and '.join(arrays)}"
+        return f"{number} pair{many} of {arrays[0]}"
+    return f"{number} element{many} of {' and '.join(arrays)}"

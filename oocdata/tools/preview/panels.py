@@ -1,8 +1,13 @@
-"""From what was read to panels: which arrays an element has, what is shared, what is a colour."""
+"""From what was read to panels: what shares a scale, and what is a colour.
+
+Channels, and the columns of a table, have a scale each, because their units may differ. The two
+frames of a pair share theirs, and their difference has one of its own around 0. Three channels are
+red, green and blue where they are uint8, or floats that all lie from 0 to 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,19 +17,14 @@ from numpy.typing import NDArray
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.errors import EmptyError
 from oocdata.index import take
-from oocdata.tools.pictures.panel import Panel
-from oocdata.tools.pictures.scale import Scale
-from oocdata.tools.preview.axes import Axes, axes_of
-from oocdata.tools.preview.names import Named
 from oocdata.tools.preview.parts import Part, alike
-from oocdata.tools.preview.pictures import Drawing, Pictures, by_channel, smaller
+from oocdata.tools.preview.scale import COLOUR, Drawing, Panel, Scale, scale_of
 
-__all__ = ["Made", "named_leaves", "panels_of", "parts_of"]
+__all__ = ["Made", "panels_of"]
 
-_PANEL_VALUES = 4 * 2**20
-_MOST_PANELS = 8
+Array = NDArray[np.float64]
+"""Of a part: shape (n, slices, channels, height, width)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,140 +38,165 @@ class Made:
     notes: tuple[str, ...]
 
 
-def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree with their names: keys, numbers, and x and y for a pair.
-
-    Examples
-    --------
-    >>> list(named_leaves((1, {"a": 2, "b": (3,)})))
-    [('x', 1), ('y a', 2), ('y b 0', 3)]
-    """
-    if isinstance(tree, tuple):
-        names = ("x", "y") if len(tree) == 2 else tuple(map(str, range(len(tree))))
-        named = zip(names, tree, strict=True)
-    elif isinstance(tree, dict):
-        named = zip(tree.keys(), tree.values(), strict=True)
-    else:
-        yield name, tree
-        return
-    for word, part in named:
-        yield from named_leaves(part, f"{name} {word}".strip())
-
-
-def parts_of(
-    dataset: Dataset, layout: str, channels: Sequence[int] | None, named: Named
-) -> tuple[Part, ...]:
-    """Return what is shown of each array of an element."""
-    timed = isinstance(dataset, Windows) and dataset.time_axis
-    found = list(named_leaves(dataset.spec))
-    pictures = sum(leaf.shape != () for _, leaf in found)
-    most = max(1, _MOST_PANELS // max(1, pictures))
-    parts = []
-    for name, leaf in found:
-        element = leaf.shape[1:] if timed else leaf.shape
-        if 0 in element:
-            raise EmptyError(f"a row must hold a value to be shown; got rows of {element}.")
-        axes = axes_of(element, layout if element else "auto", named.axes)
-        if timed:
-            axes = axes.in_time(leaf.shape[0])
-        wanted = channels if "C" in axes.letters or len(found) == 1 else None
-        parts.append(Part.of(name, axes, leaf.dtype, wanted, most))
-    return tuple(parts)
-
-
 def panels_of(
     dataset: Dataset,
     parts: Sequence[Part],
     positions: NDArray[np.int64],
-    arrays: Sequence[NDArray[Any]],
+    arrays: Sequence[Array],
     drawing: Drawing,
 ) -> Made:
     """Return the panels of what `read` returned, with the scales that they share."""
-    frames = [array.astype(np.float64, copy=False) for array in arrays]
-    rows, labels = _rows(dataset, positions)
-    pictures = Pictures(drawing)
-    pictures.notes = [note for part in parts for note in _notes(part)]
-    columns: list[list[Panel]] = []
-    if all(part.axes.kind == "number" for part in parts):
-        word = "row" if isinstance(dataset, View | Windows) else "element"
-        columns = [_over_rows(parts, word, rows, frames, pictures)]
-        if len(labels) > 1:
-            labels = [f"{word}s {min(map(min, rows)):,} to {max(map(max, rows)):,}"]
+    rows = _row_numbers(dataset, positions)
+    word = "row" if isinstance(dataset, View | Windows) else "element"
+    notes = [note for part in parts for note in part.notes()]
+    if any(part.dtype.kind == "c" for part in parts):
+        notes.append("complex numbers are shown as their magnitude")
+    if all(part.axes.kind in ("number", "table") for part in parts):
+        panels = _over_rows(parts, word, rows[:, 0], arrays, drawing)
+        labels = [_label(word, np.unique(rows))]
+        elements, scales = [panels], [panel.scale for panel in panels]
     else:
-        pair = alike(parts)
+        labels = [_label(word, some) for some in rows]
+        elements, scales = [[] for _ in labels], []
         shared = None
-        if pair or (isinstance(dataset, Windows) and len(parts) == 2):
-            shared = by_channel(*frames)
-        for part, array in zip(parts, frames, strict=True):
+        if alike(parts) or (isinstance(dataset, Windows) and len(parts) == 2):
+            shared = _by_channel(*arrays)
+        for part, array in zip(parts, arrays, strict=True):
             if part.axes.kind == "number":
-                labels = [
-                    f"{label}, {part.name} {value:.6g}"
-                    for label, value in zip(labels, array.ravel(), strict=True)
-                ]
-            else:
-                columns.append(pictures.of(part, array, shared))
-        if shared is not None:
-            # The second array has the scales of the first.
-            pictures.scales = pictures.scales[: len(pictures.scales) // 2]
-        if pair:
-            columns.append(pictures.difference(parts[0], arrays[1], arrays[0]))
-    count = len(labels)
-    each = sum(len(column) for column in columns) // count
-    side = int(np.clip(np.sqrt(_PANEL_VALUES / (count * each)), 64, 512))
-    elements = tuple(
-        tuple(smaller(panel, side) for column in columns for panel in column[number::count])
-        for number in range(count)
+                labels = [f"{label}, {part.name} {value:.6g}"
+                          for label, value in zip(labels, array.ravel(), strict=True)]  # fmt: skip
+                continue
+            if shared is None or not scales:
+                name = part.name if shared is None else ""
+                values = _by_channel(array) if shared is None else shared
+                own = _scales(replace(part, name=name), values, drawing)
+                scales += own
+            if own[0].how == COLOUR:
+                notes.append(f"{part.axes.name('C')} 0, 1, 2 are shown as {COLOUR}")
+            for element, frames in zip(elements, array, strict=True):
+                element += _panels(part, frames, own)
+        if alike(parts):
+            part, change = _difference(parts[0], arrays, own[0].how == COLOUR)
+            limits = replace(drawing, limits=None, colormap=None)
+            own = _scales(part, _by_channel(change), limits, signed=True)
+            scales += own
+            for element, frames in zip(elements, change, strict=True):
+                element += _panels(part, frames, own)
+    return Made(
+        tuple(map(tuple, rows.tolist())),
+        tuple(labels),
+        tuple(map(tuple, elements)),
+        tuple(scales),
+        tuple(dict.fromkeys(notes)),
     )
-    notes = tuple(dict.fromkeys(pictures.notes))
-    return Made(rows, tuple(labels), elements, tuple(pictures.scales), notes)
+
+
+def _by_channel(*arrays: Array) -> Array:
+    """Return all values of each channel, shape (channels, values)."""
+    return np.concatenate(
+        [np.moveaxis(array, 2, 0).reshape(array.shape[2], -1) for array in arrays], axis=1
+    )
+
+
+def _scales(part: Part, values: Array, drawing: Drawing, *, signed: bool = False) -> list[Scale]:
+    """Return the scale of each channel; or the one of colour images."""
+    whole = part.dtype.kind in "iub"
+    if part.is_colour and drawing.colormap is None:
+        finite = values[np.isfinite(values)]
+        unit = part.dtype.kind == "f" and finite.size > 0
+        if part.dtype == np.uint8 or (unit and 0 <= finite.min() < finite.max() <= 1):
+            limits = drawing.limits or (0.0, 255.0 if whole else 1.0)
+            drawing = replace(drawing, limits=limits)
+            return [scale_of(part.name, values, drawing, kind="colour", whole=whole)]
+    return [
+        scale_of(
+            part.words(C=place),
+            some,
+            drawing,
+            kind="image" if part.axes.kind == "image" else "curve",
+            whole=whole,
+            signed=signed,
+            sequential="gray" if part.dtype.itemsize == 1 else "viridis",
+        )
+        for place, some in zip(part.of_letter("C"), values, strict=True)
+    ]
+
+
+def _panels(part: Part, frames: Array, scales: Sequence[Scale]) -> list[Panel]:
+    """Return the panels of one element, shape (slices, channels, height, width)."""
+    across = part.axes.name("W"), part.of_letter("W")
+    down = part.axes.name("H"), part.of_letter("H")
+    kind = "image" if part.axes.kind == "image" else "curve"
+    depths = part.of_letter("D")
+    panels = []
+    for number, frame in enumerate(frames):
+        at = {
+            "T": part.of_letter("T")[number // len(depths)],
+            "D": depths[number % len(depths)],
+        }
+        if scales[0].how == COLOUR:
+            colour = np.moveaxis(frame, 0, -1)
+            panels.append(Panel(part.words(**at), colour, scales[0], "colour", across, down))
+            continue
+        for place, values, scale in zip(part.of_letter("C"), frame, scales, strict=True):
+            panels.append(Panel(part.words(C=place, **at), values, scale, kind, across, down))
+    return panels
+
+
+def _difference(part: Part, arrays: Sequence[Array], colour: bool) -> tuple[Part, Array]:
+    """Return the second array less the first; of colour images, the mean of the channels."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = arrays[1] - arrays[0]
+    part = replace(part, name="|y| - |x|" if part.dtype.kind == "c" else "y - x")
+    if not colour:
+        return part, change
+    letters = part.axes.letters
+    places = [
+        (0,) if letter == "C" else one for letter, one in zip(letters, part.places, strict=True)
+    ]
+    sizes = [1 if letter == "C" else size
+             for letter, size in zip(letters, part.axes.sizes, strict=True)]  # fmt: skip
+    axes = replace(part.axes, sizes=tuple(sizes))
+    mean = Part(f"{part.name}, mean of channels", axes, np.dtype("f8"), tuple(places))
+    return mean, change.mean(axis=2, keepdims=True)
 
 
 def _over_rows(
     parts: Sequence[Part],
     word: str,
-    rows: Sequence[tuple[int, ...]],
-    arrays: Sequence[NDArray[np.float64]],
-    pictures: Pictures,
+    rows: NDArray[np.int64],
+    arrays: Sequence[Array],
+    drawing: Drawing,
 ) -> list[Panel]:
-    """Return one panel of the numbers that rows are, a curve for each of an element's.
+    """Return a panel of each column, over the rows: a curve, or one for x and one for y.
 
     Each number stands at the first row of its element, because rows need not be evenly spread.
     """
-    places = np.array([some[0] for some in rows])
-    order = np.argsort(places, kind="stable")
-    frames = np.stack([array.ravel()[order] for array in arrays])[None, None, :, None, :]
-    axes = Axes("CW", (len(arrays), len(rows)), ("number", word))
-    kind = np.result_type(*(part.dtype for part in parts))
-    part = Part("", axes, kind, (range(len(arrays)), places[order].tolist()))
-    (panel,) = pictures.of(part, frames)
-    names = tuple(part.name for part in parts) if len(parts) > 1 else ()
-    return [replace(panel, names=names)]
+    order = np.argsort(rows, kind="stable")
+    across = word, rows[order].tolist()
+    tables = [array[order].reshape(len(order), -1) for array in arrays]
+    names = ("x", "y") if alike(parts) else ()
+    if names:
+        drawn = [(replace(parts[0], name=""), np.stack(tables))]
+    else:
+        drawn = [(part, table[None]) for part, table in zip(parts, tables, strict=True)]
+    panels = []
+    for part, lines in drawn:
+        values = np.moveaxis(lines, -1, 0)  # columns, lines, rows
+        scales = _scales(part, values.reshape(len(values), -1), drawing)
+        panels += [
+            Panel(part.words(C=place), some, scale, "curve", across, names=names)
+            for place, some, scale in zip(part.of_letter("C"), values, scales, strict=True)
+        ]
+    return panels
 
 
-def _notes(part: Part) -> list[str]:
-    name = f"{part.name}: " if part.name else ""
-    notes = [f"{name}{said}" for said in part.left_out()]
-    if not part.axes.certain:
-        notes.append(
-            f"{name}the axes, {part.axes.letters}, are a guess: `layout` says which they are"
-        )
-    return notes
-
-
-def _rows(
-    dataset: Dataset, positions: NDArray[np.int64]
-) -> tuple[tuple[tuple[int, ...], ...], list[str]]:
-    """Return the rows in storage of each element, and its label."""
-    if not isinstance(dataset, View | Windows):
-        return tuple((int(one),) for one in positions), [f"element {one:,}" for one in positions]
-    rows = _row_numbers(dataset, positions).tolist()
-    return tuple(tuple(some) for some in rows), [_label(some) for some in rows]
-
-
-def _row_numbers(dataset: View | Windows, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of the rows of each element, shape (elements, rows)."""
+def _row_numbers(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows in storage of each element, shape (elements, rows); or the positions."""
     if isinstance(dataset, View):
         return take(dataset.rows, positions)[:, None]
+    if not isinstance(dataset, Windows):
+        return positions[:, None]
     first = (dataset.inputs - 1) * dataset.stride + dataset.horizon
     within = [number * dataset.stride for number in range(dataset.inputs)]
     within += [first + number * dataset.stride for number in range(dataset.targets)]
@@ -179,15 +204,12 @@ def _row_numbers(dataset: View | Windows, positions: NDArray[np.int64]) -> NDArr
     return take(dataset.view.rows, starts[:, None] + np.array(within))
 
 
-def _label(rows: Sequence[int]) -> str:
+def _label(word: str, rows: NDArray[Any]) -> str:
     """Return rows in words.
 
-    Examples
-    --------
-    >>> _label([7]), _label([7, 8]), _label([7, 8, 9])
-    ('row 7', 'rows 7 and 8', 'rows 7 to 9')
+    >>> [_label("row", np.array(some)) for some in ([7], [7, 8], [7, 8, 9])]
+    ['row 7', 'rows 7 and 8', 'rows 7 to 9']
     """
     if len(rows) == 1:
-        return f"row {rows[0]:,}"
-    word = "and" if len(rows) == 2 else "to"
-    return f"rows {rows[0]:,} {word} {rows[-1]:,}"
+        return f"{word} {rows[0]:,}"
+    return f"{word}s {rows[0]:,} {'and' if len(rows) == 2 else 'to'} {rows[-1]:,}"

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod, sqrt
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import ArgumentError
-from oocdata.tools.preview.axes import Axes
+from oocdata.axes import Axes, axes_of
+from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.view import View
+from oocdata.datasets.windows import Windows
+from oocdata.errors import ArgumentError, EmptyError
 
-__all__ = ["Part", "alike", "canonical", "listed", "spread", "step_for", "thinned", "with_window"]
+__all__ = ["Part", "alike", "canonical", "listed", "named_leaves", "parts_of", "view_of"]
 
-Places = tuple[Sequence[int], ...]
 _COLOURS = 3
+_MOST_PANELS = 8
+_MOST_COLUMNS = 12
+_FAR_BYTES = 4096
+"""Values less far apart cost as much as all that lies between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,98 +37,94 @@ class Part:
     dtype : numpy.dtype
     places : tuple of sequence of int
         What is shown of each axis.
+    in_time : bool
+        Whether the first axis is a window's time, which is read whole.
     """
 
     name: str
     axes: Axes
-    dtype: np.dtype[np.generic]
-    places: Places
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        axes: Axes,
-        dtype: np.dtype[np.generic],
-        channels: Sequence[int] | None,
-        most: int,
-    ) -> Part:
-        """Choose the channels and slices, of which at most `most` pictures are made.
-
-        Channels are the first ones, three of them in any case because they may be a colour;
-        slices, and moments of a window, lie evenly spread.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If there is no such channel.
-        """
-        places: dict[str, Sequence[int]] = {}
-        left = most
-        number = axes.size("C")
-        if channels is not None:
-            if "C" not in axes.letters:
-                raise ArgumentError(
-                    f"`channel` must be left out where there is no channel axis; got {channels} "
-                    f"for axes {axes}. Name the axes by `layout`."
-                )
-            wrong = [one for one in channels if not -number <= one < number]
-            if wrong or not channels:
-                raise ArgumentError(f"`channel` must be below {number}; got {list(channels)}.")
-            places["C"] = tuple(one % number for one in channels)
-        elif axes.kind == "image":
-            places["C"] = range(number if number == _COLOURS else min(number, most))
-        else:
-            places["C"] = range(min(number, _MOST_SERIES))
-        if axes.kind == "image" and not (number == _COLOURS and dtype == np.uint8):
-            left = max(1, left // len(places["C"]))
-        for letter in "TD":
-            if letter in axes.letters:
-                places[letter] = spread(axes.size(letter), left)
-                left = max(1, left // len(places[letter]))
-        return cls(
-            name,
-            axes,
-            dtype,
-            tuple(
-                places.get(letter, range(length))
-                for letter, length in zip(axes.letters, axes.sizes, strict=True)
-            ),
-        )
+    dtype: np.dtype[Any]
+    places: tuple[Sequence[int], ...]
+    in_time: bool = False
 
     @property
     def is_colour(self) -> bool:
         """Whether its channels can be red, green and blue."""
-        return (
-            self.axes.kind == "image"
-            and list(self.of_letter("C")) == [0, 1, 2]
-            and self.axes.size("C") == _COLOURS
-        )
+        whole = self.axes.size("C") == _COLOURS and self.axes.kind == "image"
+        return whole and list(self.of_letter("C")) == [0, 1, 2]
 
     @property
     def panels(self) -> int:
         """How many pictures an element makes, at most."""
-        slices = len(self.of_letter("T")) * len(self.of_letter("D"))
-        one = self.axes.kind == "curve" or (self.is_colour and self.dtype == np.uint8)
-        return slices * (1 if one else len(self.of_letter("C")))
-
-    @property
-    def values(self) -> int:
-        """How many values of an element are shown."""
-        return prod(len(one) for one in self.places)
+        one = self.is_colour and self.dtype == np.uint8
+        return prod(len(self.of_letter(letter)) for letter in ("TD" if one else "TDC"))
 
     @property
     def side(self) -> int:
         """The longer side of what is shown of a frame."""
         return max(len(self.of_letter("H")), len(self.of_letter("W")))
 
+    @property
+    def values(self) -> int:
+        """How many values of an element are shown."""
+        return prod(map(len, self.places))
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of an element are read, what lies between those shown too."""
+        count, together = self.dtype.itemsize, False
+        for axis, cover in enumerate(self.covers):
+            if together:
+                count *= self.axes.sizes[axis]
+                continue
+            apart = cover.step * prod(self.axes.sizes[axis + 1 :]) * self.dtype.itemsize
+            together = len(cover) > 1 and apart < _FAR_BYTES
+            count *= cover[-1] - cover[0] + 1 if together else len(cover)
+        return count
+
+    @property
+    def covers(self) -> tuple[range, ...]:
+        """Of each axis, the places at equal steps that are read: they hold all those shown."""
+        covers = [
+            one
+            if isinstance(one, range)
+            else range(min(one), max(one) + 1, int(np.gcd.reduce(np.diff(one))) or 1)
+            for one in self.places
+        ]
+        if self.in_time:
+            covers[0] = range(self.axes.sizes[0])
+        return tuple(covers)
+
     def of_letter(self, letter: str) -> Sequence[int]:
         """Return the places along an axis; ``(0,)`` where there is none of that letter."""
-        letters = self.axes.letters
-        return self.places[letters.index(letter)] if letter in letters else (0,)
+        axis = self.axes.axis(letter)
+        return (0,) if axis is None else self.places[axis]
 
-    def left_out(self) -> list[str]:
-        """Return in words what an element has and the picture does not."""
+    def words(self, **places: int) -> str:
+        """Return where something is in an element: ``words(C=0)`` is ``"x, channel 0"``."""
+        said = [f"{self.axes.name(one)} {at}" for one, at in places.items()
+                if self.axes.size(one) > 1]  # fmt: skip
+        return ", ".join(word for word in (self.name, *said) if word)
+
+    def thinned(self, step: int) -> Part:
+        """Return the part with one in `step` of its lines and columns."""
+        return self._frames(lambda one: one[(min(step, len(one)) - 1) // 2 :: step])
+
+    def with_window(self, share: int) -> Part:
+        """Return the part with a window of each frame: one in `share` of its height and width."""
+        # From the middle on, where a chunk may begin: around the middle it would lie in four.
+        if share == 1:
+            return self
+        return self._frames(lambda one: one[len(one) // 2 :][: max(1, len(one) // share)])
+
+    def _frames(self, chosen: Any) -> Part:
+        pairs = zip(self.axes.letters, self.places, strict=True)
+        return replace(
+            self, places=tuple(chosen(one) if letter in "HW" else one for letter, one in pairs)
+        )
+
+    def notes(self) -> list[str]:
+        """Return in words what an element has and the picture does not, and what is a guess."""
         said = []
         for letter in "CTD":
             shown, number = self.of_letter(letter), self.axes.size(letter)
@@ -137,18 +139,111 @@ class Part:
                 said.append(f"{name}: {shown[0]:,} to {shown[-1]:,} of {number:,} shown")
             if step > 1:
                 said.append(f"{name}: 1 in {step} shown")
-        return said
+        if not self.axes.certain:
+            letters = self.axes.letters
+            said.append(f"the axes, {letters}, are a guess: `layout` says which they are")
+        return [f"{self.name}: {one}" if self.name else one for one in said]
 
 
-_MOST_SERIES = 6
-"""Lines in one curve panel."""
+def view_of(dataset: Dataset) -> View | None:
+    """Return the view that all rows come from, where the rows may be cut."""
+    view = dataset.view if isinstance(dataset, Windows) else dataset
+    return view if isinstance(view, View) else None
+
+
+def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a tree with their names: keys, numbers, and x and y for a pair.
+
+    >>> list(named_leaves((1, {"a": 2, "b": (3,)})))
+    [('x', 1), ('y a', 2), ('y b 0', 3)]
+    """
+    if isinstance(tree, tuple):
+        names = ("x", "y") if len(tree) == 2 else tuple(map(str, range(len(tree))))
+        named = zip(names, tree, strict=True)
+    elif isinstance(tree, dict):
+        named = zip(tree.keys(), tree.values(), strict=True)
+    else:
+        yield name, tree
+        return
+    for word, part in named:
+        yield from named_leaves(part, f"{name} {word}".strip())
+
+
+def parts_of(dataset: Dataset, layout: str, channels: Sequence[int] | None) -> tuple[Part, ...]:
+    """Return what is shown of each array of an element."""
+    view = view_of(dataset)
+    names = view.names[len(view.axes) :] if view else None
+    timed = isinstance(dataset, Windows) and dataset.time_axis
+    found = list(named_leaves(dataset.spec))
+    made = []
+    for name, leaf in found:
+        element = leaf.shape[1:] if timed else leaf.shape
+        if 0 in element:
+            raise EmptyError(f"a row must hold a value to be shown; got rows of {element}.")
+        axes = axes_of(element, layout if element else "auto", names)
+        if "?" in axes.letters:
+            raise ArgumentError(
+                f"`layout` must say which axis is which of rows of {element}, e.g. 'TDCHW', at "
+                "most 5. Or take a part of them, in Python: ooc.preview(view[:, 0])."
+            )
+        made.append((name, leaf, axes.in_time(leaf.shape[0]) if timed else axes))
+    pictures = sum(axes.kind in ("image", "curve") for _, _, axes in made)
+    most = max(1, _MOST_PANELS // max(1, pictures))
+    parts = []
+    for name, leaf, axes in made:
+        if pictures and axes.kind == "table":  # beside pictures: a curve over its columns
+            axes = replace(axes, letters="W")
+        wanted = channels if "C" in axes.letters or len(made) == 1 else None
+        part = _part(name, axes, leaf.dtype, wanted, most)
+        parts.append(replace(part, in_time=timed))
+    return tuple(parts)
+
+
+def _part(
+    name: str, axes: Axes, dtype: np.dtype[Any], channels: Sequence[int] | None, most: int
+) -> Part:
+    """Choose the first channels, and slices evenly spread, of which `most` pictures are made."""
+    number = axes.size("C")
+    chosen: Sequence[int] = range(min(number, _MOST_COLUMNS if axes.kind == "table" else most))
+    if channels is not None:
+        if axes.channel is None:
+            raise ArgumentError(
+                f"`channel` must be left out where there is no channel axis; got {list(channels)} "
+                f"for axes {axes}. Name the axes by `layout`."
+            )
+        if not channels or not all(-number <= one < number for one in channels):
+            raise ArgumentError(f"`channel` must be below {number}; got {list(channels)}.")
+        chosen = tuple(one % number for one in channels)
+    elif number == _COLOURS:
+        chosen = range(number)
+    colour = axes.kind == "image" and number == _COLOURS and dtype == np.uint8
+    left = most if colour and len(chosen) == number else max(1, most // len(chosen))
+    places = {"C": chosen}
+    for letter in "TD":
+        places[letter] = _spread(axes.size(letter), left)
+        left = max(1, left // len(places[letter]))
+    shown = (
+        places.get(letter, range(length))
+        for letter, length in zip(axes.letters, axes.sizes, strict=True)
+    )
+    return Part(name, axes, dtype, tuple(shown))
+
+
+def _spread(length: int, count: int) -> range:
+    """Return at most `count` places of an axis at equal steps, in the middle of it.
+
+    >>> list(_spread(64, 4)), list(_spread(3, 5))
+    ([8, 24, 40, 56], [0, 1, 2])
+    """
+    if count >= length:
+        return range(length)
+    step = length // count
+    return range((length - step * count + step) // 2, length, step)[:count]
 
 
 def listed(places: Sequence[int]) -> str:
     """Return places in words: all of a few, the ends of many.
 
-    Examples
-    --------
     >>> listed(range(4)), listed([3, 9]), listed(range(0, 100, 5))
     ('0 to 3', '3, 9', '0, 5, 10, … 95')
     """
@@ -159,120 +254,21 @@ def listed(places: Sequence[int]) -> str:
     return ", ".join(f"{one:,}" for one in places)
 
 
-def spread(length: int, count: int) -> range:
-    """Return at most `count` places of an axis at equal steps, in the middle of it.
-
-    Examples
-    --------
-    >>> list(spread(64, 4)), list(spread(3, 5))
-    ([8, 24, 40, 56], [0, 1, 2])
-    """
-    if count >= length:
-        return range(length)
-    step = length // count
-    return range((length - step * count + step) // 2, length, step)[:count]
-
-
-def step_for(parts: Sequence[Part], most: int) -> int:
-    """Return the step between lines at which each part shows at most `most` values.
-
-    Examples
-    --------
-    >>> from oocdata.tools.preview.axes import axes_of
-    >>> step_for([Part.of("", axes_of((100, 80)), np.dtype("f4"), None, 6)], 2000)
-    2
-    """
-    return max(
-        (
-            max(1, ceil(sqrt(share) if part.axes.kind == "image" else share))
-            for part in parts
-            for share in [part.values / max(1, most)]
-        ),
-        default=1,
-    )
-
-
-def thinned(part: Part, step: int) -> Part:
-    """Return the part with one in `step` of its lines and columns.
-
-    Examples
-    --------
-    >>> from oocdata.tools.preview.axes import axes_of
-    >>> thinned(Part.of("", axes_of((100, 80)), np.dtype("f4"), None, 6), 3).places
-    (range(1, 100, 3), range(1, 80, 3))
-    """
-    if step == 1:
-        return part
-    return replace(
-        part,
-        places=tuple(
-            one[(min(step, len(one)) - 1) // 2 :: step] if letter in "HW" else one
-            for letter, one in zip(part.axes.letters, part.places, strict=True)
-        ),
-    )
-
-
-def with_window(part: Part, share: int) -> Part:
-    """Return the part with a window of each frame: one in `share` of its height and width.
-
-    It begins in the middle, where a chunk may begin too: around the middle it would lie in four.
-
-    Examples
-    --------
-    >>> from oocdata.tools.preview.axes import axes_of
-    >>> part = Part.of("", axes_of((100, 80)), np.dtype("f4"), None, 6)
-    >>> with_window(part, 4).places
-    (range(50, 75), range(40, 60))
-    """
-    return replace(
-        part,
-        places=tuple(
-            one[len(one) // 2 :][: max(1, len(one) // share)] if letter in "HW" else one
-            for letter, one in zip(part.axes.letters, part.places, strict=True)
-        ),
-    )
-
-
-def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
-    """Return elements with their axes in one order.
-
-    Parameters
-    ----------
-    array : ndarray, shape (n, *axes)
-    letters : str
-        Of the axes after the first.
-
-    Returns
-    -------
-    ndarray, shape (n, slices, channels, height, width)
-        Slices are the places in time and depth, time first.
-
-    Examples
-    --------
-    >>> canonical(np.zeros((2, 50, 40, 3)), "HWC").shape
-    (2, 1, 3, 50, 40)
-    """
-    order = [letters.index(letter) + 1 for letter in "TDCHW" if letter in letters]
-    moved = array.transpose(0, *order)
-    lengths = {
-        letter: moved.shape[place + 1]
-        for place, letter in enumerate(one for one in "TDCHW" if one in letters)
-    }
-    t, d, c, h, w = (lengths.get(letter, 1) for letter in "TDCHW")
-    return moved.reshape(len(array), t * d, c, h, w)
-
-
 def alike(parts: Sequence[Part]) -> bool:
-    """Return whether an element is a pair of frames that can be compared.
-
-    Examples
-    --------
-    >>> from oocdata.tools.preview.axes import axes_of
-    >>> frame = Part.of("x", axes_of((9, 8)), np.dtype("f4"), None, 6)
-    >>> alike([frame, frame]), alike([frame])
-    (True, False)
-    """
-    if len(parts) != 2 or parts[0].axes.kind == "number":
+    """Return whether an element is a pair of arrays that can be compared."""
+    if len(parts) != 2:
         return False
     x, y = parts
     return (x.axes, x.dtype, x.places) == (y.axes, y.dtype, y.places)
+
+
+def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
+    """Return elements in the shape (n, time × depth, channels, height, width).
+
+    >>> canonical(np.zeros((2, 50, 40, 3)), "HWC").shape
+    (2, 1, 3, 50, 40)
+    """
+    sizes = dict(zip(letters, array.shape[1:], strict=True))
+    moved = array.transpose(0, *(letters.index(one) + 1 for one in "TDCHW" if one in letters))
+    t, d, c, h, w = (sizes.get(letter, 1) for letter in "TDCHW")
+    return moved.reshape(len(array), t * d, c, h, w)

@@ -1,1 +1,0 @@
-"""Contact sheets, films and terminal pictures of what a preview shows."""

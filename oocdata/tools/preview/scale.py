@@ -1,0 +1,250 @@
+"""Scales and panels: which colour, or which height, a value has; and a single picture.
+
+All frames share the scale of a channel, so that they can be compared. Its range lies between two
+percentiles of the values that are shown, or is given. Where values of both signs matter (the
+smaller side reaches a tenth of the larger) it is symmetric, and the colours diverge around 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import ArgumentError, MissingDependencyError
+
+__all__ = ["BAD", "COLOUR", "Drawing", "Panel", "Scale", "colormap_of", "colours", "scale_of"]
+
+BAD = (255, 0, 255)
+"""The colour of what is not finite: magenta, which no map here holds."""
+
+COLOUR = "red, green and blue"
+"""Where the range of a colour image comes from."""
+
+_SIGNED = 0.1
+_BINS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How values become colours, where the user says so; see `oocdata.preview`."""
+
+    limits: tuple[float, float] | None = None
+    percentile: tuple[float, float] = (1.0, 99.0)
+    colormap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How values become colours or heights, and the values in numbers.
+
+    Attributes
+    ----------
+    label : str
+        What it is for: a channel, a part of the element, or ``""`` for all.
+    low, high : float
+        The range that is shown; what lies outside has the colour of its end.
+    colormap : str or None
+        A name of matplotlib's; None for colour images, whose values are the colours, and for
+        curves, whose values are heights.
+    how : str
+        Where the range comes from, in words.
+    count, nan, infinite : int
+        Of the values shown, all of them in `count`.
+    minimum, maximum, mean, std : float or None
+        Of the finite ones; None where there is none. `std` divides by their number.
+    edges : tuple of float
+        Borders of the histogram's bins, one more than `counts`; whole bins of integers.
+    counts : tuple of int
+        Finite values in each bin.
+    """
+
+    label: str
+    low: float
+    high: float
+    colormap: str | None
+    how: str
+    count: int
+    nan: int
+    infinite: int
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+    std: float | None
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for ``json.dumps``: numbers that are not finite are None."""
+        return {
+            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            for name, value in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panel:
+    """One picture: an image, a colour image, or curves.
+
+    Attributes
+    ----------
+    place : str
+        What it shows of the element: ``"x, channel 0"``; empty where it is all of it.
+    values : ndarray of float64
+        ``(height, width)``; ``(height, width, 3)`` for colour images; ``(curves, length)``.
+    scale : Scale
+    kind : {"image", "colour", "curve"}
+    x, y : (str, sequence of int)
+        Name of the axis, and the places on it of the values, ascending.
+    names : tuple of str
+        Of the curves, where there are several.
+    """
+
+    place: str
+    values: NDArray[np.float64]
+    scale: Scale
+    kind: str
+    x: tuple[str, Sequence[int]]
+    y: tuple[str, Sequence[int]] = ("", (0,))
+    names: tuple[str, ...] = ()
+
+    @property
+    def aspect(self) -> float:
+        """Height by width at which it is drawn."""
+        if self.kind == "curve":
+            return 0.4
+        return float(np.clip(self.values.shape[0] / self.values.shape[1], 0.1, 4.0))
+
+    @property
+    def remark(self) -> str:
+        """What is to be known of the values: constant ones, and those that are not finite."""
+        finite = self.values[np.isfinite(self.values)]
+        wrong = 100 * (1 - finite.size / self.values.size)
+        if finite.size == 0:
+            return "nothing finite"
+        if wrong:
+            # Neither 0.0% nor 100.0%, which would say "none" and "all".
+            share = "<0.1" if wrong < 0.1 else ">99.9" if wrong > 99.9 else f"{wrong:.1f}"
+            return f"{share}% not finite"
+        return f"constant {finite[0]:.4g}" if finite.min() == finite.max() else ""
+
+
+def scale_of(
+    label: str,
+    array: NDArray[np.float64],
+    drawing: Drawing | None = None,
+    *,
+    kind: str = "image",
+    whole: bool = False,
+    signed: bool = False,
+    sequential: str = "viridis",
+) -> Scale:
+    """Return the scale of an array's values.
+
+    Curves show all values; of colour images `drawing` gives the limits. No bin holds more integers
+    than another where the values are `whole`; those of a difference are `signed`; `sequential` is
+    the map of values of one sign.
+
+    >>> scale = scale_of("", np.arange(101.0))
+    >>> scale.low, scale.high, scale.how, scale.mean, sum(scale.counts)
+    (1.0, 99.0, 'percentiles 1 to 99', 50.0, 101)
+    >>> scale_of("", np.arange(-50.0, 51.0)).colormap
+    'RdBu_r'
+    """
+    drawing = drawing or Drawing()
+    finite = array[np.isfinite(array)]
+    nan = int(np.isnan(array).sum())
+    numbers: dict[str, Any] = dict.fromkeys(("minimum", "maximum", "mean", "std"))
+    low, high, how = 0.0, 1.0, "no finite value"
+    edges, counts = np.array([0.0, 1.0]), np.zeros(1, int)
+    if finite.size:
+        least, most = float(finite.min()), float(finite.max())
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of large values
+            mean, std = float(finite.mean()), float(finite.std())
+        numbers = {"minimum": least, "maximum": most, "mean": mean, "std": std}
+        edges = _edges(least, most, whole)
+        counts = np.histogram(finite, edges)[0]
+        if kind == "curve":
+            room = 0.03 * (most / 2 - least / 2)
+            low, high, how = least - room, most + room, "minimum to maximum"
+        else:
+            low, high = (float(one) for one in np.percentile(finite, drawing.percentile))
+            how = f"percentiles {drawing.percentile[0]:g} to {drawing.percentile[1]:g}"
+            if low == high:  # nearly all values are one: the others are what there is to see
+                low, high, how = least, most, "minimum to maximum"
+        if least == most:
+            how = "constant"
+    if drawing.limits is not None:
+        low, high, how = *drawing.limits, "as given"
+    diverging = signed or (low < 0 < high and min(-low, high) >= _SIGNED * max(-low, high))
+    colormap = None
+    if kind == "image":
+        if diverging and drawing.limits is None and finite.size:
+            low, high = -max(-low, high), max(-low, high)
+            how += ", symmetric around 0"
+        colormap = drawing.colormap or ("RdBu_r" if diverging else sequential)
+    elif kind == "colour":
+        how = COLOUR
+    if low == high:
+        low, high = low - (abs(low) / 2 or 0.5), high + (abs(low) / 2 or 0.5)
+    return Scale(
+        label=label,
+        low=low,
+        high=high,
+        colormap=colormap,
+        how=how,
+        count=array.size,
+        nan=nan,
+        infinite=array.size - finite.size - nan,
+        **numbers,
+        edges=tuple(edges.tolist()),
+        counts=tuple(counts.tolist()),
+    )
+
+
+def _edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
+    """Return the borders of at most 64 bins; of fewer where floats leave no room for more."""
+    if whole and max(-low, high, high - low) < 2.0**52:
+        span = int(high) - int(low)
+        width = span // _BINS + 1
+        # Between integers, where no rounding can move a value into the next bin.
+        return np.asarray(int(low) - 0.5 + width * np.arange(span // width + 2), np.float64)
+    room = (abs(low) / 2 or 0.5) if low == high else 0.0
+    return np.unique(np.linspace(low - room, high + room, _BINS + 1))
+
+
+def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Return an image, or a colour image, as (height, width, 3) bytes: magenta if not finite."""
+    finite: NDArray[Any] = np.isfinite(image)
+    with np.errstate(over="ignore", invalid="ignore"):
+        share = (np.where(finite, image, scale.low) - scale.low) / (scale.high - scale.low)
+    share = np.clip(share, 0, 1)
+    if scale.colormap is None:
+        drawn = np.round(share * 255).astype(np.uint8)
+        finite = np.all(finite, axis=-1, keepdims=False)
+    else:
+        drawn = colormap_of(scale.colormap)(share, bytes=True)[..., :3]
+    return np.where(finite[..., None], drawn, np.array(BAD, np.uint8))
+
+
+def colormap_of(name: str) -> Any:
+    """Return a colormap of matplotlib, or say which names are near."""
+    try:
+        from matplotlib import colormaps
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"pictures are drawn with matplotlib; {error}. Install it: "
+            "pip install 'oocdata[pictures]'."
+        ) from error
+    if name not in colormaps:
+        import difflib
+
+        near = ", ".join(difflib.get_close_matches(name, list(colormaps), n=3))
+        raise ArgumentError(
+            f"`colormap` must be a name of matplotlib's, such as viridis, gray or RdBu_r; got "
+            f"{name!r}.{f' Near: {near}.' if near else ''}"
+        )
+    return colormaps[name]

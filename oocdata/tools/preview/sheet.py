@@ -1,0 +1,251 @@
+"""Contact sheets and films: the panels in a grid, and under them the values of each scale.
+
+An element's panels stand in one line, several elements beside each other where that makes them
+larger. Each scale is a histogram whose bars have the colours that the values are drawn with.
+Matplotlib's constrained layout finds room for the texts; only the size of the sheet is chosen here.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.tools.preview.scale import BAD, Panel, Scale, colormap_of, colours
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from oocdata.tools.preview import Preview
+
+__all__ = ["FILMS", "SHEETS", "check_folder", "film", "sheet"]
+
+SHEETS, FILMS = (".png", ".jpg", ".jpeg", ".pdf", ".svg"), (".gif", ".webp")
+"""What a picture's name may end in."""
+
+_WIDTH, _HEIGHT = 12.0, 7.5
+"""Inches for all panels, at most."""
+
+_SMALLEST, _LARGEST = 0.8, 4.0
+"""Inches of a panel's height."""
+
+_TITLE, _LABEL, _SCALE = 0.2, 0.4, 0.95
+"""Inches of the line above a panel, of the text left of an element, and of a scale."""
+
+_POINTS = 7.5
+_SCALES_IN_LINE = 6
+_SLOWEST, _FASTEST = 0.02, 50.0
+"""Frames per second: players show what is faster slowly, and a GIF holds no longer times."""
+
+
+def check_folder(path: Path, suffixes: Sequence[str] = SHEETS + FILMS) -> None:
+    """Refuse a picture's name, or its folder, before anything is read or drawn."""
+    if path.suffix.lower() not in suffixes:
+        raise ArgumentError(
+            f"the picture's name must end in {', '.join(suffixes)}; got {path.name!r}."
+        )
+    if not path.parent.is_dir():
+        raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ArgumentError(
+            f"the picture's folder must be writable; got '{path.parent.absolute()}'."
+        )
+
+
+def sheet(preview: Preview) -> Figure:
+    """Return the contact sheet of a preview as a figure, which no display or pyplot knows of."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"pictures are drawn with matplotlib; {error}. Install it: "
+            "pip install 'oocdata[pictures]'."
+        ) from error
+    elements = preview.elements
+    alone = len(elements) == 1 or len(elements[0]) == 1  # each panel has a title of its own
+    groups = [(panel,) for panel in chain(*elements)] if alone else elements
+    beside, tall = _grid(groups)
+    wide = [tall / panel.aspect for panel in groups[0]]
+    lines = ceil(len(groups) / beside)
+    across = beside * (sum(wide) + 0.1 * len(wide) + _LABEL * (not alone))
+    down = lines * (tall + (_TITLE if alone else 0.06)) + 2 * _TITLE
+    in_line = min(max(len(preview.scales), 2), _SCALES_IN_LINE, max(2, int(across / 2)))
+    scales = ceil(len(preview.scales) / in_line)
+    width = max(across + 0.4, 6.0)
+    notes = list(
+        chain.from_iterable(textwrap.wrap(note, int(width * 16)) for note in preview.notes)
+    )
+    height = down + scales * _SCALE + 0.16 * len(notes) + 0.65
+    figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    _write_title(figure, preview, preview.labels[0] if len(elements) == 1 else "")
+    if notes:
+        figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
+    halves = figure.add_gridspec(2, 1, height_ratios=(down, scales * _SCALE))
+    grid = halves[0].subgridspec(lines, beside * len(wide), width_ratios=wide * beside)
+    places = [divmod(number, beside) for number in range(len(groups))]
+    for number, (group, (line, place)) in enumerate(zip(groups, places, strict=True)):
+        cells = [grid[line, place * len(wide) + column] for column in range(len(wide))]
+        drawn = [figure.add_subplot(cell) for cell in cells]
+        label = preview.labels[number] if len(elements) > 1 else ""
+        last = place == 0 and number + beside >= len(groups)
+        _draw_group(drawn, group, label, preview.unit, titled=alone or line == 0, labelled=last)
+    grid = halves[1].subgridspec(scales, in_line)
+    for number, scale in enumerate(preview.scales):
+        _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
+    return figure
+
+
+def _draw_group(
+    drawn: Sequence[Any],
+    panels: Sequence[Panel],
+    label: str,
+    unit: str | None,
+    *,
+    titled: bool,
+    labelled: bool,
+) -> None:
+    """Draw panels beside each other: the label left of them, or over a single one."""
+    shown = [(panel.kind == "curve", panel.x, panel.y) for panel in panels]
+    for number, (axes, panel) in enumerate(zip(drawn, panels, strict=True)):
+        # The places on axes stand once where panels have the same ones.
+        _draw(axes, panel, labelled and shown[number] not in shown[:number], unit)
+        over = [label if len(panels) == 1 else "", panel.place if titled else "", panel.remark]
+        said = ", ".join(word for word in over if word)
+        axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
+        if len(panels) > 1 and number == 0:
+            left = f"{label}\n{axes.get_ylabel()}".strip()
+            axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
+
+
+def _write_title(figure: Figure, preview: Preview, label: str) -> None:
+    title = textwrap.fill(f"{preview.name}: {preview.array}", int(figure.get_figwidth() * 12))
+    words = f"{title}\n{label}".strip()
+    figure.suptitle(words, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
+
+
+def _grid(groups: Sequence[Sequence[Panel]]) -> tuple[int, float]:
+    """Return how many groups stand in a line, and the height of the panels, the largest one."""
+    label = 0.0 if len(groups[0]) == 1 else _LABEL
+    shares = sum(1 / panel.aspect for panel in groups[0])
+    best = 1, 0.0
+    for beside in range(1, len(groups) + 1):
+        lines = ceil(len(groups) / beside)
+        high = _HEIGHT / lines - _TITLE
+        wide = (_WIDTH / beside - label - 0.1 * len(groups[0])) / shares
+        size = min(high, wide)
+        if size > best[1] + 0.01:
+            best = beside, size
+    return best[0], min(max(best[1], _SMALLEST), _LARGEST)
+
+
+def _draw(axes: Any, panel: Panel, labelled: bool, unit: str | None) -> None:
+    """Draw a panel, with its axes' names and the places on them where it is `labelled`."""
+    (x, across), (y, down) = panel.x, panel.y
+    axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
+    if panel.kind == "curve":
+        _draw_curves(axes, panel)
+        if not labelled:
+            axes.set_xticks([])
+        axes.set_xlabel(x if labelled else "", fontsize=_POINTS, parse_math=False)
+        axes.set_ylabel(unit or "", fontsize=_POINTS, parse_math=False)
+        return
+    axes.imshow(
+        colours(panel.scale, panel.values),
+        aspect="auto",
+        extent=(across[0] - 0.5, across[-1] + 0.5, down[-1] + 0.5, down[0] - 0.5),
+    )
+    axes.set_box_aspect(panel.aspect)
+    axes.set_xticks([across[0], across[-1]] if labelled else [])
+    axes.set_yticks([down[0], down[-1]] if labelled else [])
+    if labelled:
+        axes.set_xlabel(f"{x} →", fontsize=_POINTS, labelpad=-4, parse_math=False)
+        axes.set_ylabel(f"← {y}", fontsize=_POINTS, labelpad=-4, parse_math=False)
+
+
+def _draw_curves(axes: Any, panel: Panel) -> None:
+    across = np.asarray(panel.x[1])
+    lines = []
+    for curve in panel.values:
+        wrong = ~np.isfinite(curve)
+        mark = "." if len(across) < 3 else None
+        lines += axes.plot(across, np.where(wrong, np.nan, curve), linewidth=0.8, marker=mark)
+        if wrong.any():
+            low = np.full(wrong.sum(), 0.02)
+            axes.plot(across[wrong], low, "|", color=np.array(BAD) / 255,
+                      transform=axes.get_xaxis_transform())  # fmt: skip
+    axes.set_ylim(panel.scale.low, panel.scale.high)
+    axes.margins(x=0.01)
+    axes.locator_params(axis="x", nbins=6, integer=True)  # places
+    axes.locator_params(axis="y", nbins=4)
+    axes.yaxis.get_offset_text().set_fontsize(_POINTS - 1)
+    if panel.names:
+        axes.legend(lines, panel.names, fontsize=_POINTS - 1, loc="upper right")
+
+
+def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
+    """Draw the histogram of a scale's values, in the colours that they are drawn with."""
+    name = f"{scale.label or 'values shown'}" + (f" [{unit}]" if unit else "")
+    said = [f"mean {scale.mean:.4g}, std {scale.std:.4g}"] if scale.mean is not None else []
+    said += [f"{scale.nan:,} NaN"] if scale.nan else []
+    said += [f"{scale.infinite:,} infinite"] if scale.infinite else []
+    axes.set_title(f"{name}\n{', '.join(said)}", fontsize=_POINTS, pad=2, parse_math=False)
+    axes.set_yscale("log")
+    axes.set_yticks([], minor=True)
+    axes.set_yticks([])
+    axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
+    edges = np.array(scale.edges)
+    middles = np.diff(edges) / 2 + edges[:-1]
+    shown: Any = "0.5"
+    if scale.colormap is not None:
+        shown = colormap_of(scale.colormap)((middles - scale.low) / (scale.high - scale.low))
+    axes.bar(edges[:-1], scale.counts, np.diff(edges), align="edge", color=shown)
+    axes.set_ylim(0.5, 2 * max(*scale.counts, 1))
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_facecolor("0.9")
+    axes.locator_params(axis="x", nbins=4)
+    axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
+
+
+def film(preview: Preview, path: Path, fps: float) -> None:
+    """Write one frame for each element, with the scales of all."""
+    if not _SLOWEST <= fps <= _FASTEST:
+        raise ArgumentError(f"`fps` must be from {_SLOWEST} to {_FASTEST:.0f}; got {fps}.")
+    figure = sheet(replace(preview, elements=preview.elements[:1]))
+    figure.set_dpi(100)
+    figure.draw_without_rendering()  # which lays it out, once for all frames
+    figure.set_layout_engine("none")
+    frames = _frames(preview, figure)  # one at a time: all together would be large
+    next(frames).save(
+        path, save_all=True, append_images=frames, duration=max(1, round(100 / fps)) * 10, loop=0
+    )
+
+
+def _frames(preview: Preview, figure: Figure) -> Iterator[Any]:
+    """Yield a picture of each element, drawn in the figure of the first."""
+    from PIL import Image
+
+    canvas: Any = figure.canvas
+    for label, element in zip(preview.labels, preview.elements, strict=True):
+        _write_title(figure, preview, label)
+        for axes, panel in zip(figure.axes, element, strict=False):
+            axes.title.set_text(", ".join(word for word in (panel.place, panel.remark) if word))
+            if panel.kind != "curve":
+                axes.images[0].set_data(colours(panel.scale, panel.values))
+                continue
+            for line in list(axes.lines):
+                line.remove()
+            axes.set_prop_cycle(None)
+            _draw_curves(axes, panel)
+        canvas.draw()
+        yield Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
