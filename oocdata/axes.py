@@ -17,7 +17,7 @@ axes  rule                                                            example
 3     the first or the last axis is that of channels where it has at  (3, 50, 50): CHW
       most 4 places, fewer than both others; or at most 32, and a     (50, 50, 3): HWC
       quarter of both; or at most 128, and less than an eighth.       (73, 721, 1440): CHW
-      Else depth: the last axis where it is shorter than the        (384, 384, 49): HWD
+      Else depth: the last axis where it is shorter than the          (384, 384, 49): HWD
       others, which are equal; or the first                           (64, 64, 64): DHW
 4     the last three as above, after time; a short first axis before  (8, 3, 50, 50): TCHW
       a volume is that of channels                                    (3, 64, 64, 64): CDHW
