@@ -16,6 +16,7 @@ ROOT = Path(oocdata.__file__).parent
 
 FLOORS = {
     "errors": 0, "index": 0, "threads": 0, "box": 0, "blocks": 0, "memory": 0, "chain": 0,
+    "axes": 1,
     "engines": 1,
     "formats": 2,
     "datasets": 3, "order": 3,

@@ -1,0 +1,357 @@
+"""Tell which axis is which: channels, depth, y, x and time; and which axes number trajectories.
+
+Every axis of an element has a letter: C (channel, or column of a table), D (depth), H (y,
+downwards), W (x, or the axis along which a curve runs), T (time); ``?`` where nothing is known. The
+file's own names decide (dimension scales of HDF5 and netCDF, ``dimension_names`` and
+``_ARRAY_DIMENSIONS`` of Zarr, the dimensions of xarray). What they leave open, the lengths decide:
+
+====  ==============================================================  =================
+axes  rule                                                            example
+====  ==============================================================  =================
+0     one number a row
+1     at most 64 numbers are a table's columns, more are a signal     (7,): C
+                                                                      (1000,): W
+2     curves where one axis is much shorter: at most 7 places, and    (1000, 3): WC
+      half of the other; or at most 16, and a quarter of the other.   (12, 1000): CW
+      Else an image                                                   (50, 50): HW
+3     the first or the last axis is that of channels where it has at  (3, 50, 50): CHW
+      most 4 places, fewer than both others; or at most 32, and a     (50, 50, 3): HWC
+      quarter of both; or at most 128, and less than an eighth.       (73, 721, 1440): CHW
+      Else depth: the last axis where it is shorter than the        (384, 384, 49): HWD
+      others, which are equal; or the first                           (64, 64, 64): DHW
+4     the last three as above, after time; a short first axis before  (8, 3, 50, 50): TCHW
+      a volume is that of channels                                    (3, 64, 64, 64): CDHW
+5     channels in time and depth                                      (5, 8, 3, 50, 50): TDCHW
+====  ==============================================================  =================
+
+Nobody else guesses: statistics take their channels from here, pictures and the demonstration's
+model their height and width, and `oocdata info` its hint about trajectories.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oocdata.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
+
+__all__ = ["Axes", "axes_of", "row_axes", "trajectory_axes"]
+
+_WORDS = {"H": "y", "W": "x", "C": "channel", "D": "depth", "T": "time"}
+_NAMES = {
+    "H": "h height lat latitude nlat ny rlat south_north y yc",
+    "W": "lon longitude nlon nx rlon w west_east width x xc",
+    "C": "band bands c channel channels feature features rgb variable variables",
+    "D": "altitude bottom_top d depth height_level isobaricinhpa lev level plev pressure "
+    "pressure_level slice z",
+    "T": "frame lead_time prediction_timedelta step t time times timestep",
+    "trajectory": "batch clip demo ensemble episode event member number realization run sample "
+    "sequence sim simulation storm traj trajectories trajectory trial video",
+}
+_LETTERS = {name: letter for letter, names in _NAMES.items() for name in names.split()}
+_NO_NAME = re.compile(r"(phony_)?dim_?\d+")
+"""What libraries call an axis that has no name."""
+
+_MOST_COLUMNS = 64
+_CURVES = ((7, 2), (16, 4))
+"""Most curves of an element, and how many times as long they are."""
+
+_SURE_CHANNELS = 4
+_CHANNELS = ((_SURE_CHANNELS, 1.0), (32, 4.0), (128, 8.0))
+"""Most channels, and how many times as long the axes of an image are; the first ones surely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The axes of an element.
+
+    Attributes
+    ----------
+    letters : str
+        One of C, D, H, W, T or ``?`` for each axis. Of time, depth, y and x, the last two are an
+        image's H and W, and a single one is W: ``("time", "channel")`` are ``"WC"``.
+    sizes : tuple of int
+    names : tuple of str
+        The file's names for them, else y, x, channel, column, depth and time.
+    certain : bool
+        Whether names or lengths leave no other reading.
+    reason : str
+        Why these letters: a few words.
+
+    Examples
+    --------
+    >>> print(axes_of((3, 50, 40)))
+    channel 3, y 50, x 40
+    """
+
+    letters: str
+    sizes: tuple[int, ...]
+    names: tuple[str, ...]
+    certain: bool = True
+    reason: str = "by their lengths"
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{name} {length}" for name, length in zip(self.names, self.sizes, strict=True)
+        )
+
+    @property
+    def kind(self) -> str:
+        """``"number"``, ``"table"`` (a row of columns), ``"curve"`` (one a channel) or ``"image"``.
+
+        Examples
+        --------
+        >>> [axes_of(element).kind for element in [(), (7,), (500,), (500, 3), (50, 50)]]
+        ['number', 'table', 'curve', 'curve', 'image']
+        """
+        if "H" in self.letters:
+            return "image"
+        return "curve" if "W" in self.letters else "table" if self.letters else "number"
+
+    @property
+    def channel(self) -> int | None:
+        """The axis of an element whose places have a scale each: channels, or columns."""
+        return self.axis("C")
+
+    def axis(self, letter: str) -> int | None:
+        """Return the number of an axis of the element; None where no axis has that letter."""
+        return self.letters.index(letter) if letter in self.letters else None
+
+    def size(self, letter: str) -> int:
+        """Return the length of an axis; 1 where no axis has that letter."""
+        return self.sizes[self.letters.index(letter)] if letter in self.letters else 1
+
+    def name(self, letter: str) -> str:
+        """Return the name of an axis; empty where no axis has that letter."""
+        return self.names[self.letters.index(letter)] if letter in self.letters else ""
+
+    def in_time(self, moments: int) -> Axes:
+        """Return the axes of a window: time before the axes of its rows.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If rows have time and depth already.
+
+        Examples
+        --------
+        >>> axes_of((50, 40)).in_time(8).letters, axes_of((7,)).in_time(8).letters
+        ('THW', 'WC')
+        """
+        free = [letter for letter in "WTD" if letter not in self.letters]
+        if not free:
+            raise ArgumentError(
+                f"windows must be of rows with a free axis for time; got {self}. Cut a row first: "
+                "view[:, 0]."
+            )
+        return Axes(
+            free[0] + self.letters,
+            (moments, *self.sizes),
+            ("time", *self.names),
+            self.certain,
+            self.reason,
+        )
+
+
+def axes_of(
+    element: Sequence[int], layout: str = "auto", names: Sequence[str | None] | None = None
+) -> Axes:
+    """Return which axis of an element is which.
+
+    Parameters
+    ----------
+    element : sequence of int
+        The shape of one row.
+    layout : str
+        A letter for each axis, e.g. ``"CHW"``; ``"auto"``: by names, then lengths, as the module
+        says.
+    names : sequence of str or None, optional
+        The file's names of the axes; left alone where there isn't one for each.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the layout doesn't suit the element.
+
+    Examples
+    --------
+    >>> for element in [(50, 50), (3, 50, 50), (50, 50, 3), (64, 64, 64), (12, 50, 50)]:
+    ...     axes = axes_of(element)
+    ...     axes.letters, axes.channel, axes.certain
+    ('HW', None, True)
+    ('CHW', 0, True)
+    ('HWC', 2, True)
+    ('DHW', None, True)
+    ('CHW', 0, False)
+    >>> print(axes_of((37, 721, 1440), names=["level", "lat", "lon"]))
+    level 37, lat 721, lon 1440
+    """
+    sizes = tuple(element)
+    given = tuple(names or ())
+    if len(given) != len(sizes):
+        given = (None,) * len(sizes)
+    given = tuple(None if name and _NO_NAME.fullmatch(name) else name for name in given)
+    if layout != "auto":
+        letters, certain, reason = _checked(layout, sizes), True, "as asked"
+    else:
+        letters, certain, reason = _found(sizes, given)
+    letters = _as_picture(letters)
+    words = {**_WORDS, "?": "axis", **({"C": "column"} if letters == "C" else {})}
+    said = tuple(name or words[letter] for name, letter in zip(given, letters, strict=True))
+    return Axes(letters, sizes, said, certain, reason)
+
+
+def row_axes(view: View, layout: str = "auto") -> Axes:
+    """Return which axis of a view's rows is which, by the names in its file.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> row_axes(ooc.open(np.zeros((10, 50, 50, 3)))).channel
+    2
+    """
+    return axes_of(view.element, layout, view.names[len(view.axes) :])
+
+
+def trajectory_axes(
+    shape: Sequence[int], names: Sequence[str | None] | None = None
+) -> tuple[int, ...]:
+    """Return the axes of an array that look like trajectory × time, outermost first.
+
+    Rows of an array of many trajectories lie along both: ``ooc.open(path, axis=(0, 1))``.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Of the array as stored.
+    names : sequence of str or None, optional
+        The file's names of its axes.
+
+    Returns
+    -------
+    tuple of int
+        Two axes, or none.
+
+    Examples
+    --------
+    >>> trajectory_axes((90, 101, 128, 384)), trajectory_axes((1000, 50, 7))
+    ((0, 1), (0, 1))
+    >>> trajectory_axes((20, 500, 64, 64), ["time", "clip", "y", "x"])
+    (1, 0)
+    >>> trajectory_axes((1000, 3, 50, 50)), trajectory_axes((1000, 64, 64, 64))
+    ((), ())
+    """
+    given = tuple(names or ())
+    known = [_letter(name) for name in given]
+    if len(known) != len(shape):
+        known = [None] * len(shape)
+    if "trajectory" in known and "T" in known:
+        return known.index("trajectory"), known.index("T")
+    if len(shape) < 3 or min(shape[:2]) < 2 or known[0] == "T":
+        return ()
+    if known[1] is not None:
+        return (0, 1) if known[1] == "T" else ()
+    letters = axes_of(shape[1:], names=given[1:]).letters
+    # A table in time, or a clip; a volume of equal sides is no clip.
+    clip = letters[0] in "TD" and shape[1] not in shape[2:]
+    return (0, 1) if clip or letters == "WC" else ()
+
+
+def _letter(name: str | None) -> str | None:
+    return _LETTERS.get((name or "").lower())
+
+
+def _checked(layout: str, sizes: tuple[int, ...]) -> str:
+    letters = layout.upper() if isinstance(layout, str) else ""
+    known = len(letters) == len(sizes) and set(letters) <= set(_WORDS)
+    if not known or len(set(letters)) < len(letters):
+        raise ArgumentError(
+            f"`layout` must be 'auto' or a letter for each axis of a row, {sizes}: W (x), "
+            f"H (y), C (channel), D (depth) or T (time), each at most once; got {layout!r}."
+        )
+    return letters
+
+
+def _found(sizes: tuple[int, ...], names: tuple[str | None, ...]) -> tuple[str, bool, str]:
+    """Return the letters by the names that are known, the others by lengths."""
+    guessed, certain = _by_lengths(sizes)
+    known = [letter if (letter := _letter(name)) in _WORDS else None for name in names]
+    named = [letter for letter in known if letter]
+    if not named or len(set(named)) < len(named):
+        return guessed, certain, "by their lengths"
+    letters = list(known)
+    for place, letter in enumerate(known):
+        if letter is None:
+            free = [one for one in (guessed[place], *"WHDTC") if one not in letters]
+            letters[place] = free[0] if free else "?"
+    found = "".join(letter or "?" for letter in letters)
+    return found, certain or None not in known, "by the file's names"
+
+
+def _as_picture(letters: str) -> str:
+    """Return letters with H and W for the last two of time, depth, y and x.
+
+    Examples
+    --------
+    >>> _as_picture("TC"), _as_picture("TW"), _as_picture("DH")
+    ('WC', 'HW', 'HW')
+    """
+    drawn = [letter for letter in "TDHW" if letter in letters][-2:]
+    return letters.translate(dict(zip(map(ord, drawn), "HW"[2 - len(drawn) :], strict=True)))
+
+
+def _by_lengths(sizes: tuple[int, ...]) -> tuple[str, bool]:
+    if len(sizes) < 2:
+        table = bool(sizes) and sizes[0] <= _MOST_COLUMNS
+        return ("C" if table else "W") * len(sizes), not sizes or not 16 < sizes[0] <= 4096
+    if len(sizes) == 2:
+        few, many = sorted(sizes)
+        if any(few <= most and times * few <= many for most, times in _CURVES):
+            return ("CW" if sizes[0] == few else "WC"), False
+        return "HW", True
+    if len(sizes) > 3 and max(sizes[-2:]) <= _SURE_CHANNELS < min(sizes[:-2]):
+        # A matrix at each place: a tensor field.
+        return _before("HW", sizes[:-2])[0] + "?C", False
+    last, certain = _last_three(sizes[-3:])
+    letters, clear = _before(last, sizes)
+    return letters, certain and clear
+
+
+def _before(last: str, sizes: tuple[int, ...]) -> tuple[str, bool]:
+    """Return the letters with those of the axes before the last ones."""
+    free = [letter for letter in "TD" if letter not in last]
+    count = len(sizes) - len(last)
+    if count > len(free):
+        return "?" * count + last, False
+    if count == 1 and "D" in last and sizes[0] <= _SURE_CHANNELS < min(sizes[1:]):
+        return "C" + last, False
+    return "".join(free[:count]) + last, True
+
+
+def _last_three(sizes: tuple[int, ...]) -> tuple[str, bool]:
+    first, middle, last = sizes
+    for most, times in _CHANNELS:
+        leads = first <= most and _much_less(first, min(middle, last), times)
+        trails = last <= most and _much_less(last, min(first, middle), times)
+        if leads != trails:
+            others = min(middle, last) if leads else min(first, middle)
+            certain = most == _SURE_CHANNELS < others
+            return ("CHW" if leads else "HWC"), certain
+        if leads:
+            break
+    # Two short axes: grey and coloured images have 1 and 3 channels.
+    usual = last in (1, 3) and first not in (1, 3)
+    if last <= _SURE_CHANNELS and (first > _SURE_CHANNELS or usual):
+        return "HWC", False
+    if first <= _SURE_CHANNELS:
+        return "CHW", False
+    return ("HWD", False) if first == middle > last else ("DHW", middle > _SURE_CHANNELS)
+
+
+def _much_less(length: int, other: int, times: float) -> bool:
+    return times * length <= other if 1 < times < 8 else times * length < other
