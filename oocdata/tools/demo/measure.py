@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.axes import row_axes
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import SourceError
@@ -129,41 +130,65 @@ def usual_way(subject: Subject, seconds: float) -> Usual | None:
 
     None for what no library opens in one call: several files, URLs, raw binary.
     """
-    opened = _by_library(subject.frames)
-    if opened is None:
+    found = _by_library(subject.frames)
+    if found is None:
         return None
-    import tensorflow as tf
+    library, *opened = found
+    try:
+        train, rng = subject.parts[0], np.random.default_rng(subject.seed)
+        places = rng.choice(len(train), min(len(train), _MOST_USUAL), replace=False)
+        elements = _Elements(train.requests(places, Draw()), subject.frames.axes[-1], opened)
+        compared = min(_COMPARED, len(places))
+        _compare(subject, places[:compared], elements, library)
+        return Usual(library, _rate(subject, elements, seconds), compared)
+    finally:
+        opened.clear()  # TensorFlow keeps generators for ever: not the file
 
-    library, array = opened
-    train, time, storage = subject.parts[0], subject.frames.axes[-1], subject.frames.storage
-    rng = np.random.default_rng(subject.seed)
-    places = rng.choice(len(train), min(len(train), _MOST_USUAL), replace=False)
-    requests = train.requests(places, Draw())
 
-    def element(number: int) -> tuple[NDArray[Any], ...]:
-        found = []
-        for one in requests:
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """Elements as a user's generator reads them: boxes of an array, with time first."""
+
+    requests: tuple[Request, ...]
+    time: int
+    opened: list[Any]
+
+    def element(self, number: int) -> tuple[NDArray[Any], ...]:
+        """Read one element."""
+        parts = []
+        for one in self.requests:
             box = zip(one.origins[number], one.extent.lengths, strict=True)
             kept = tuple(slice(int(start), int(start + length)) for start, length in box)
-            found.append(np.moveaxis(array[kept], time, 0).reshape(one.shape[1:]))
-        return tuple(found)
+            block = np.moveaxis(self.opened[0][kept], self.time, 0)
+            parts.append(block.reshape(one.shape[1:]))
+        return tuple(parts)
 
-    def elements() -> Any:
-        while True:
-            yield from map(element, range(len(places)))
+    def __call__(self) -> Iterator[tuple[NDArray[Any], ...]]:
+        while self.opened:
+            yield from map(self.element, range(len(self.requests[0].origins)))
 
-    some = range(min(_COMPARED, len(places)))
-    for ours, theirs in zip(
-        train.take(places[some]), zip(*map(element, some), strict=True), strict=True
-    ):
+
+def _compare(
+    subject: Subject, places: NDArray[np.int64], elements: _Elements, library: str
+) -> None:
+    """Raise a `SourceError` if what a library reads is not bit for bit what we read."""
+    train, storage = subject.parts[0], subject.frames.storage
+    usual = zip(*map(elements.element, range(len(places))), strict=True)
+    for ours, theirs in zip(train.take(places), usual, strict=True):
         if ours.tobytes() != np.stack(theirs).astype(ours.dtype).tobytes():
             raise SourceError(
-                f"elements must be what {library} reads; of {len(some)}, some differ.",
+                f"elements must be what {library} reads; some of these differ.",
                 path=storage.path,
                 key=storage.key,
-                rows=train.starts(places[some]),
+                rows=train.starts(np.asarray(train.chosen)[places]),
             )
-    spec: Any = train.spec
+
+
+def _rate(subject: Subject, elements: _Elements, seconds: float) -> float:
+    """Return the elements/s of a generator in tf.data."""
+    import tensorflow as tf
+
+    spec: Any = subject.parts[0].spec
     signature = tuple(tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in spec)
     dataset = tf.data.Dataset.from_generator(elements, output_signature=signature)
     count, begun = 0, perf_counter()
@@ -171,7 +196,7 @@ def usual_way(subject: Subject, seconds: float) -> Usual | None:
         count += int(x.shape[0])
         if perf_counter() - begun > seconds:
             break
-    return Usual(library, count / (perf_counter() - begun), len(some))
+    return count / (perf_counter() - begun)
 
 
 def _by_library(view: View) -> tuple[str, Any] | None:
