@@ -31,7 +31,6 @@ from oocdata.tools.demo import run as demo_run
 from oocdata.tools.demo.data import Clips, checksums, write
 from oocdata.tools.demo.measure import Subject, check_frames, usual_way
 from oocdata.tools.demo.scaling import scaling_of
-from oocdata.tools.info import Opening
 
 SMALL = Clips(count=10, frames=6)
 
@@ -205,7 +204,7 @@ def test_more_memory_than_stated_is_an_error(
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 5)))
     monkeypatch.setattr(demo_run, "growth", lambda: contextlib.nullcontext(Grown()))
     with pytest.raises(OocdataError, match=r"\.npy took 93\.1 GiB, and explain\(\) states"):
-        demo.demo_on_file(TINY, str(tmp_path / "a.npy"))
+        demo.demo_on_file(TINY, ooc.open(tmp_path / "a.npy"))
 
 
 class Grown:
@@ -342,7 +341,7 @@ def test_demo_on_a_file(
     with h5py.File("mine.h5", "w") as file:
         file.create_dataset("u", data=wave, chunks=(10, 12, 10), compression="gzip")
         file["v"] = wave[:3]
-    found = demo.demo_on_file(TINY, "mine.h5", "u", episodes=40)
+    found = demo.demo_on_file(TINY, ooc.open("mine.h5", "u"), episodes=40)
     said = capsys.readouterr().out
     assert str(found) in said
     assert max(map(len, said.splitlines())) <= 80
@@ -360,9 +359,9 @@ def test_demo_on_a_file(
 
 def test_trajectories_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
-    demo.demo_on_file(TINY, str(tmp_path / "runs.npy"))
+    demo.demo_on_file(TINY, ooc.open(tmp_path / "runs.npy"))
     assert "--axis 0,1" in capsys.readouterr().out
-    demo.demo_on_file(TINY, str(tmp_path / "runs.npy"), opening=Opening(axis=(0, 1)))
+    demo.demo_on_file(TINY, ooc.open(tmp_path / "runs.npy", axis=(0, 1)))
     said = capsys.readouterr().out
     assert "--axis" not in said
     assert "120 rows of (9, 9) float32" in " ".join(said.split())
@@ -383,7 +382,7 @@ def test_demo_on_any_shape(
 ) -> None:
     np.save(tmp_path / "mine.npy", values)
     output = None if picture is None else tmp_path / picture
-    found = demo.demo_on_file(TINY, str(tmp_path / "mine.npy"), output=output)
+    found = demo.demo_on_file(TINY, ooc.open(tmp_path / "mine.npy"), output=output)
     (one,) = found.arrays
     assert one.usual is not None
     assert one.usual.library == "NumPy"
@@ -397,7 +396,7 @@ def test_demo_on_any_shape(
 @pytest.mark.parametrize(
     ("values", "options", "words"),
     [
-        (np.zeros((30, 4), "c8"), [], "real numbers"),
+        (np.zeros((30, 4), "c8"), [], "must hold real numbers"),
         (np.zeros((30, 0)), [], "hold none"),
         (np.zeros((3, 4)), [], "must"),
         (np.full((30, 4), np.nan), [], "none is finite"),

@@ -81,7 +81,7 @@ def demo(
         if path is None:
             found = demo_on_digits(plan, keep, output, aside=json)
         else:
-            found = demo_on_file(plan, path, key, opening, lengths, output, aside=json)
+            found = demo_on_file(plan, opening.view(path, key), lengths, output, aside=json)
         if json:
             print_json(found.to_json())
 

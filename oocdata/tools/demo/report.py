@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +15,10 @@ import numpy as np
 
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.zip import zip as zip_datasets
-from oocdata.errors import MissingDependencyError
+from oocdata.errors import ArgumentError
 from oocdata.explain import size
 from oocdata.tools.demo.measure import Model, Subject, Training, Usual
-from oocdata.tools.pictures.panel import check_folder
-from oocdata.tools.preview import SHEETS, preview
+from oocdata.tools.preview import preview
 from oocdata.tools.progress import progress
 
 __all__ = ["Demo", "Measured", "Screen", "check_output", "draw"]
@@ -157,16 +157,13 @@ class Screen:
 
 
 def check_output(path: Path | None) -> None:
-    """Find out whether a picture can be drawn and written, before anything takes time."""
+    """Draw something of no matter, so that whatever a picture lacks is told before all the work."""
     if path is None:
         return
-    check_folder(path.expanduser(), SHEETS)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"pictures are drawn with matplotlib; {error}. Install it: pip install 'oocdata[demo]'."
-        ) from error
+    if not path.expanduser().parent.is_dir():
+        raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
+    with tempfile.TemporaryDirectory() as folder:
+        preview(open_view(np.eye(8)[np.newaxis])).save(Path(folder) / path.name)
 
 
 def draw(path: Path, subject: Subject, model: Model) -> None:
@@ -182,4 +179,4 @@ def draw(path: Path, subject: Subject, model: Model) -> None:
         "its error": predicted[:, 0] - y[:, 0],
     }
     views = {name: open_view(frames) for name, frames in shown.items()}
-    preview(zip_datasets(views)).save(path)
+    preview(zip_datasets(views)).save(path.expanduser())

@@ -23,7 +23,7 @@ from oocdata.blocks import Blocks
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, OocdataError
-from oocdata.explain import size
+from oocdata.explain import as_typed, size
 from oocdata.memory import at_most
 from oocdata.order import BlockShuffle
 from oocdata.tools.demo.data import Clips, write
@@ -32,7 +32,6 @@ from oocdata.tools.demo.memory import growth
 from oocdata.tools.demo.model import import_tensorflow
 from oocdata.tools.demo.report import Demo, Measured, Screen, check_output, draw
 from oocdata.tools.demo.scaling import scaling_of
-from oocdata.tools.info import Opening
 
 __all__ = ["Plan", "demo_on_digits", "demo_on_file"]
 
@@ -148,31 +147,30 @@ def demo_on_digits(
 
 def demo_on_file(
     plan: Plan,
-    path: str,
-    key: str | None = None,
-    opening: Opening | None = None,
+    whole: View,
     episodes: int | str | None = None,
     output: Path | None = None,
     *,
     aside: bool = False,
 ) -> Demo:
-    """Run the demonstration on an array of the user's, which it opens as `oocdata.open` does.
+    """Run the demonstration on an array of the user's; no window crosses `episodes`.
 
-    No window crosses `episodes`: so many rows each, or "files".
+    These are so many rows each, or "files". A picture is drawn where an `output` is named, and
+    with `aside` everything is printed on standard error.
     """
-    begun, opening = perf_counter(), opening or Opening()
-    whole, screen = opening.view(path, key), Screen(aside)
+    begun, screen = perf_counter(), Screen(aside)
     if whole.dtype.kind == "c":
-        raise ArgumentError(f"rows must hold real numbers; those of '{path}' are {whole.dtype}.")
+        raise ArgumentError(f"rows must hold real numbers; those of {whole!r} are complex.")
     if prod(whole.element) == 0:
-        raise EmptyError(f"rows must hold at least one number; those of '{path}' hold none.")
+        raise EmptyError(f"rows must hold at least one number; those of {whole!r} hold none.")
     check_output(output)
     frames, storage = _middle(whole), whole.storage
     rows = np.arange(len(frames)) // episodes if isinstance(episodes, int) else episodes
     parts = frames.windows(_INPUTS, 1, episodes=rows).split(0.6, 0.2, 0.2)
+    name = "memory" if storage.path is None else as_typed(storage.path)
     counts = ", ".join(f"{len(part):,}" for part in parts)
     screen.say(
-        f"{f'{path}, {storage.key}' if storage.key else path}: {len(whole):,} rows of "
+        f"{', '.join(filter(None, (name, storage.key)))}: {len(whole):,} rows of "
         f"{whole.element} {whole.dtype}, {size(whole.nbytes)} in memory; {storage.format}, "
         f"{storage.layout}, codec {storage.codec}. The model sees {_INPUTS} rows and predicts the "
         f"next: {counts} such windows to train, to validate and to test."
@@ -180,7 +178,7 @@ def demo_on_file(
     if frames.element != whole.element:
         screen.say(f"Of each row the middle {frames.element} is used, to keep the time short.")
     steps = trajectory_axes(whole.source.shape, storage.dimensions)
-    if steps and opening.axis == 0:
+    if steps and whole.axes == (0,):
         axes = ",".join(map(str, steps))
         screen.say(
             f"Axes {axes} look like trajectory and time: then --axis {axes} suits it better."

@@ -18,7 +18,7 @@ from oocdata.tools.stats import stats
 
 __all__ = ["Scaling", "scaling_of"]
 
-_SAMPLE_BYTES = 16 << 20
+_SAMPLE_BYTES = 4 << 20
 _SAMPLE_ROWS = 512
 
 
@@ -36,7 +36,7 @@ class Scaling:
     """
 
     scale: Callable[..., Any]
-    change: NDArray[np.float64]
+    change: NDArray[np.floating[Any]]
     note: str
 
 
@@ -44,20 +44,17 @@ def scaling_of(frames: View, part: Windows) -> Scaling:
     """Return the scaling by a sample of the training part, each channel or column by its own."""
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // frames.spec.nbytes))
     places = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
-    axes = row_axes(frames)
-    channel = None if axes.channel is None else axes.channel + 1
     rows = part.view[part.starts(np.asarray(part.chosen)[places])]
-    found = stats(rows, axis=channel, duplicates=False)
+    found = stats(rows, duplicates=False)
     wrong = int(found.overall.count - found.overall.finite)
     if wrong == found.overall.count:
         raise ArgumentError(f"rows must hold numbers; in {len(places):,} of them none is finite.")
     scale = partial(_finite, found.standardize)
-    changes = part[places].map(scale).map(lambda x, y: y[:, 0] - x[:, -1])
-    moved = stats(changes, axis=channel, duplicates=False)
-    change = np.sqrt(moved.mean**2 + moved.variance)
-    if channel is not None:
-        change = change.reshape(-1, *(1,) * (len(frames.element) - channel))
-    each = f", each {axes.name('C')} by its own" if channel else ""
+    batch: Any = part.take(places)
+    x, y = scale(*batch)
+    others = tuple(axis for axis in range(y.ndim - 1) if axis != found.axis)
+    change = np.sqrt(np.mean((y[:, 0] - x[:, -1]) ** 2, axis=others, keepdims=True))[0]
+    each = f", each {row_axes(frames).name('C')} by its own" if found.axis else ""
     note = (
         f"Losses are of values scaled by the mean and deviation of {len(places):,} rows for "
         f"training{each}."
