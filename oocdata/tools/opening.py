@@ -1,0 +1,222 @@
+"""What a tool is given: a path, several paths, or a dataset that is open already."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypedDict, Unpack
+
+from numpy.typing import DTypeLike
+
+from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.open import open as open_view
+from oocdata.datasets.spec import as_dtype
+from oocdata.datasets.view import View
+from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.formats.opening import Axis, Missing
+
+__all__ = ["OpenArguments", "Opening"]
+
+
+class OpenArguments(TypedDict, total=False):
+    """The arguments of `oocdata.open` besides target and key."""
+
+    axis: Axis
+    dtype: DTypeLike | None
+    shape: Sequence[int] | None
+    offset: int
+    missing: Missing | None
+    external: bool
+    verify: bool | str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a tool was given: what `oocdata.open` takes with its arguments, or a dataset.
+
+    Every tool makes one by `Opening.of`; the commands make it themselves and hand it on.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> opening = Opening.of("sim.h5", "/u", axis=1)
+    >>> opening.name, opening.code()
+    ('sim.h5 /u', "ooc.open('sim.h5', '/u', axis=1)")
+    >>> opening = Opening.of(ooc.open(np.zeros((10, 3))).windows(2))
+    >>> opening.name, opening.dataset()
+    ('an array in memory', <Windows: 9 elements of 2+0 rows>)
+    """
+
+    target: Any
+    key: str | None = None
+    axis: Axis = 0
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    offset: int = 0
+    missing: Missing | None = None
+    external: bool = False
+    verify: bool | str | os.PathLike[str] | None = None
+
+    @classmethod
+    def of(cls, target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
+        """Return what a tool was given; an Opening as it is.
+
+        Parameters
+        ----------
+        target : Opening, Dataset, or what `oocdata.open` takes
+        key, **arguments
+            As for `oocdata.open`; none of them with a Dataset, which is open already.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the arguments don't fit together.
+        """
+        unknown = [name for name in arguments if name not in OpenArguments.__annotations__]
+        if unknown:
+            known = ", ".join(OpenArguments.__annotations__)
+            raise TypeError(f"unexpected argument {unknown[0]!r}; oocdata.open takes {known}")
+        given: dict[str, Any] = {} if key is None else {"key": key}
+        given.update(arguments)
+        if not isinstance(given.get("dtype"), str | None):
+            given["dtype"] = as_dtype(given["dtype"]).str
+        if given.get("shape") is not None:
+            given["shape"] = tuple(map(int, given["shape"]))
+        opening = replace(target if isinstance(target, Opening) else cls(target), **given)
+        if isinstance(opening.target, Dataset):
+            for name, value in opening.given().items():
+                raise ArgumentError(
+                    f"`{name}` must be left out for a {type(opening.target).__name__}, which is "
+                    f"open already; got {value!r}. Open what it was opened from."
+                )
+        return opening
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments that differ from the usual ones, the target left out."""
+        usual = {field.name: field.default for field in fields(self)[1:]}
+        found = {name: getattr(self, name) for name in usual}
+        return {name: value for name, value in found.items() if value != usual[name]}
+
+    def dataset(self) -> Dataset:
+        """Return the dataset, or open the file.
+
+        Raises
+        ------
+        oocdata.errors.SourceError, oocdata.errors.ArgumentError
+            As `oocdata.open`.
+        """
+        if isinstance(self.target, Dataset):
+            return self.target
+        if isinstance(getattr(self.target, "dataset", None), Dataset):
+            kind = type(self.target).__name__
+            raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
+        return open_view(self.target, **self.given())
+
+    def view(self) -> View:
+        """Return the view, or open the file as one.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If it is another dataset.
+        """
+        dataset = self.dataset()
+        if not isinstance(dataset, View):
+            raise ArgumentError(
+                f"`target` must be a path, or a View as `oocdata.open` gives; got {dataset!r}. "
+                "Give the View that it is made from."
+            )
+        return dataset
+
+    def paths(self) -> list[str]:
+        """Return each file by itself: of a list, or of a glob in natural order (2 before 10).
+
+        Raises
+        ------
+        oocdata.errors.MissingFileError
+            If a glob matches nothing.
+        oocdata.errors.ArgumentError
+            If the target is no path.
+        """
+        several = isinstance(self.target, list | tuple)
+        found = []
+        for one in self.target if several else [self.target]:
+            if not isinstance(one, str | os.PathLike):
+                raise ArgumentError(f"`target` must be the path of a file or folder; got {one!r}.")
+            path = os.path.expanduser(os.fspath(one))
+            if os.path.exists(path) or "://" in path or not glob.has_magic(path):
+                found.append(path)
+                continue
+            matches = glob.glob(path)
+            if not matches:
+                raise MissingFileError("a glob must match at least one file; got none.", path=path)
+            found += sorted(matches, key=_natural)
+        if not found:
+            raise ArgumentError("`target` must name at least one file; got an empty list.")
+        return found
+
+    def reopened(self) -> Opening | None:
+        """Return the opening by path of an open dataset; None where no path gives it again.
+
+        It opens all rows of the array that the dataset is read from, along the same sample axes.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, oocdata as ooc
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/a.npy", np.zeros((10, 3, 4)))
+        ...     pairs = ooc.open(f"{folder}/a.npy", axis=1).next_frame()
+        ...     Opening.of(pairs).reopened().given()
+        {'axis': 1}
+        """
+        if not isinstance(self.target, Dataset):
+            return self
+        sources = self.target.sources()
+        view: Any = self.target
+        while not isinstance(view, View) and view is not None:
+            view = getattr(view, "view", None) or getattr(view, "source", None)  # windows, maps
+        opened = sources[0].storage().opened if len(sources) == 1 else None
+        if view is None or opened is None:
+            return None
+        axes = view.axes[0] if len(view.axes) == 1 else view.axes
+        return Opening.of(**{**opened, "axis": axes})
+
+    @property
+    def name(self) -> str:
+        """The file, as seen from the current folder, and the dataset in it: a title."""
+        if isinstance(self.target, Dataset):
+            storages = [source.storage() for source in self.target.sources()]
+            key = storages[0].key if len(storages) == 1 else None
+            paths = [storage.path for storage in storages if storage.path is not None]
+            files = [file.path for storage in storages for file in storage.files]
+            paths = list(dict.fromkeys(files if len(files) > len(paths) else paths))
+        else:
+            several = isinstance(self.target, list | tuple)
+            key, each = self.key, list(self.target) if several else [self.target]
+            paths = [os.fspath(one) for one in each if isinstance(one, str | os.PathLike)]
+        if not paths:
+            return "an array in memory"
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        first = paths[0].removeprefix(os.path.join(os.getcwd(), ""))
+        return f"{first}{more}" + (f" {key}" if key else "")
+
+    def code(self) -> str:
+        """Return the call of `oocdata.open` in Python, with the arguments that matter."""
+        given = self.given()
+        key = given.pop("key", None)
+        words = [repr(_as_text(self.target)), *([] if key is None else [repr(key)])]
+        return f"ooc.open({', '.join([*words, *(f'{name}={given[name]!r}' for name in given)])})"
+
+
+def _as_text(target: Any) -> Any:
+    if isinstance(target, list | tuple):
+        return [_as_text(one) for one in target]
+    return os.fspath(target) if isinstance(target, os.PathLike) else target
+
+
+def _natural(path: str) -> list[int | str]:
+    """Sort key by which part2 comes before part10."""
+    return [int(run) if run.isdecimal() else run for run in re.split(r"(\d+)", path)]
