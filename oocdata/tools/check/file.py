@@ -28,12 +28,12 @@ from oocdata.formats.verified import manifest_of
 from oocdata.tools.check import KINDS, Checked, Finding, Health
 from oocdata.tools.check.holes import sparse_rows
 from oocdata.tools.check.opening import Opened, opened
-from oocdata.tools.check.ranges import Ranges
 from oocdata.tools.check.rows import Rows, RowsSeen, kind_of, read_rows
 from oocdata.tools.info import Opening, Unopened
 from oocdata.tools.manifest import ManifestWriter
 from oocdata.tools.manifest.stored import BLOCK_BYTES, block_checksums, changes, data_files
 from oocdata.tools.progress import progress as bar
+from oocdata.tools.ranges import Ranges
 
 __all__ = ["check_file"]
 

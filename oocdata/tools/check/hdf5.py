@@ -23,8 +23,8 @@ from oocdata.formats.hdf5.description import dimension_names, stored_dtype
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
 from oocdata.tools.check.opening import Fault, Opened, row_axis, rows_of
-from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.info import Opening
+from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["names_in", "opened_hdf5"]
 

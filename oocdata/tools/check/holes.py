@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from oocdata.engines.files import OpenFile
 from oocdata.explain import size
 from oocdata.tools.check.opening import Fault
-from oocdata.tools.check.ranges import Ranges
 from oocdata.tools.check.rows import Rows
+from oocdata.tools.ranges import Ranges
 
 __all__ = ["holes", "sparse_rows"]
 

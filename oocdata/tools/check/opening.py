@@ -24,9 +24,9 @@ from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import ArgumentError, TrailingBytesError, TruncatedFileError
 from oocdata.formats.opening import Axis, Format, format_of, open_source
-from oocdata.tools.check.ranges import Ranges
 from oocdata.tools.check.rows import Rows
 from oocdata.tools.info import Opening
+from oocdata.tools.ranges import Ranges
 
 __all__ = ["Fault", "Opened", "opened", "row_axis", "rows_of"]
 

@@ -22,7 +22,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.checksums import checksums_of, unit_rows
 from oocdata.threads import in_order_by_few
-from oocdata.tools.check.ranges import Ranges, outside, ranges_of
+from oocdata.tools.ranges import Ranges, outside, ranges_of
 
 __all__ = ["Rows", "RowsSeen", "kind_of", "read_rows"]
 

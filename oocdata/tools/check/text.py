@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from oocdata.explain import size
 from oocdata.tools.check import NOTES, Checked, Finding, Health
-from oocdata.tools.check.ranges import said
 from oocdata.tools.info.text import reason as why
+from oocdata.tools.ranges import said
 
 __all__ = ["health_text"]
 

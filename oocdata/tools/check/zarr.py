@@ -16,9 +16,9 @@ from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import reader_of
 from oocdata.formats.zarr.store import store_of
 from oocdata.tools.check.opening import Fault, Opened, row_axis
-from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Rows
 from oocdata.tools.info import Opening
+from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["opened_zarr"]
 

@@ -15,9 +15,9 @@ from oocdata.explain import size
 from oocdata.formats.checksums import checksums_of, running_checksum
 from oocdata.formats.manifest import Manifest
 from oocdata.threads import in_order_by_few
-from oocdata.tools.check.ranges import Ranges, ranges_of, said
 from oocdata.tools.check.rows import Rows
 from oocdata.tools.manifest import list_as_json
+from oocdata.tools.ranges import Ranges, ranges_of, said
 
 __all__ = ["BLOCK_BYTES", "Change", "block_checksums", "changes", "data_files"]
 
