@@ -94,7 +94,7 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
     [
         (["--split", "a,b"], 2, "--split"),
         (["--split", ""], 2, "--split"),
-        (["--channels", "last"], 2, "--channels"),
+        (["--channels", "last"], 1, "axis of a row"),
         (["--split", "0.9,0.9"], 1, "at most 1"),
         (["--split", "1000"], 1, "at most 50"),
         (["--channels", "7"], 1, "1 to 3"),

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 import oocdata as ooc
-from oocdata.tools import passes
 from oocdata.tools.stats import rows as stats_rows
 from oocdata.tools.stats import stats
-from oocdata.tools.stats.fingerprints import find_repeats, fingerprints
+from oocdata.tools.stats.rows import fingerprints
 
 RNG = np.random.default_rng(11)
 
@@ -35,21 +33,23 @@ def repeats_of(values: NDArray[Any]) -> list[tuple[int, int]]:
     drawn=st.lists(st.integers(0, 5), min_size=1, max_size=40),
     width=st.integers(2, 300),
     dtype=st.sampled_from(["u1", "i2", "f4", "f8", "c16"]),
-    block=st.sampled_from([1, 500, 2**24]),
-    piece=st.sampled_from([8, 64, 2**16]),
+    memory=st.sampled_from([1 << 20, 512 << 20]),
+    times=st.sampled_from([1, 300]),
 )
 def test_repeats_and_constants_of_any_rows(
-    drawn: list[int], width: int, dtype: str, block: int, piece: int
+    drawn: list[int], width: int, dtype: str, memory: int, times: int
 ) -> None:
+    width *= times
     kinds = np.arange(6 * width).reshape(6, width) % 127
     kinds[4] = 9
     kinds[5] = kinds[3]
     kinds[5, width // 3] += 1  # differs in one value
     values = kinds[drawn].astype(dtype)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes.blocks, "__defaults__", (block,))
-        patch.setattr(stats_rows, "_PIECE", piece)
+    try:
+        ooc.set_memory(memory)
         found = stats(ooc.open(values)).rows
+    finally:
+        ooc.set_memory(512 << 20)
     expected = repeats_of(values)
     assert found.repeats == len(expected)
     assert list(found.repeats_shown) == expected
@@ -91,19 +91,21 @@ def test_all_are_counted_and_the_first_hundred_listed() -> None:
 
 
 def test_too_many_rows_are_compared_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = RNG.integers(0, 2, (200, 2), "u1")
+    values = RNG.integers(0, 2, (200, 2000), "u1")[RNG.integers(0, 2, 200)]
     everywhere = stats(ooc.open(values)).rows
     assert everywhere.compared == "all"
     monkeypatch.setattr(stats_rows, "MOST_ROWS", 199)
-    for block in (1, 14, 2**24):
-        monkeypatch.setattr(passes.blocks, "__defaults__", (block,))
+    try:
+        ooc.set_memory(1 << 20)  # many blocks
         found = stats(ooc.open(values))
-        alike = np.flatnonzero((values[1:] == values[:-1]).all(axis=1)) + 1
-        assert found.rows.compared == "neighbours"
-        assert found.rows.repeats == len(alike)
-        assert [row for row, _ in found.rows.repeats_shown] == alike[:100].tolist()
-        assert all(earlier == row - 1 for row, earlier in found.rows.repeats_shown)
-        assert "too many rows to compare" in " ".join(str(found).split())
+    finally:
+        ooc.set_memory(512 << 20)
+    alike = np.flatnonzero((values[1:] == values[:-1]).all(axis=1)) + 1
+    assert found.rows.compared == "neighbours"
+    assert found.rows.repeats == len(alike)
+    assert [row for row, _ in found.rows.repeats_shown] == alike[:100].tolist()
+    assert all(earlier == row - 1 for row, earlier in found.rows.repeats_shown)
+    assert "too many rows to compare" in " ".join(str(found).split())
 
 
 def test_what_was_not_looked_for_is_said() -> None:
@@ -118,8 +120,5 @@ def test_what_was_not_looked_for_is_said() -> None:
 
 
 def test_halves_that_are_alike_are_no_repeat() -> None:
-    prints = np.array([[1, 1], [1, 2], [2, 1], [1, 1], [1, 2]], "u8")
-    repeats, earliest = find_repeats(prints)
-    assert_array_equal(repeats, [3, 4])
-    assert_array_equal(earliest, [0, 1])
-    assert len(find_repeats(prints[:0])[0]) == 0
+    values = np.array([[1, 1], [1, 2], [2, 1], [1, 1], [1, 2]], "u8")  # are their own fingerprints
+    assert stats(ooc.open(values)).rows.repeats_shown == ((3, 0), (4, 1))

@@ -46,7 +46,7 @@ def test_standardize_is_what_numpy_makes(
 ) -> None:
     monkeypatch.setattr(stats_scaling, "_PIECE", piece)
     values, axis = LAYOUTS[layout]
-    found = stats(ooc.open(values), axis=axis)
+    found = stats(ooc.open(values), channels=axis)
     axes = tuple(place for place in range(values.ndim) if place != axis)
     wide = values.astype("f8")
     expected = (wide - wide.mean(axes, keepdims=True)) / wide.std(axes, keepdims=True)
@@ -67,7 +67,7 @@ def test_standardize_is_what_numpy_makes(
 def test_keras_normalization_does_the_same(layout: str) -> None:
     keras = pytest.importorskip("keras")
     values, axis = LAYOUTS[layout]
-    found = stats(ooc.open(values), axis=axis)
+    found = stats(ooc.open(values), channels=axis)
     batch = values[:50] if values.ndim > 1 else values[:50, None]
     layer = keras.layers.Normalization(**found.normalization())
     scaled = np.asarray(layer(batch)).reshape(values[:50].shape)
@@ -152,7 +152,7 @@ def test_it_may_be_kept_sent_and_described(tmp_path: Any) -> None:
     for again in (
         pickle.loads(pickle.dumps(found.standardize)),
         copy.deepcopy(found.standardize),
-        Stats.from_json(found.as_json()).standardize,
+        Stats.from_json(found.to_json()).standardize,
     ):
         assert_array_equal(again(NCHW[:5]), expected)
     np.save(tmp_path / "a.npy", NCHW)

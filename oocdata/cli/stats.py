@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -30,7 +30,8 @@ Split = Annotated[
     typer.Option(metavar="SIZES", help="Read the first part only: 0.6,0.2,0.2, or counts."),
 ]
 Channels = Annotated[
-    str, typer.Option(metavar="AXIS", help="The axis of the channels, from 1; or 'none'.")
+    str,
+    typer.Option(metavar="AXIS", help="The axis of the channels: from 1, or its name; or 'none'."),
 ]
 Duplicates = Annotated[
     bool, typer.Option("--duplicates/--no-duplicates", help="Look for rows that are the same.")
@@ -58,9 +59,9 @@ def stats(
     the rows of the first part, as `.split` in Python takes them: what you scale by then knows
     nothing of the others.
 
-    Channels are found by the shape (the output says which, and why): the columns of a 2-D array;
-    none where a row has two axes; else the shortest axis of a row, if it is the first (NCHW) or the
-    last (NHWC). Axes are those of the array with its rows first.
+    Channels are found by the file's names of axes, then by their lengths; the columns of a table
+    have statistics each. The output says which, and why. Axes are those of the array with its rows
+    first.
 
     Exit code: 0, whatever was found; 1 where it can't be read; 2 for a wrong call.
 
@@ -81,9 +82,9 @@ def stats(
         check_key(key)
         view = opening.view(path, key)
         parts = (view,) if sizes is None else view.split(*sizes)
-        found = stats_of(parts[0], axis=chosen, duplicates=duplicates, progress=True)
+        found = stats_of(parts[0], channels=chosen, duplicates=duplicates, progress=True)
         if json:
-            print_json({"path": path, "key": key, "split": sizes, **found.as_json()})
+            print_json({"path": path, "key": key, "split": sizes, **found.to_json()})
         else:
             typer.echo(found)
             if sizes is not None:
@@ -102,14 +103,7 @@ def _sizes(split: str) -> list[float]:
         ) from None
 
 
-def _channels(channels: str) -> int | Literal["auto"] | None:
-    if channels == "auto":
-        return "auto"
+def _channels(channels: str) -> int | str | None:
     if channels == "none":
         return None
-    try:
-        return int(channels)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{channels!r} is neither the number of an axis nor 'none'.", param_hint="--channels"
-        ) from None
+    return int(channels) if channels.lstrip("-").isdecimal() else channels

@@ -1,10 +1,12 @@
-"""Lines of text that several tools print alike."""
+"""Text that several tools print alike: labelled lines, and tables."""
 
 from __future__ import annotations
 
+import io
 import textwrap
+from collections.abc import Sequence
 
-__all__ = ["labelled"]
+__all__ = ["labelled", "table"]
 
 
 def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
@@ -24,3 +26,26 @@ def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table without lines: the first column begins, the others end, at one place.
+
+    Examples
+    --------
+    >>> print(table(["", "mean"], [["u", "1.5"], ["all", "-0.25"]]))
+          mean
+    u      1.5
+    all  -0.25
+    """
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    columns = [Column(name, justify="right" if at else "left") for at, name in enumerate(header)]
+    made = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    for row in rows:
+        made.add_row(*row)
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    console.print(made, markup=False)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in lines)

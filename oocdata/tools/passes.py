@@ -24,7 +24,7 @@ from oocdata.threads import cores, in_order
 from oocdata.tools.progress import progress as bar
 from oocdata.tools.ranges import outside
 
-__all__ = ["Block", "block_rows", "blocks", "each_block", "spec_of_one_array"]
+__all__ = ["Block", "each_block", "spec_of_one_array"]
 
 BLOCK_BYTES = 8 << 20
 """Of a block: more is no faster."""
@@ -212,55 +212,3 @@ def _fill(dataset: Dataset, rows: range, out: NDArray[Any]) -> Iterator[tuple[ra
     middle = int(borders.starts(np.array([(first + last + 1) // 2]))[0])
     yield from _fill(dataset, range(rows.start, middle), out[: middle - rows.start])
     yield from _fill(dataset, range(middle, rows.stop), out[middle - rows.start :])
-
-
-_OLD = 16 << 20
-
-
-def block_rows(view: View, nbytes: int = _OLD) -> int:
-    """Return how many rows are read at a time: whole chunks, of about `nbytes` together.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> block_rows(ooc.open(np.zeros((100, 256), "f4")), nbytes=10_240)
-    10
-    """
-    row_bytes = max(1, view.spec.nbytes)
-    rows = max(1, nbytes // row_bytes)
-    blocks = view.blocks
-    chunk = blocks.length if isinstance(blocks, Blocks) else 1
-    if rows > chunk:
-        rows -= rows % chunk
-    return min(rows, max(1, len(view)))
-
-
-def blocks(view: View, nbytes: int = _OLD) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Read an array once from its first row to its last.
-
-    Blocks are read ahead in threads, and each is memory of its own: it may be kept, and changed.
-
-    Parameters
-    ----------
-    view : View
-    nbytes : int
-        About as many bytes are in a block; at least a row.
-
-    Yields
-    ------
-    (int, ndarray)
-        Position of the first row, and rows.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> [(first, len(rows)) for first, rows in blocks(ooc.open(np.arange(10)), nbytes=32)]
-    [(0, 4), (4, 4), (8, 2)]
-    """
-    if not len(view):
-        return
-    rows = block_rows(view, nbytes)
-    batches = cast("Generator[NDArray[Any]]", view.batches(rows).epoch(0))
-    with closing(batches):
-        for number, batch in enumerate(batches):
-            yield number * rows, batch

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
+from oocdata.tools.lines import labelled, table
 from oocdata.tools.stats.rows import RowsFound
 from oocdata.tools.stats.scaling import Scaling
 from oocdata.tools.stats.summary import Summary
 
 __all__ = ["Stats"]
+
+_MOST_CHANNELS = 16
+_MOST_ROWS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +28,8 @@ class Stats:
 
     Attributes
     ----------
+    name : str
+        The file and the dataset in it.
     read : str
         Which rows, in words.
     shape : tuple of int
@@ -46,13 +53,14 @@ class Stats:
     --------
     >>> import oocdata as ooc
     >>> from oocdata.tools.stats import stats
-    >>> found = stats(ooc.open(np.arange(24.0).reshape(4, 2, 3)), axis=1)
+    >>> found = stats(ooc.open(np.arange(24.0).reshape(4, 2, 3)), channels=1)
     >>> found.mean.tolist(), float(found.overall.mean)
     ([10.0, 13.0], 11.5)
     >>> found.normalization()["axis"]
     -2
     """
 
+    name: str
     read: str
     shape: tuple[int, ...]
     dtype: str
@@ -97,6 +105,8 @@ class Stats:
         """The greatest finite value, shaped as `mean`."""
         return self._each.max
 
+    # Scaling -------------------------------------------------------------------------------------
+
     @property
     def standardize(self) -> Scaling:
         """The function ``(x - mean) / std``, for ``map``: float32 of mean 0 and deviation 1.
@@ -106,7 +116,7 @@ class Stats:
         Raises
         ------
         oocdata.errors.ArgumentError
-            If a channel has no finite value, or the variance is too large for a float64.
+            If a channel has no finite value.
         """
         self._check()
         return self._scaling(self.mean, self.std)
@@ -136,7 +146,7 @@ class Stats:
         Raises
         ------
         oocdata.errors.ArgumentError
-            If a channel has no finite value, or the variance is too large for a float64.
+            If a channel has no finite value.
         """
         self._check()
         axis = self._axis_from_end
@@ -165,24 +175,24 @@ class Stats:
         wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(self.variance)))
         if len(wrong):
             which = "the array" if self.axis is None else f"channel {wrong[0]}"
-            number = int(np.atleast_1d(self._each.finite)[wrong[0]])
             raise ArgumentError(
-                "what is scaled must have finite values with a finite variance; got "
-                f"{number:,} finite values in {which}"
-                + (", whose variance no float64 can hold." if number else ".")
-                + " Leave it out, or fill or scale it in `.map` first."
+                f"values that are scaled must have a finite mean and variance; those of {which} "
+                "have none. Leave it out, or fill or scale it in `.map` first."
             )
 
-    def as_json(self) -> dict[str, Any]:
+    # JSON ----------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
         """Return everything as dicts, lists and numbers, for ``json.dumps``."""
         return {
+            "name": self.name,
             "read": self.read,
             "shape": list(self.shape),
             "dtype": self.dtype,
             "axis": self.axis,
             "axis_reason": self.axis_reason,
-            "overall": self.overall.as_json(),
-            "channels": self.channels.as_json(),
+            "overall": self.overall.to_json(),
+            "channels": self.channels.to_json(),
             "constant": self.rows.constant,
             "constant_rows": list(self.rows.constant_shown),
             "repeats": self.rows.repeats,
@@ -193,7 +203,7 @@ class Stats:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Stats:
-        """Return what `as_json` made; also of what ``oocdata stats --json`` printed.
+        """Return what `to_json` made; also of what ``oocdata stats --json`` printed.
 
         Raises
         ------
@@ -204,40 +214,102 @@ class Stats:
         --------
         >>> import json, oocdata as ooc
         >>> from oocdata.tools.stats import stats
-        >>> text = json.dumps(stats(ooc.open(np.arange(10.0))).as_json())
+        >>> text = json.dumps(stats(ooc.open(np.arange(10.0))).to_json())
         >>> float(Stats.from_json(json.loads(text)).mean)
         4.5
         """
         try:
             dtype = np.dtype(told["dtype"])
             values = np.dtype(np.float64) if dtype.kind == "c" else dtype
+            pairs = tuple((row, earlier) for row, earlier in told["repeats_rows"])
+            constant = tuple(told["constant_rows"])
+            as_told = ("name", "read", "dtype", "axis", "axis_reason", "packed")
             return cls(
-                read=told["read"],
                 shape=tuple(told["shape"]),
-                dtype=told["dtype"],
-                axis=told["axis"],
-                axis_reason=told["axis_reason"],
                 channels=Summary.from_json(told["channels"], values),
                 overall=Summary.from_json(told["overall"], values),
                 rows=RowsFound(
-                    told["constant"],
-                    tuple(told["constant_rows"]),
-                    told["repeats"],
-                    tuple((row, earlier) for row, earlier in told["repeats_rows"]),
-                    told["compared"],
+                    told["constant"], constant, told["repeats"], pairs, told["compared"]
                 ),
-                packed=told["packed"],
+                **{name: told[name] for name in as_told},
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(
-                "`told` must be what `Stats.as_json` or `oocdata stats --json` made; got "
+                "`told` must be what `Stats.to_json` or `oocdata stats --json` made; got "
                 f"something else: {type(error).__name__} of {error}."
             ) from error
 
-    def __str__(self) -> str:
-        from oocdata.tools.stats.text import text
+    # Text ----------------------------------------------------------------------------------------
 
-        return text(self)
+    def __str__(self) -> str:
+        element = self.shape[1:]
+        of = f"{self.shape[0]:,} rows of {element}" if element else f"{self.shape[0]:,} numbers"
+        fields = [
+            ("array", f"{self.name}: {of} {self.dtype}"),
+            ("read", self.read),
+            ("packed", self.packed and f"{self.packed}: all here is of the numbers as stored"),
+            ("channels", self._channels_said()),
+            ("values", self._values_said()),
+            ("constant", self._constant_said()),
+            ("repeated", self._repeated_said()),
+        ]
+        lines = [labelled(label, words) for label, words in fields if words]
+        return "\n".join([*lines, "", self._table(), "", "std: of the population, divided by n."])
+
+    def _channels_said(self) -> str:
+        where = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
+        guessed = len(self.shape) > 1 and self.axis_reason != "as asked" and not self.is_complex
+        hint = ". Others: --channels AXIS, channels= in Python" if guessed else ""
+        return (f"none: {self.axis_reason}" if self.axis is None else where) + hint
+
+    def _values_said(self) -> str:
+        found = self.overall
+        if found.finite == found.count:
+            return f"{found.count:,}, all finite" if found.count else "none"
+        return (
+            f"{found.count:,}: {found.nan:,} NaN, {found.inf:,} infinite; all that follows is of "
+            f"the other {found.finite:,}"
+        )
+
+    def _constant_said(self) -> str:
+        if self.rows.constant is None:
+            return f"not looked for: {self._too_small()}"
+        shown = [f"{row:,}" for row in self.rows.constant_shown]
+        return _listed(self.rows.constant, "of one value only", shown)
+
+    def _too_small(self) -> str:
+        return "a row is one number" if prod(self.shape[1:]) else "a row holds no number"
+
+    def _repeated_said(self) -> str:
+        rows = self.rows
+        if rows.repeats is None:
+            return "not looked for" + (f": {self._too_small()}" if rows.constant is None else "")
+        shown = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
+        if rows.compared == "neighbours":
+            words = _listed(rows.repeats, "bit for bit like the one before", shown)
+            return f"{words}; too many rows to compare any two"
+        return _listed(rows.repeats, "bit for bit like an earlier one", shown)
+
+    def _table(self) -> str:
+        damaged = bool(self.overall.finite != self.overall.count)
+        rows = []
+        if self.axis is not None:
+            some = self.channels[:_MOST_CHANNELS]
+            for place in range(len(some.count)):
+                name = ("real", "imaginary")[place] if self.is_complex else str(place)
+                rows.append(some[place].cells(name, damaged))
+        rows.append(self.overall.cells("all", damaged))
+        header = ["", "mean", "std", "min", "max", *(["not finite"] if damaged else [])]
+        left = len(self.channels.count) - _MOST_CHANNELS
+        more = f"\n… {left:,} more channels: --json, in Python .channels" if left > 0 else ""
+        return table(header, rows) + more
+
+
+def _listed(count: int, words: str, shown: list[str]) -> str:
+    if not count:
+        return f"no row is {words}"
+    some = ", ".join(shown[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
+    return f"{count:,} {'row is' if count == 1 else 'rows are'} {words}: {some}"
 
 
 def _keras_takes_one_number_a_channel() -> bool:

@@ -39,7 +39,7 @@ class Scaling:
     >>> import oocdata as ooc
     >>> from oocdata.tools.stats import stats
     >>> frames = ooc.open(np.arange(24).reshape(4, 2, 3))
-    >>> found = stats(frames, axis=1)
+    >>> found = stats(frames, channels=1)
     >>> scaled = frames.map(found.standardize)
     >>> scaled[0]
     array([[-1.4797909, -1.3318118, -1.1838326],
@@ -86,9 +86,8 @@ class Scaling:
         kinds = {(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in given}
         if len(kinds) > 1:
             raise ArgumentError(
-                "arrays that are scaled together must be of the same rows, as in pairs and "
-                f"windows; got {_said(given)}. Scale only what the statistics are of: "
-                "`.map(lambda x, y: (scaling(x), y))`."
+                f"arrays that are scaled together must be of the same rows; got {_said(given)}. "
+                "Scale only what the statistics are of: `.map(lambda x, y: (scaling(x), y))`."
             )
         scaled = tuple(self._scaled(array) for array in given)
         return scaled if len(scaled) != 1 else scaled[0]
@@ -97,8 +96,7 @@ class Scaling:
         if isinstance(array, dict):
             raise ArgumentError(
                 f"what is scaled must be an array; got a dict of {', '.join(map(repr, array))}. "
-                "Scale only what the statistics are of: "
-                '`.map(lambda one: {**one, "x": scaling(one["x"])})`.'
+                '`.map(lambda one: {**one, "x": scaling(one["x"])})` scales one of them.'
             )
         values = np.asarray(array)
         if values.dtype.kind not in "biuf":
@@ -106,14 +104,12 @@ class Scaling:
                 f"what is scaled must be real numbers; got {values.dtype}. Take the parts apart "
                 "in `.map` first, and take the statistics of these."
             )
-        fits = values.ndim >= len(self.element) and (
-            self.axis is None or values.shape[self.axis] == self.element[self.axis]
-        )
-        if not fits:
+        few = values.ndim < len(self.element)
+        if few or (self.axis and values.shape[self.axis] != self.element[self.axis]):
+            channels = "" if self.axis is None else f" with channels on axis {self.axis}"
             raise ArgumentError(
-                f"what is scaled must be made of rows of {self.element}"
-                + ("" if self.axis is None else f" with channels on axis {self.axis}")
-                + f"; got {_said([values])}. Take the statistics of the same array."
+                f"what is scaled must be made of rows of {self.element}{channels}; got "
+                f"{_said([values])}. Take the statistics of the same array."
             )
         return values
 
