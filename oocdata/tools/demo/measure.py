@@ -31,7 +31,6 @@ __all__ = ["Advance", "Model", "Subject", "Training", "Usual", "check_frames", "
 
 Advance = Callable[[int], None]
 
-_MANY = 1 << 30
 _COMPARED = 8
 _MOST_USUAL = 4096
 _EVALUATED = 1024
@@ -75,12 +74,13 @@ class Subject:
 
 
 def read(loader: Loader, seconds: float) -> float:
-    """Read epochs by tf.data until the time is up; return elements/s."""
-    elements, begun = 0, perf_counter()
-    for x, _ in loader.to_tf(epochs=_MANY):
-        elements += int(x.shape[0])
-        if perf_counter() - begun > seconds:
-            break
+    """Read epochs by tf.data, one after the other, until the time is up; return elements/s."""
+    dataset, elements, begun = loader.to_tf(), 0, perf_counter()
+    while perf_counter() - begun < seconds:
+        for x, _ in dataset:
+            elements += int(x.shape[0])
+            if perf_counter() - begun > seconds:
+                break
     return elements / (perf_counter() - begun)
 
 
