@@ -37,13 +37,7 @@ def is_loopback(host: str) -> bool:
 
 
 def quiet_tensorflow() -> Any:
-    """Import TensorFlow without its greeting, and without a GPU, which is for the model.
-
-    Returns
-    -------
-    module
-        ``tensorflow``.
-    """
+    """Import TensorFlow without its greeting, and without a GPU, which is for the model."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
@@ -52,17 +46,7 @@ def quiet_tensorflow() -> Any:
 
 
 def free_port(port: int) -> int:
-    """Return a port that nobody listens on: TensorFlow would share it with whoever does.
-
-    Parameters
-    ----------
-    port : int
-        0: any.
-
-    Raises
-    ------
-    oocdata.errors.ServiceError
-    """
+    """Return a port that nobody listens on: TensorFlow would share it with whoever does."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,17 +67,8 @@ def only_loopback(port: int) -> None:
 
     TensorFlow's servers listen on every interface, and can't be told otherwise. A socket that is
     bound to the loopback device (``SO_BINDTODEVICE``, socket(7)) takes no connection that comes by
-    another one: whoever tries is refused, as if nothing listened there.
-
-    Parameters
-    ----------
-    port : int
-
-    Raises
-    ------
-    oocdata.errors.ServiceError
-        If that can't be done here: on another system than Linux, or on one before 5.7 without the
-        right to.
+    another one: whoever tries is refused, as if nothing listened there. Where that can't be done
+    (not Linux, or before 5.7 without the right to) it is a `ServiceError`.
     """
     bound = 0
     try:

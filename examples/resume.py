@@ -1,0 +1,36 @@
+"""Go on with a training that was killed, at the step where it last saved.
+
+For whoever trains for hours on machines that may go away: run the same command again.
+
+    python resume.py ds.npy run
+    python resume.py ds.npy run            # after a kill: goes on; after the end: does nothing
+"""
+
+import signal
+import sys
+
+import keras
+
+import oocdata as ooc
+
+path, folder = sys.argv[1:3]
+keras.utils.set_random_seed(7)
+frames = ooc.open(path).astype("f4")
+loader = frames.next_frame().batches(32, shuffle=True, seed=7)
+
+model = keras.Sequential(
+    [
+        keras.Input(frames.shape[1:]),
+        keras.layers.Flatten(),
+        keras.layers.Dense(64, activation="relu"),
+        keras.layers.Dense(frames[0].size),
+        keras.layers.Reshape(frames.shape[1:]),
+    ]
+)
+model.compile("adam", "mse")
+
+# Model, optimizer and position are one file, replaced as a whole every 50 steps.
+resume = ooc.Resume(folder, loader, every=50)
+signal.signal(signal.SIGTERM, resume.stop)  # a machine that is taken away saves first
+print("begins at (epoch, step)", resume.start)
+model.fit(resume.to_tf(), epochs=3, callbacks=[resume], shuffle=False, verbose=2)
