@@ -20,6 +20,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from oocdata.axes import axes_of
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -216,7 +218,6 @@ def test_options_of_commands() -> None:
 
 
 def test_the_rule_of_axes_is_as_told() -> None:
-    axes_of = pytest.importorskip("oocdata.axes").axes_of
     text = (DOCS / "howto" / "axes.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \(([\d, ]+)\) \| ([A-Z]+) \|", text, re.MULTILINE)
     assert len(rows) > 10

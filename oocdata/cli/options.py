@@ -19,7 +19,7 @@ from oocdata.formats.opening import list_datasets
 from oocdata.tools.opening import Opening
 
 __all__ = [
-    "Json", "Output", "Overwrite", "Quiet", "as_opened", "dtype_of", "flag", "given", "numbers",
+    "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "numbers",
     "option", "print_json", "rows_of", "split_key",
 ]  # fmt: skip
 
@@ -222,15 +222,6 @@ def given(
     target = paths[0] if len(paths) == 1 else paths
     name = next(iter(keys), None)
     return Opening(target, name, axis, dtype, shape, offset, missing, external)
-
-
-def as_opened(array: Opening) -> Any:
-    """Return the arguments of `oocdata.open` as those tools take them that have no `Opening`."""
-    from oocdata.tools.info import Opening as Arguments
-
-    return Arguments(
-        array.axis, array.dtype, array.shape, array.offset, array.missing, array.external
-    )
 
 
 def split_key(text: str) -> tuple[str, str | None]:

@@ -99,7 +99,7 @@ def preview(
             if count is None and not isinstance(rows, list):
                 count = _FILM_FRAMES
     made = make(
-        array.view(),
+        array,
         rows=rows,
         count=count,
         next_frame=next_frame,

@@ -19,12 +19,11 @@ from oocdata.advice import Advice, advise, reading_of, size
 from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import list_datasets
-from oocdata.tools import opening as openings
 from oocdata.tools.info.code import BATCH_SIZE, code_for
-from oocdata.tools.info.opening import Opening
 from oocdata.tools.lines import labelled, table
+from oocdata.tools.opening import OpenArguments, Opening
 
-__all__ = ["Contents", "Description", "Opening", "Unopened", "contents", "reason"]
+__all__ = ["Contents", "Description", "Unopened", "contents", "reason"]
 
 _MOST_DESCRIBED = 500
 Shape = tuple[int, ...]
@@ -168,9 +167,7 @@ class Contents:
         return asdict(self)
 
 
-def contents(
-    target: Any, key: str | None = None, **arguments: Unpack[openings.OpenArguments]
-) -> Contents:
+def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Contents:
     """Return what is in a file: all its arrays, or the one that is named. Reads metadata only.
 
     Parameters
@@ -200,7 +197,7 @@ def contents(
     >>> [(one.key, getattr(one, "shape", "no numbers")) for one in found.datasets]
     [('u', (10, 3)), ('names', 'no numbers')]
     """
-    opening = openings.Opening.of(target, key, **arguments)
+    opening = Opening.of(target, key, **arguments)
     path = opening.target
     is_path = isinstance(path, str | os.PathLike)
     there = is_path and (os.path.exists(os.path.expanduser(path)) or "://" in str(path))
@@ -218,7 +215,7 @@ def contents(
     return Contents(os.fspath(path), tuple(found), tuple(keys[_MOST_DESCRIBED:]))
 
 
-def _described(opening: openings.Opening, *, brief: bool = False) -> Description:
+def _described(opening: Opening, *, brief: bool = False) -> Description:
     view = opening.view()
     storage, blocks = view.storage, view.blocks
     hint, code = code_for(opening, view)
