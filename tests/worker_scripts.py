@@ -30,6 +30,22 @@ def say(*what):
     os.write(1, (" ".join(map(str, what)) + "\\n").encode())
 """
 
+SLOW = """
+def slow(x):
+    np.random.default_rng(0).random(200_000)
+    return x
+mapped = view.map(slow, spec=spec)
+def end(how):
+    if how == "raise":
+        raise ValueError("the model")
+    if how == "exit":
+        sys.exit(1)
+    if how == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+ENDS = {"end": 0, "raise": 1, "exit": 1, "terminate": -signal.SIGTERM}
+
 SECONDS = 120
 """Until a hang is called one: a failure, not a measure of speed."""
 
@@ -98,3 +114,16 @@ def wait_until_gone(numbers: Iterable[int]) -> None:
             assert select.select([descriptor], [], [], SECONDS)[0], f"process {number} still lives"
         finally:
             os.close(descriptor)
+
+
+def leave(folder: Path, code: str, how: str, fork: bool | None = None) -> str | None:
+    """Run a script to its end; return what is wrong with it."""
+    folder.mkdir()
+    process = start(folder, SLOW + code + f"\nend({how!r})\n", fork=fork)
+    try:
+        _, err = ended(process)
+    except subprocess.TimeoutExpired:
+        return f"{code!r}, {how}: hangs"
+    if process.returncode != ENDS[how] or "Fatal" in err or "Error in" in err:
+        return f"{code!r}, {how}: returned {process.returncode}: {err}"
+    return None

@@ -13,7 +13,7 @@ The sum of a hash and a half never reaches twice the base, so the modulus is one
 subtraction, and on unsigned integers that is a minimum: no division is left in the rounds.
 
 Only integer arithmetic modulo ``2**64`` is used: results are the same on every platform and for
-every version of NumPy, for ever. `tests/test_order_permutation.py` pins them.
+every version of NumPy, for ever. `tests/order/test_permutation.py` pins them.
 
 References
 ----------

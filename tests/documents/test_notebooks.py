@@ -21,7 +21,7 @@ nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 psutil = pytest.importorskip("psutil")
 
-FOLDER = Path(__file__).parent.parent / "notebooks"
+FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = ["chunks_and_shuffling", "next_frame", "usual_ways", "workers_and_resume"]
 MOST_BYTES = 600_000
 

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from conftest import close_files, our_threads
 from numpy.testing import assert_array_equal
-from test_reading_forks import ENDS, leave
-from worker_scripts import ended, left_of, start
+from worker_scripts import ENDS, ended, leave, left_of, start
 
 import oocdata as ooc
 from oocdata.engines import files

@@ -14,7 +14,7 @@ import pytest
 import oocdata as ooc
 import oocdata.testing
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NEEDED = ("sphinx", "myst_parser", "numpydoc", "pydata_sphinx_theme", "sphinx_copybutton")
 BUILD = [sys.executable, "-m", "sphinx", "-EW", "--keep-going", "-q"]

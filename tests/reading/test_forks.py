@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import signal
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from worker_scripts import ended, left_of, start
+from worker_scripts import ENDS, ended, leave, left_of, start
 
 import oocdata as ooc
 from oocdata.reading.inflight import account
@@ -23,20 +21,6 @@ from oocdata.reading.workers import forks
 from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.pool import WorkerPool
 from oocdata.runs import Run
-
-SLOW = """
-def slow(x):
-    np.random.default_rng(0).random(200_000)
-    return x
-mapped = view.map(slow, spec=spec)
-def end(how):
-    if how == "raise":
-        raise ValueError("the model")
-    if how == "exit":
-        sys.exit(1)
-    if how == "terminate":
-        os.kill(os.getpid(), signal.SIGTERM)
-"""
 
 SCRIPTS = {
     "a live iterator": "it = iter(view.batches(4)); next(it)",
@@ -51,20 +35,6 @@ it = iter(mapped.batches(4, workers=2)); next(it)
 threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
 """,
 }
-ENDS = {"end": 0, "raise": 1, "exit": 1, "terminate": -signal.SIGTERM}
-
-
-def leave(folder: Path, code: str, how: str, fork: bool | None = None) -> str | None:
-    """Run a script to its end; return what is wrong with it."""
-    folder.mkdir()
-    process = start(folder, SLOW + code + f"\nend({how!r})\n", fork=fork)
-    try:
-        _, err = ended(process)
-    except subprocess.TimeoutExpired:
-        return f"{code!r}, {how}: hangs"
-    if process.returncode != ENDS[how] or "Fatal" in err or "Error in" in err:
-        return f"{code!r}, {how}: returned {process.returncode}: {err}"
-    return None
 
 
 @pytest.mark.parametrize("how", ["end", "raise"])

@@ -252,7 +252,7 @@ import h5py, hdf5plugin, numpy as np, sys, tempfile
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from oocdata.formats.hdf5.decode import ChunkDecoder
-from test_formats_hdf5_filtered import PIPELINES, write
+from test_hdf5_filtered import PIPELINES, write
 pipeline = PIPELINES[{pipeline!r}]
 array = (np.arange(64 * 100) % 97).astype("f4").reshape(64, 100)
 rng = np.random.default_rng(0)

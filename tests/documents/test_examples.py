@@ -16,7 +16,7 @@ import pytest
 
 import oocdata as ooc
 
-FOLDER = Path(__file__).parent.parent / "examples"
+FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = ["next_frame", "patches", "ranks", "resume", "trajectories", "workers"]
 
 

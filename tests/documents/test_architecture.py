@@ -13,7 +13,7 @@ import oocdata.reading.ahead
 import oocdata.testing
 from oocdata import blocks
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 PLACES = [
     oocdata, oocdata.View, oocdata.Loader, oocdata.testing, oocdata.engines.chunked,

@@ -22,7 +22,7 @@ import xarray as xr
 
 from oocdata.axes import axes_of
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
     str(path.relative_to(ROOT))

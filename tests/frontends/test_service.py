@@ -29,7 +29,7 @@ from oocdata.frontends import delivery
 # A process that loads TensorFlow starts for the first test, and forks.
 pytestmark = pytest.mark.timeout(400)
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS / "lean"))),
