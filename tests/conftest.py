@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -166,12 +167,15 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     close_files()
     # What is in a reference cycle is not a leak, nor what TensorFlow's threads were still reading
     # ahead when the test ended: those end by themselves, soon after their iterator goes.
-    left = our_threads() - before
-    if left:
+    for _ in range(200):
+        left = our_threads() - before
+        if not left:
+            break
         gc.collect()
-    for thread in left:
-        thread.join(10)
-    assert not [thread.name for thread in left if thread.is_alive()]
+        for thread in left:
+            with suppress(RuntimeError):  # one that is about to start can't be waited for
+                thread.join(0.05)
+    assert not [thread.name for thread in our_threads() - before]
     for _ in range(200):
         if folder is None or not open_files(folder):
             return

@@ -111,7 +111,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[demo\]'"):
         demo.demo_on_digits(demo.Plan.quick(7))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[pictures\]'"):
         demo.demo_on_digits(demo.Plan.quick(7), output=tmp_path / "a.png")
 
