@@ -432,6 +432,9 @@ class Loader:
         every element once, in an order of its own. With ``steps_per_epoch``, ``fit`` draws all its
         epochs from one pass: give ``epochs`` here too.
 
+        The prefetch that TensorFlow would put at the end of a pipeline unasked is off, because it
+        grows to hundreds of batches; after a slow ``map`` of your own, add ``.prefetch(2)``.
+
         Parameters
         ----------
         start : (epoch, step)

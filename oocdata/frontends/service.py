@@ -30,7 +30,13 @@ from oocdata.frontends.batching import batch_lengths
 from oocdata.frontends.delivery import ATTEMPTS, Delivery
 from oocdata.frontends.pyfunctions import call
 from oocdata.frontends.serving import READ, TICK
-from oocdata.frontends.tfdata import as_it_is, lives_with, passes, with_cardinality
+from oocdata.frontends.tfdata import (
+    as_it_is,
+    bounded,
+    lives_with,
+    passes,
+    with_cardinality,
+)
 from oocdata.order import BlockShuffle
 
 if TYPE_CHECKING:
@@ -147,9 +153,7 @@ def to_service(
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options")
         dataset = tf.data.Dataset.range(1).flat_map(whole_pass)
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    dataset = dataset.with_options(options)
+    dataset = dataset.with_options(bounded())
     if not shared:
         dataset = with_cardinality(dataset, epochs * steps, always=tuple(start)[1] == 0)
     lives_with(dataset, feeds.forget, number)

@@ -45,7 +45,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["as_it_is", "lives_with", "of_passes", "passes", "to_tf", "with_cardinality"]
+__all__ = ["as_it_is", "bounded", "lives_with", "of_passes", "passes", "to_tf", "with_cardinality"]
 
 atexit.register(calls.close)  # after TensorFlow was imported, so before whatever it does at exit
 
@@ -187,14 +187,22 @@ def of_passes(
     dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), run)
     dataset = dataset.take_while(is_run)
     dataset = dataset.flat_map(batches)
-    options = tf.data.Options()
-    # Sharding by data would read every batch in every worker and throw most away: Loader.shard does
-    # it.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    options = bounded()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
     lives_with(dataset, feeds.forget, number)
     return dataset
+
+
+def bounded() -> tf.data.Options:
+    """Return the options of a dataset that reads only its own batches, and not many ahead."""
+    options = tf.data.Options()
+    # Sharding by data would read every batch in every worker and throw most away: Loader.shard does
+    # it.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    # TensorFlow would put a prefetch of its own at the end, which grows to hundreds of batches.
+    options.experimental_optimization.inject_prefetch = False
+    return options
 
 
 def with_cardinality(dataset: tf.data.Dataset, length: int, *, always: bool) -> tf.data.Dataset:

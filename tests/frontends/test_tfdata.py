@@ -320,6 +320,26 @@ class TestReadingAhead:
         gc.collect()
         assert account().nbytes == 0
 
+    def test_no_more_than_is_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """TensorFlow's own prefetch, which it puts at the end unasked, grew to 1,300 batches."""
+        read = [0]
+        real = tfdata.tensors_of
+
+        def counting(batches: list[np.ndarray], loader: ooc.Loader) -> list[np.ndarray]:
+            read[0] += len(batches)
+            return real(batches, loader)
+
+        monkeypatch.setattr(tfdata, "tensors_of", counting)
+        loader = ooc.open(np.zeros((20_000, 10))).batches(10)
+        most = []
+        for taken, _ in enumerate(loader.to_tf(epochs=4), start=1):
+            most.append(read[0] - taken)
+            if taken % 1000 == 0:
+                with calls.changed:
+                    assert calls.changed.wait_for(lambda: calls.running == 0, timeout=60)
+        assert read[0] == 4 * len(loader)
+        assert max(most) <= loader.ahead().batches
+
     def test_iterators_side_by_side(self, begun: list[tuple[int, int]]) -> None:
         loader = ooc.open(np.arange(400)).batches(10, shuffle=True, seed=2)
         dataset = loader.to_tf()
