@@ -58,7 +58,8 @@ _CODE = """
   frames = ooc.open("digits.h5", axis=("clip", "time"))
   train, val, test = frames.windows({inputs}, 1).split(0.6, 0.2, 0.2)
   loader = train.batches({batch}, shuffle=ooc.BlockShuffle({block}, {mixed}), seed={seed})
-  model.fit(loader.to_tf(), validation_data=val.batches({batch}).to_tf(), shuffle=False)
+  model.fit(loader.to_tf(), shuffle=False,
+            validation_data=val.batches({batch}).to_tf())
 
 So {mixed} clips at a time are mixed, in little memory; .npy is shuffled in full.
 """
