@@ -508,7 +508,7 @@ class TestErrors:
 
         spec = ooc.ArraySpec((), np.dtype("i8"))
         ours = ooc.open(np.arange(100)).map(fails_with(error), spec=spec).batches(10).to_tf()
-        iterator = iter(ours)
+        iterator = iter(ours.prefetch(4))
         for _ in range(4):
             next(iterator)
         with calls.changed:  # until it was read ahead, and has failed
