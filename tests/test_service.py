@@ -329,14 +329,16 @@ class TestErrors:
         with pytest.raises(tf.errors.UnknownError, match=r"DescriptionError: .*1003.*900"):
             list(dataset)
 
-    def test_rows_that_are_gone_are_named(
+    def test_a_file_cut_short_is_named(
         self, service: str, view: ooc.View, tmp_path: Path
     ) -> None:
         dataset = view.map(service_functions.slow, spec=view[0]).batches(10).to_tf(service=service)
         iterator = iter(dataset)
         next(iterator)
         os.truncate(tmp_path / "a.npy", 1000)
-        with pytest.raises(tf.errors.UnknownError, match=r"TruncatedFileError: .*a\.npy', rows"):
+        # With its rows; without them from a worker that opens the file only now.
+        said = r"TruncatedFileError: .*a\.npy'(, rows \d+, \d+|\])"
+        with pytest.raises(tf.errors.UnknownError, match=said):
             list(iterator)
 
     def test_a_function_that_breaks_its_promise(self, service: str, view: ooc.View) -> None:
