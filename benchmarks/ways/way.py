@@ -59,7 +59,9 @@ class Way:
     @property
     def missing(self) -> tuple[str, ...]:
         """The modules that are not installed here."""
-        return tuple(name for name in self.packages if find_spec(name) is None)
+        # A folder of the same name, such as tests/datasets, is a package without an origin.
+        specs = {name: find_spec(name) for name in self.packages}
+        return tuple(name for name, spec in specs.items() if spec is None or spec.origin is None)
 
 
 WAYS: dict[str, Way] = {}
