@@ -329,9 +329,7 @@ class TestErrors:
         with pytest.raises(tf.errors.UnknownError, match=r"DescriptionError: .*1003.*900"):
             list(dataset)
 
-    def test_a_file_cut_short_is_named(
-        self, service: str, view: ooc.View, tmp_path: Path
-    ) -> None:
+    def test_a_file_cut_short_is_named(self, service: str, view: ooc.View, tmp_path: Path) -> None:
         dataset = view.map(service_functions.slow, spec=view[0]).batches(10).to_tf(service=service)
         iterator = iter(dataset)
         next(iterator)
