@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Extent", "point_origins"]
+__all__ = ["Extent", "covered", "point_origins"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,27 @@ class Extent:
         lengths, strides = list(self.lengths), list(self.strides)
         lengths[axis], strides[axis] = length, stride if length > 1 else 1
         return Extent(tuple(lengths), tuple(strides))
+
+
+def covered(origins: NDArray[np.int64], extent: Extent, axis: int) -> range | NDArray[np.int64]:
+    """Return the places along an axis that boxes take, for messages.
+
+    Of boxes of length 1 as they come, with repeats; of longer ones ascending, each place once.
+
+    Examples
+    --------
+    >>> covered(np.array([[2, 0], [4, 0]]), Extent((3, 5), (1, 1)), axis=0)
+    array([2, 3, 4, 5, 6])
+    >>> covered(np.array([[2, 0]]), Extent((3, 5), (2, 1)), axis=0)
+    range(2, 7, 2)
+    """
+    starts, length, stride = origins[:, axis], extent.lengths[axis], extent.strides[axis]
+    if length == 1:
+        return starts
+    if len(starts) == 1:
+        start = int(starts[0])
+        return range(start, start + extent.spans[axis], stride)
+    return np.unique(starts[:, None] + np.arange(length) * stride)
 
 
 def point_origins(

@@ -194,10 +194,14 @@ class SourceError(OocdataError, OSError):
         self.rows: tuple[int, ...] | None = None
         self.count = count
         if rows is not None:
-            found = rows if isinstance(rows, Sized) else list(rows)
-            self.rows = tuple(int(row) for row in islice(found, _ROWS_KEPT))
-            self.count = max(len(found), count or 0)
+            self.concern(rows)
         super().__init__(message)
+
+    def concern(self, rows: Iterable[int]) -> None:
+        """Note the rows concerned; see the parameter `rows`."""
+        found = rows if isinstance(rows, Sized) else list(rows)
+        self.rows = tuple(int(row) for row in islice(found, _ROWS_KEPT))
+        self.count = max(len(found), self.count or 0)
 
     def __str__(self) -> str:
         where = place(self.path, self.key, self.rows, self.count)

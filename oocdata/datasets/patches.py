@@ -190,10 +190,12 @@ class Patches(Dataset):
     @property
     def _together(self) -> int:
         chosen, per = self.chosen, self.per_row
-        if isinstance(chosen, range) and chosen.step == 1:
-            whole = chosen.start % per == chosen.stop % per == 0
-            if whole:
-                return per
+        if (
+            isinstance(chosen, range)
+            and chosen.step == 1
+            and chosen.start % per == chosen.stop % per == 0
+        ):
+            return per
         raise ArgumentError(
             "patches must be split before some of them are selected, so that no two parts share an "
             "element; these were selected. Split first, then select."

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.source import Source, Storage
@@ -31,7 +31,6 @@ __all__ = ["ChunkReader", "Chunked", "SourceChunks"]
 
 _MOST_PLANS = 64
 _MOST_CHUNKS = 1 << 62
-_MOST_ROWS_NAMED = 100_000
 
 
 class ChunkReader(Hashable, Protocol):
@@ -197,7 +196,8 @@ class Chunked:
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
-                error.rows = _rows_of(origins)
+                differ = (origins != origins[0]).any(axis=0)
+                error.concern(covered(origins, extent, int(np.argmax(differ))))
             raise
 
     # How boxes are gathered.
@@ -340,10 +340,3 @@ def _outer_axes(shape: tuple[int, ...], extent: Extent) -> int:
     """Return how many axes there are up to the last one that is not taken whole; at least 1."""
     cut = [axis for axis, n in enumerate(shape) if extent.lengths[axis] != n]
     return max(cut, default=0) + 1
-
-
-def _rows_of(origins: NDArray[np.int64]) -> tuple[int, ...]:
-    """Return the places of boxes along the first axis on which they differ."""
-    differ = (origins != origins[0]).any(axis=0)
-    axis = int(np.argmax(differ))
-    return tuple(origins[:_MOST_ROWS_NAMED, axis].tolist())

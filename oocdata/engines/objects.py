@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, covered
 from oocdata.engines.source import RowSource, Storage
 from oocdata.errors import SourceError
 
@@ -26,8 +26,6 @@ _MOST_BYTES = 8 << 20
 """Of neighbouring boxes that are asked for as one."""
 
 _SCRATCH_BYTES = 1 << 20
-
-_MOST_ROWS_NAMED = 1000
 
 
 class _Lock:
@@ -129,11 +127,7 @@ class Sliced:
         try:
             found = self.found(box)
         except SourceError as error:
-            rows = (
-                origins[:, self.axis, None]
-                + np.arange(extent.lengths[self.axis]) * (extent.strides[self.axis])
-            )
-            error.rows = tuple(np.unique(rows)[:_MOST_ROWS_NAMED].tolist())
+            error.concern(covered(origins, extent, self.axis))
             raise
         found = found[tuple(slice(None, None, stride) for stride in strides)]
         split = found.reshape(*found.shape[:axis], count, length, *found.shape[axis + 1 :])

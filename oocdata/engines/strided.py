@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, covered
 from oocdata.engines.buffers import empty
 from oocdata.engines.files import OpenFile
 from oocdata.engines.plan import Plan, plan_box
@@ -127,7 +127,8 @@ class Strided:
         try:
             descriptor, version = self.file.opened(), self.file.version
         except SourceError as error:
-            error.key, error.rows = self._storage.key, tuple(origins[:1000, self.axis].tolist())
+            error.key = self._storage.key
+            error.concern(covered(origins, extent, self.axis))
             raise
         number, boxes = descriptor.number, origins.shape[0]
         if not version.matches(os.fstat(number)):
@@ -245,7 +246,7 @@ class Strided:
         self, number: int, origins: NDArray[np.int64], extent: Extent, cause: OSError | None
     ) -> SourceError:
         """Return the error of a read that did not come to its end."""
-        key, rows = self._storage.key, origins[:, self.axis]
+        key, rows = self._storage.key, covered(origins, extent, self.axis)
         if not self.file.version.matches(os.fstat(number)):
             return self._changed(number, origins, extent)
         if cause is not None:
@@ -262,7 +263,7 @@ class Strided:
 
     def _changed(self, number: int, origins: NDArray[np.int64], extent: Extent) -> SourceError:
         """Return the error of a file that is another version; with the rows that are cut off."""
-        rows, status = origins[:, self.axis], os.fstat(number)
+        status = os.fstat(number)
         if self.chunk_offsets is None:
             reach = [
                 max(0, (length - 1) * stride * step)
@@ -272,7 +273,8 @@ class Strided:
             ]
             ends = origins.dot(self._steps) + (self.offset + sum(reach) + self.stored.itemsize)
             beyond = ends > status.st_size
-            rows = rows[beyond] if beyond.any() else rows
+            origins = origins[beyond] if beyond.any() else origins
+        rows = covered(origins, extent, self.axis)
         try:
             self.file.version.compare(status, self._storage.key, rows)
         except SourceError as error:

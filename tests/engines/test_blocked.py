@@ -22,7 +22,7 @@ from oocdata.engines.blocked import SmallRows, blocked
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
-from oocdata.errors import SourceError
+from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.formats.memory import open_array
 from oocdata.formats.npy import open_npy
 from oocdata.memory import DEFAULT_MEMORY, set_memory
@@ -267,3 +267,13 @@ def test_a_forked_child_reads_small_rows(tmp_path: Path):
             finally:
                 os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_rows_of_a_block_that_is_cut_off_are_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1003))
+    loader = ooc.open(tmp_path / "a.npy").batches(10)
+    os.truncate(tmp_path / "a.npy", 1000)
+    with pytest.raises(TruncatedFileError, match=r"rows 0, 1, 2, .* in all") as caught:
+        list(loader)
+    assert len(caught.value.rows or ()) == caught.value.count
+    assert caught.value.count > 10  # a block's, not those of the batch
