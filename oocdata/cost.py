@@ -24,12 +24,15 @@ from oocdata.order import BlockShuffle
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Chunks", "amplification", "chunk_bytes", "chunk_numbers", "chunks_of"]
+__all__ = ["Chunks", "amplification", "cached_bytes", "chunk_bytes", "chunk_numbers", "chunks_of"]
 
 _MOST_TOUCHES = 1 << 16  # chunks followed, each as often as a read needs it
 _MOST_ELEMENTS = 1 << 18  # elements followed
 _MOST_POINTS = 1 << 18  # parts of boxes compared to find what several elements share
 _NEIGHBOURS = 2048  # elements that follow one another, looked at to find what they share
+
+_SMALL_ROW = 4096
+"""Bytes of a row up to which neighbours may be read together, and kept."""
 
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""
@@ -40,6 +43,16 @@ def chunk_bytes(source: Source, storage: Storage) -> int:
     if storage.chunks is None:
         return 0
     return prod(map(min, storage.chunks, source.shape)) * source.dtype.itemsize
+
+
+def cached_bytes(source: Source, storage: Storage) -> int:
+    """Return the bytes of an array that the cache may hold."""
+    nbytes = prod(source.shape) * source.dtype.itemsize
+    if storage.chunks is not None:
+        grid = [-(-n // chunk) for n, chunk in zip(source.shape, storage.chunks, strict=True)]
+        return prod(grid) * chunk_bytes(source, storage)
+    row = nbytes // max(1, source.shape[0]) if source.shape else nbytes
+    return nbytes if storage.path is not None and row <= _SMALL_ROW else 0
 
 
 def chunk_numbers(

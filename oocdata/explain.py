@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
-from oocdata.cost import chunk_bytes
+from oocdata.cost import cached_bytes, chunk_bytes
 from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
@@ -30,9 +29,6 @@ _DECODING_BYTES = 16 << 20
 
 _PROCESS_BYTES = 32 << 20
 """A worker process with NumPy and this package; what its functions import comes on top."""
-
-_SMALL_ROW = 4096
-"""Bytes of a row up to which neighbours may be read together, and kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +149,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     # What a function gets, and its result copied to where TensorFlow may keep it.
     mapped = 2 * loader.batch_bytes * ahead.reading if loader.dataset.is_mapped else 0
     processes = max(1, loader.workers)
-    kept = min(cache_share(), sum(map(_kept_bytes, sources, storages)))
+    kept = min(cache_share(), sum(map(cached_bytes, sources, storages)))
     decoding = 0
     if any(chunks):
         kept = max(kept, max(chunks))  # at least the chunk that is read
@@ -165,16 +161,6 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     each = _SCRATCH_BYTES + kept + decoding + tables + mapped
     besides = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * each + besides
-
-
-def _kept_bytes(source: Source, storage: Storage) -> int:
-    """Return the bytes of an array that the cache may hold."""
-    nbytes = prod(source.shape) * source.dtype.itemsize
-    if storage.chunks is not None:
-        grid = [-(-n // chunk) for n, chunk in zip(source.shape, storage.chunks, strict=True)]
-        return prod(grid) * chunk_bytes(source, storage)
-    row = nbytes // max(1, source.shape[0]) if source.shape else nbytes
-    return nbytes if storage.path is not None and row <= _SMALL_ROW else 0
 
 
 def _order_words(order: Order, count: int) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata import chain
 from oocdata.choice import choose_order
+from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
@@ -173,9 +174,17 @@ class Loader:
         """Whether elements are decoded in chunks."""
         return any(source.storage().chunks is not None for source in self.dataset.sources())
 
+    @cached_property
+    def cached(self) -> bool:
+        """Whether anything that is read is kept, or read by processes that may keep it."""
+        sources = self.dataset.sources()
+        return bool(self.workers) or any(cached_bytes(one, one.storage()) for one in sources)
+
     def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:
         """Return how many steps iteration has under way; see `oocdata.runs.plan_ahead`."""
-        return plan_ahead(self.steps_together, self.batch_bytes, parallel, prefetch)
+        return plan_ahead(
+            self.steps_together, self.batch_bytes, parallel, prefetch, cached=self.cached
+        )
 
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
         """Return the dataset's positions that a batch is made of, shape (batch,).

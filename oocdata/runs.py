@@ -62,13 +62,15 @@ class Ahead:
         return self.together * (self.reading + self.ready + 2)
 
 
-def plan_ahead(together: int, batch_bytes: int, parallel: int, prefetch: int) -> Ahead:
+def plan_ahead(
+    together: int, batch_bytes: int, parallel: int, prefetch: int, *, cached: bool = True
+) -> Ahead:
     """Return how many runs to have under way, within the memory for batches.
 
     At most `parallel` of them are read at a time, and `prefetch` batches kept ready besides, in
     whole runs.
     """
-    most = batch_share() // max(1, together * batch_bytes) - 2
+    most = batch_share(cached=cached) // max(1, together * batch_bytes) - 2
     reading = max(1, min(parallel, most))
     return Ahead(together, reading, max(0, min(prefetch // together, most - reading)))
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from oocdata import memory as process_memory
 from oocdata.engines import files
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.reading import inflight
 
 settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
 settings.load_profile("oocdata")
@@ -189,4 +189,4 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def own_account(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count what this test has in flight alone: iterators of others may not be collected yet."""
-    monkeypatch.setattr(inflight, "_account", inflight.Account())
+    monkeypatch.setattr(process_memory, "_account", process_memory.Account())

@@ -126,7 +126,8 @@ def test_what_is_asked_for_is_counted() -> None:
     )
     large = ooc.open(np.zeros((4000, 60_000), "u1")).batches(64)  # 3.7 MiB
     said = large.explain(parallel=8, prefetch=64)
-    assert said.in_flight * said.batch_bytes <= 128 << 20
+    # Nothing is decoded, so batches may take what is not for scratch.
+    assert 128 << 20 < said.in_flight * said.batch_bytes <= 384 << 20
 
 
 def test_small_rows_that_are_kept_are_counted(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.decoding import decodes_already, in_decoding_thread, scratch, with_help
-from oocdata.memory import cache_share, scratch_share
+from oocdata.memory import account, cache_share, scratch_share
 
 __all__ = ["Cache", "Decode", "Hold", "Slots", "cache"]
 
@@ -151,6 +151,11 @@ class Cache:
                 self.taken -= self._gone.popleft()[0]
             return self.taken
 
+    @property
+    def left(self) -> int:
+        """Bytes that may be cached: the budget without what batches have of it."""
+        return self.budget() - account().borrowed
+
     def make_room(self, slots: Slots, chunks: int, mine: set[int]) -> bool:
         """Evict the chunks used longest ago until so many more fit; return whether they do.
 
@@ -165,7 +170,7 @@ class Cache:
         mine : set of int
             Slots of the array that must stay.
         """
-        need, budget = chunks * slots.nbytes, self.budget()
+        need, budget = chunks * slots.nbytes, self.left
         pinned: dict[int, set[int]] = {}
         passed: list[tuple[int, int, ref[Slots]]] = []
         listed = False
@@ -256,7 +261,7 @@ class Slots:
     @property
     def most(self) -> int:
         """Chunks that one read may hold, so that several threads can read at once."""
-        return max(1, self.cache.budget() // 4 // self.nbytes)
+        return max(1, self.cache.left // 4 // self.nbytes)
 
     def find(self, numbers: NDArray[np.int64]) -> Hold | None:
         """Hold chunks that are all in memory; None where one may not be.
@@ -480,6 +485,7 @@ def _advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> No
 
 cache = Cache()
 """The process's own."""
+account().cached = lambda: cache.nbytes
 
 if hasattr(os, "register_at_fork"):
     # Chunks that a thread of the parent was decoding would never arrive in the child.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch
 from oocdata.errors import DatasetGoneError
-from oocdata.reading.inflight import account, input_bytes, run_bytes
+from oocdata.memory import account
+from oocdata.reading.inflight import input_bytes, run_bytes
 from oocdata.runs import Pass, Run
 
 if TYPE_CHECKING:
@@ -92,7 +93,12 @@ class Reader:
         """Return the runs of a pass from `number` on; the first ones are read from now on."""
         if not self._loader.workers:
             nbytes = run_bytes(self._loader, over.together) + input_bytes(self._loader)
-            threads = _Threads(self._plan, nbytes, lambda run: self._finish(self._loader.run(run)))
+            threads = _Threads(
+                self._plan,
+                nbytes,
+                self._loader.cached,
+                lambda run: self._finish(self._loader.run(run)),
+            )
             return ReadAhead(threads, over, number)
         return ReadAhead(_Workers(self, over.together, self._finish), over, number)
 
@@ -185,24 +191,28 @@ class ReadAhead:
 class _Threads:
     """Threads that read runs of one pass, and what they have in flight."""
 
-    def __init__(self, plan: Ahead, nbytes: int, read: Callable[[Run], list[Any]]) -> None:
+    def __init__(
+        self, plan: Ahead, nbytes: int, cached: bool, read: Callable[[Run], list[Any]]
+    ) -> None:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-        self._most, self._nbytes = plan.reading + plan.ready, nbytes
+        self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, cached
         self._account, self._runs = account(), 0
         self._read = read
         self._pool = ThreadPoolExecutor(plan.reading, "oocdata-read-ahead")
 
     def take(self, ahead: int) -> bool:
         """Return whether one more run may be begun; then it is in flight, until `give`."""
-        if ahead >= self._most or not self._account.take(self._nbytes, always=ahead == 0):
+        if ahead >= self._most or not self._account.take(
+            self._nbytes, always=ahead == 0, cached=self._cached
+        ):
             return False
         self._runs += 1
         return True
 
     def give(self) -> None:
         self._runs -= 1
-        self._account.give(self._nbytes)
+        self._account.give(self._nbytes, cached=self._cached)
 
     def begin(self, run: Run) -> Callable[[], list[Any]]:
         return self._pool.submit(self._read, run).result
@@ -212,7 +222,7 @@ class _Threads:
         # happens to run in, and that may be the one that is waited for, or hold what it needs.
         self._pool.shutdown(wait=False, cancel_futures=True)
         runs, self._runs = self._runs, 0
-        self._account.give(runs * self._nbytes)
+        self._account.give(runs * self._nbytes, cached=self._cached)
 
 
 class _Workers:

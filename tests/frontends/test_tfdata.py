@@ -18,8 +18,8 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, PositionError
+from oocdata.memory import account
 from oocdata.reading import ahead
-from oocdata.reading.inflight import account
 from oocdata.runs import Pass
 
 tf = pytest.importorskip("tensorflow")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.engines.cache import cache
 from oocdata.errors import DatasetGoneError
-from oocdata.memory import batch_share
-from oocdata.reading.inflight import Account, account, input_bytes, run_bytes
+from oocdata.memory import Account, account, batch_share, cache_share
+from oocdata.reading.inflight import input_bytes, run_bytes
 from oocdata.testing import RecordingSource
 
 pytestmark = pytest.mark.usefixtures("own_account")
@@ -61,7 +64,7 @@ class Slow:
     [
         (1024, 2, 0, 2),  # runs of 8 steps
         (1024, 3, 16, 5),
-        (16, 3, 4, 2),  # 4 MiB for batches: two ahead, one handed out, one in use
+        (6, 3, 4, 2),  # 4 MiB for batches: two ahead, one handed out, one in use
         (1, 3, 4, 1),
         (1, 1, 0, 1),
     ],
@@ -79,7 +82,7 @@ def test_how_many_are_under_way(
     for step in range(3):
         batch = next(iterator)
         assert batch[0, 0] == step
-        assert account().nbytes <= max(batch_share(), 2 * run_bytes(loader, runs))
+        assert account().nbytes <= max(batch_share(cached=False), 2 * run_bytes(loader, runs))
         assert account().nbytes == (ahead + 1) * run_bytes(loader, runs)
     iterator.close()
     assert account().nbytes == 0
@@ -101,19 +104,19 @@ def test_down_to_one_that_is_read_and_one_in_use(memory: Any) -> None:
 
 
 def test_all_iterations_share_the_memory(memory: Any) -> None:
-    memory(32)  # 8 MiB for batches
+    memory(11)  # 8 MiB for batches, where nothing is cached
     view = ooc.open(np.zeros((64, ROW)))
     first = view.batches(1).epoch(0, parallel=4, prefetch=8)
     next(first)
     alone = account().nbytes
-    assert 4 << 20 < alone <= batch_share()
+    assert 4 << 20 < alone <= batch_share(cached=False)
     second = view.batches(1).epoch(0, parallel=4, prefetch=8)
     next(second)
-    assert account().nbytes <= batch_share() + (2 << 20)  # each may always read one
+    assert account().nbytes <= batch_share(cached=False) + (2 << 20)  # each may always read one
     list(first)
     next(second)
     next(second)
-    assert 4 << 20 < account().nbytes <= batch_share()
+    assert 4 << 20 < account().nbytes <= batch_share(cached=False)
     second.close()
     assert account().nbytes == 0
 
@@ -126,7 +129,9 @@ def test_what_a_function_gets_counts_too(memory: Any) -> None:
     assert input_bytes(view.batches(2)) == 0
     iterator = loader.epoch(0, parallel=8, prefetch=30)
     next(iterator)
-    assert account().nbytes <= max(batch_share(), 2 * (input_bytes(loader) + run_bytes(loader, 1)))
+    assert account().nbytes <= max(
+        batch_share(cached=False), 2 * (input_bytes(loader) + run_bytes(loader, 1))
+    )
     iterator.close()
 
 
@@ -190,18 +195,51 @@ def test_a_fork_begins_anew() -> None:
     assert len(list(iterator)) == 39
 
 
-@given(st.lists(st.tuples(st.integers(1, 1 << 40), st.booleans()), max_size=20))
-def test_an_account_is_kept(takes: list[tuple[int, bool]]) -> None:
-    kept = Account()
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 30), st.booleans(), st.booleans()), max_size=20),
+    st.booleans(),
+)
+def test_an_account_is_kept(takes: list[tuple[int, bool, bool]], chunks: bool) -> None:
+    kept = Account(lambda: int(chunks))
     taken = []
-    for nbytes, always in takes:
-        before = kept.nbytes
-        if kept.take(nbytes, always=always):
-            taken.append(nbytes)
-            assert always or kept.nbytes <= batch_share()
+    for nbytes, always, cached in takes:
+        before, share = kept.nbytes, batch_share(cached=cached or chunks)
+        if kept.take(nbytes, always=always, cached=cached):
+            taken.append((nbytes, cached))
+            assert always or kept.nbytes <= share
         else:
-            assert before + nbytes > batch_share()
-        assert kept.nbytes == sum(taken)
-    for nbytes in taken:
-        kept.give(nbytes)
-    assert kept.nbytes == 0
+            assert before + nbytes > share
+        assert kept.nbytes == sum(nbytes for nbytes, _ in taken)
+        uncached = sum(nbytes for nbytes, cached in taken if not cached)
+        assert kept.borrowed == max(0, uncached - batch_share())
+    for nbytes, cached in taken:
+        kept.give(nbytes, cached=cached)
+    assert kept.nbytes == kept.borrowed == 0
+
+
+def test_batches_take_no_memory_that_chunks_need(tmp_path: Path, memory: Any) -> None:
+    memory(32)
+    cache.forget()  # other tests' chunks
+    account().cached = lambda: cache.nbytes
+    rows = np.zeros((64, ROW))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=rows, chunks=(1, ROW), compression="gzip", shuffle=True)
+    loader = ooc.open(rows).batches(1)
+    alone = loader.epoch(0, parallel=4, prefetch=64)
+    next(alone)
+    assert batch_share() < account().nbytes <= batch_share(cached=False)
+    chunked = ooc.open(tmp_path / "a.h5")
+    assert not loader.cached
+    assert chunked.batches(1).cached
+    borrowed = account().borrowed
+    chunked.take(np.arange(48))  # 48 chunks of 512 KB; there is no room for half of them
+    assert 0 < cache.nbytes <= cache_share() - borrowed
+    for _ in range(62):
+        next(alone)
+    alone.close()
+    again = loader.epoch(0, parallel=4, prefetch=64)
+    next(again)
+    assert account().nbytes <= batch_share()
+    again.close()
+    chunked.take(np.arange(48))
+    assert cache_share() - borrowed < cache.nbytes <= cache_share()

@@ -20,7 +20,7 @@ from worker_scripts import ended, left_of, start, wait_until_gone
 
 import oocdata as ooc
 from oocdata.errors import TruncatedFileError, WorkerError
-from oocdata.reading.inflight import account
+from oocdata.memory import account
 from oocdata.reading.workers import forks, process
 from oocdata.reading.workers.pool import WorkerPool
 from oocdata.reading.workers.process import Process

@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 from worker_scripts import ENDS, ended, leave, left_of, start
 
 import oocdata as ooc
-from oocdata.reading.inflight import account
+from oocdata.memory import account
 from oocdata.reading.workers import forks
 from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.pool import WorkerPool

@@ -21,8 +21,9 @@ import oocdata as ooc
 from oocdata.datasets.spec import leaves
 from oocdata.engines.buffers import ALIGNMENT, is_leased
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
+from oocdata.memory import account
 from oocdata.reading.ahead import ReadAhead, Reader
-from oocdata.reading.inflight import account, run_bytes
+from oocdata.reading.inflight import run_bytes
 from oocdata.reading.workers import forks
 from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.child import lay

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from oocdata.datasets.spec import Batch, map_tree
 from oocdata.engines.buffers import empty
 from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
-from oocdata.memory import memory_limit
-from oocdata.reading.inflight import account, run_bytes
+from oocdata.memory import account, memory_limit
+from oocdata.reading.inflight import run_bytes
 from oocdata.reading.workers import forks
 from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.process import Process
