@@ -21,21 +21,19 @@ COPY = ("limit: copy, 1 thread", "limit: copy, 2 threads")
 DECODE = tuple(f"limit: decode, {name}" for name in ("zlib", "zlib-ng", "libdeflate", "isal"))
 DISK = ("limit: disk, buffered", "limit: disk, O_DIRECT")
 BULK = "limit: TensorStore in bulk"
-MIB = 2**20
 
 WORK_A = Case("work-a", "npy", 20_000, FRAME, "f8", 32, pairs=True)
 SMALL = Case("mnist", "npy", 60_000, (28, 28), "u1", 256)
 GZIP = Case(
     "gzip",
     "hdf5",
-    100_000,
+    200_000,
     (1024,),
     "f4",
     32,
     32,
     "gzip+shuffle",
     order="block",
-    chunk_budget=64 << 20,
 )
 ZSTD = replace(GZIP, name="zstd", format="zarr", codec="zstd")
 SHARDED = replace(ZSTD, name="zstd-sharded", shard_rows=2048)
@@ -77,7 +75,7 @@ def _small(name: str, case: Case) -> Section:
 def _streams() -> tuple[Case, ...]:
     sizes = (1, 4, 16)
     frames = replace(FRAMES, rows=5_000)
-    chunks = replace(GZIP, rows=25_000, chunk_budget=32 * MIB)
+    chunks = replace(GZIP, rows=100_000)
     return (
         *(replace(frames, name=f"npy-x{n}", rows=frames.rows * n) for n in sizes),
         *(replace(chunks, name=f"gzip-x{n}", rows=chunks.rows * n) for n in sizes),
