@@ -205,13 +205,13 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
             time = time.astype(np.int64)
     view = _numbers("time", time)
     whole = view.spec.dtype.kind != "f" and not isinstance(step, float | np.floating)  # type: ignore[union-attr]
-    if tolerance is None and isinstance(step, int | float | np.number):
-        tolerance = 0 if whole else abs(step) * _FLOAT_TOLERANCE
-    for name, value in {"step": step, "tolerance": tolerance}.items():
-        if not isinstance(value, int | float | np.integer | np.floating):
+    for name, value in {"step": step, "tolerance": 0 if tolerance is None else tolerance}.items():
+        if isinstance(value, np.timedelta64) or not isinstance(value, int | float | np.number):
             raise ArgumentError(
                 f"`{name}` must be a number where `time` is numbers; got {value!r}."
             )
+    if tolerance is None:
+        tolerance = 0 if whole else abs(step) * _FLOAT_TOLERANCE
     if not (step != 0 and abs(step) < np.inf and tolerance >= 0):
         raise ArgumentError(
             "`step` must be a number other than 0, and `tolerance` not be negative; got "

@@ -299,8 +299,8 @@ class Windows(Dataset):
         asked = map_tree(
             lambda part: part.describe() if isinstance(part, Dataset) else part, self.asked
         )
-        lengths = [part.runs.lengths for part in self.anchors.parts]
-        episodes = lengths[0] if "view" in asked else lengths
+        each = [part.runs.given() for part in self.anchors.parts]
+        episodes = each[0] if "view" in asked else each
         given = episodes if self.given_episodes else None
         return {"kind": "windows", **asked, "chosen": self.chosen, "episodes": given}
 

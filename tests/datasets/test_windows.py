@@ -186,6 +186,7 @@ def test_steps_beyond_the_data():
         ([50.0, 50.0], "integers in one dimension"),
         ([[50, 50]], "integers in one dimension"),
         ([True] * 100, "integers in one dimension"),
+        ([1] * 100, "must not be 100 times 1, which may be lengths or one id"),
         (100, "integers in one dimension"),
         ("file", "or the word 'files'"),
         ([[1], [2, 3]], "`episodes` must be integers"),
