@@ -14,7 +14,7 @@ from oocdata import chain
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.offsets import each_array
 from oocdata.datasets.open import open as open_array
-from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.spec import ArraySpec, leaves
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows, windows_of_several
 from oocdata.errors import ArgumentError
@@ -101,9 +101,8 @@ def windows(
             raise ArgumentError(
                 f"`episodes` must have the names of the arrays, {names}; got {list(episodes)}."
             )
-        each = []
-        for name in names:
-            each_array(tree[name], lambda view, offsets, name=name: each.append(episodes[name]))
+        counted = [(name, each_array(tree[name], lambda *_: 1)) for name in names]
+        each = [episodes[name] for name, part in counted for _ in leaves(part)]
     elif episodes is None:
         each = None
     return windows_of_several(tree, shift, each, time_axis=time_axis, pad=pad, mask=mask)
@@ -192,7 +191,9 @@ def _flagged(flags: Dataset) -> NDArray[np.int64]:
             raise ArgumentError(f"`done` must hold flags; got NaN in {flags!r}.")
         return np.flatnonzero(values) + block.rows.start
 
-    return np.concatenate([np.zeros(0, np.int64), *chain.make("each_block", flags, rows)])
+    found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    found += chain.make("each_block", flags, rows)
+    return np.concatenate(found)
 
 
 def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:

@@ -154,7 +154,7 @@ class Windows(Dataset):
         return len(self.chosen)
 
     @cached_property
-    def _members(self) -> list[View]:  # type: ignore[override]  # the views, each once
+    def _members(self) -> list[View]:  # each once
         return list({id(part.view): part.view for part in self.anchors.parts}.values())
 
     @property
