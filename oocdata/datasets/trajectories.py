@@ -189,7 +189,8 @@ def _flagged(flags: Dataset) -> NDArray[np.int64]:
         values = block.values.reshape(-1)
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise ArgumentError(f"`done` must hold flags; got NaN in {flags!r}.")
-        return np.flatnonzero(values) + block.rows.start
+        ends: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
+        return ends
 
     found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     found += chain.make("each_block", flags, rows)
