@@ -223,6 +223,15 @@ def test_a_block_shuffle_decodes_each_chunk_about_once(pad: bool, many: str) -> 
     windows = view.windows((-3, -2, 0), (0, 1), pad=pad, mask=False, episodes=episodes)
     if many == "chosen":
         windows = windows[np.random.default_rng(0).permutation(len(windows))]
+    for found in (windows, windows[5:][::-1]):
+        numbers = np.arange(len(found))
+        starts = found.rows(numbers)[:, 3 if pad else 0]  # the anchor, or the first row
+        chunk = starts // 200 * 7 + starts % 200 // 32 if many == "axes" else starts // 32
+        blocks = found.blocks.of(numbers)
+        if many == "chosen":
+            assert_array_equal(blocks, chunk)
+        else:
+            assert_array_equal(np.diff(blocks) != 0, np.diff(chunk) != 0)
     loader = windows.batches(128, shuffle="block", seed=3)
     # 60 chunks at a time, of the 256 that the cache holds, and those that windows reach into.
     mixed = 60 * loader.order.blocks.number(len(windows)) // chunks
@@ -307,7 +316,8 @@ def rows_read(windows: ooc.Windows) -> list[set[int]]:
     st.sampled_from([0, 1]), st.sampled_from([1, 1, 2, -1]),
 )  # fmt: skip
 @example([10, 10], [5], [5], 1, 0, True, 0, 1)
-@example([1] * 9, [0], [0, 3], 3, 4, True, 0, 1)
+@example([7, 1, 1, 1, 1, 1], [0], [0, 3], 3, 4, True, 0, 1)
+@example([1] * 8, [0, 1], [0], 5, 3, False, 1, 1)
 def test_no_two_parts_share_a_row(
     lengths: list[int], x: Any, y: Any, shift: int, gap: int, pad: bool, more: int, step: int
 ) -> None:
