@@ -284,20 +284,24 @@ def test_from_files_over_epochs_and_ranks(tmp_path: Path, kind: str) -> None:
         assert sorted(seen) == list(range(96))
 
 
-def test_a_thousand_million_rows_take_no_memory() -> None:
+@pytest.mark.parametrize("chunks", [None, 4096])
+@pytest.mark.parametrize("pad", [False, True])
+def test_a_thousand_million_rows_take_no_memory(chunks: int | None, pad: bool) -> None:
     rows = 10**9
-    view = ooc.open(np.broadcast_to(np.zeros(1, "u1"), (rows,)))
-    tracemalloc.start()
-    windows = ooc.windows(
-        {"x": (view, (-8, -4, 0)), "y": (view, 16)}, episodes=[rows - 5, 5], pad=True
-    )
-    train, val = windows.split(0.5, 0.5)
-    loader = train.batches(32, shuffle=True, seed=1)
-    loader.batch(len(loader) // 2)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1 << 20
-    assert len(train) + len(val) + 23 == len(windows) == rows
+    view = ooc.open(RecordingSource(np.broadcast_to(np.zeros(1, "u1"), (rows,)), chunks))
+    for episodes in (None, [rows - 50, 50]):
+        tracemalloc.start()
+        asked = {"x": (view, (-8, -4, 0)), "y": (view, 16)}
+        windows = ooc.windows(asked, episodes=episodes, pad=pad)
+        train, val = windows.split(0.5, 0.5)
+        loader = train.batches(32, shuffle=True, seed=1)
+        loader.batch(len(loader) // 2)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+        assert len(train) + len(val) + 23 == len(windows)
+        assert len(windows) == rows - (0 if pad else 23 if episodes is None else 46)
+        assert isinstance(loader.order, ooc.BlockShuffle) == (chunks is not None)
 
 
 # Splits -------------------------------------------------------------------------------------------
@@ -454,8 +458,13 @@ def test_descriptions(tmp_path: Path, make: Any) -> None:
     again = from_json(json.loads(as_json(loader)))
     assert as_json(again) == as_json(loader)
     assert repr(again.dataset) == repr(windows)
-    for one, other in zip(leaves(again.batch(1)), leaves(loader.batch(1)), strict=True):
+    beside: list[Any] = []  # what workers are sent
+    sent = from_json(as_json(loader, beside=beside), beside=beside)
+    for one, other, third in zip(
+        leaves(again.batch(1)), leaves(loader.batch(1)), leaves(sent.batch(1)), strict=True
+    ):
         assert_array_equal(one, other)
+        assert_array_equal(third, other)
 
 
 def test_what_they_look_like() -> None:

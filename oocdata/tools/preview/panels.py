@@ -59,9 +59,8 @@ def panels_of(
         labels = [_label(word, some) for some in rows]
         elements, scales = [[] for _ in labels], []
         shared = None
-        if alike(parts) or (
-            isinstance(dataset, Windows) and dataset.view is not None and len(parts) == 2
-        ):
+        pair = isinstance(dataset, Windows) and dataset.view is not None
+        if alike(parts) or (pair and len(parts) == len(dataset.anchors.parts) == 2):
             shared = _by_channel(*arrays)
         for part, array in zip(parts, arrays, strict=True):
             if part.axes.kind == "number":
@@ -208,6 +207,7 @@ def _label(word: str, rows: NDArray[Any]) -> str:
     >>> [_label("row", np.array(some)) for some in ([7], [7, 8], [7, 8, 9])]
     ['row 7', 'rows 7 and 8', 'rows 7 to 9']
     """
+    rows = np.array(list(dict.fromkeys(rows.tolist())))  # of a padded window each once
     if len(rows) == 1:
         return f"{word} {rows[0]:,}"
     return f"{word}s {rows[0]:,} {'and' if len(rows) == 2 else 'to'} {rows[-1]:,}"
