@@ -102,7 +102,7 @@ class Part:
                 extent = extent.with_axis(view.axes[-1], length, abs(step))
                 placement = self._reversed if step < 0 else self._forwards
         origins = view.origins(take(view.rows, numbers))
-        shape = (len(anchors), *self._time, *view.element)
+        shape = (len(anchors), *self.spec.shape)
         return Request(view.source, origins, extent, shape, view.dtype, placement)
 
     @cached_property
@@ -231,13 +231,18 @@ class Anchors:
         """Rows of the longest episode."""
         return max(int(part.runs.lengths.max(initial=0)) for part in self.parts)
 
+    @cached_property
+    def _zeros(self) -> Ints:
+        """The anchor that the first of all windows would have in each episode."""
+        before = np.concatenate((np.zeros(1, np.int64), self.ends[:-1]))
+        return self.first - before * self.shift
+
     def find(self, windows: Ints) -> tuple[Ints | int, Ints]:
         """Return the episode of each of all windows (0 of a single one), and its anchor there."""
         if len(self.ends) == 1:
             return 0, windows * self.shift + self.first
-        episodes = np.searchsorted(self.ends, windows, side="right")
-        before = np.where(episodes > 0, self.ends[episodes - 1], 0)
-        return episodes, (windows - before) * self.shift + self.first
+        episodes = self.ends.searchsorted(windows, side="right")
+        return episodes, windows * self.shift + self._zeros[episodes]
 
     def between(self, chosen: Selection, gap: int) -> int:
         """Return how many windows to drop so that `gap` rows lie between neighbours, unused."""

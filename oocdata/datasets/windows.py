@@ -170,7 +170,7 @@ class Windows(Dataset):
     @property
     def time_axes(self) -> tuple[bool, ...]:
         """Whether the first axis of each array is time."""
-        parts = [leaf.part if isinstance(leaf, Mask) else leaf for leaf in leaves(self.layout)]
+        parts = [leaf.part if isinstance(leaf, Mask) else leaf for leaf in self._leaves]
         return tuple(part.time_axis for part in parts)
 
     @cached_property
@@ -193,6 +193,10 @@ class Windows(Dataset):
         """Return the row of the first array at which each of all windows starts."""
         return self.anchors.parts[0].rows(*self.anchors.find(windows))[:, 0]
 
+    @cached_property
+    def _leaves(self) -> list[Part | Mask]:
+        return list(leaves(self.layout))
+
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the views' rows that elements are made of, array by array, shape (n, rows)."""
         where = self.anchors.find(take(self.chosen, positions))
@@ -201,7 +205,7 @@ class Windows(Dataset):
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows of each array, and the numbers of each mask."""
         episodes, anchors = self.anchors.find(take(self.chosen, positions))
-        return tuple(leaf.request(episodes, anchors) for leaf in leaves(self.layout))
+        return tuple([leaf.request(episodes, anchors) for leaf in self._leaves])
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return one array, a tuple or a dict."""
@@ -239,7 +243,7 @@ class Windows(Dataset):
 
     @property
     def _can_cut(self) -> list[bool]:
-        return [isinstance(leaf, Part) for leaf in leaves(self.layout)]
+        return [isinstance(leaf, Part) for leaf in self._leaves]
 
     # Other windows -------------------------------------------------------------------------------
 
