@@ -263,8 +263,8 @@ class Anchors:
         dropped = max(0, -(-(span + gap) // step) - 1)
         if len(self.ends) == 1 or gap == 0:
             return dropped
-        # Across episodes anchors may lie closer than `shift`; those dropped still keep their rows. A
-        # padded one keeps its anchor, unless a neighbour in the same episode reaches over it.
+        # Across episodes anchors may lie closer than `shift`. Those dropped still keep their rows;
+        # a padded one its anchor, unless a neighbour in the same episode reaches over it.
         if self.pad:
             return max(dropped, gap + high // step + -low // step)
         least = min(self.of_view(part.view).span for part in self.parts)

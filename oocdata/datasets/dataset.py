@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import chain
 from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
 from oocdata.datasets.request import Request
-from oocdata.datasets.spec import Batch, Spec, map_tree
+from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.splits import split_ranges
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, EmptyError
@@ -151,7 +151,8 @@ class Dataset(ABC):
     @property
     def _can_cut(self) -> list[bool]:
         """Whether each array of an element is made of axes of storage, so that patches cut it."""
-        return [can for part in self._members for can in part._can_cut] or [True]
+        found = [can for part in self._members for can in part._can_cut]
+        return found or [True] * len(list(leaves(self.spec)))
 
     def _gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
