@@ -102,7 +102,7 @@ class Part:
                 extent = extent.with_axis(view.axes[-1], length, abs(step))
                 placement = self._reversed if step < 0 else self._forwards
         origins = view.origins(take(view.rows, numbers))
-        shape = (len(anchors), *self.spec.shape)
+        shape = (len(anchors), *self._time, *view.element)
         return Request(view.source, origins, extent, shape, view.dtype, placement)
 
     @cached_property

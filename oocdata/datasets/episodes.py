@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -87,12 +86,12 @@ def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
 
     Where rows were chosen in any order, a part that comes back begins another run.
     """
+    starts = np.asarray(part_starts, np.int64)
     if not isinstance(rows, range):
-        starts = np.asarray(part_starts, np.int64)
         return _runs_alike(np.searchsorted(starts, rows, side="right"))
-    # By bisection: ids for each of 10⁹ rows would take gigabytes.
+    # From the starts: ids for each of 10⁹ rows would take gigabytes.
     ascending = rows if rows.step > 0 else rows[::-1]
-    bounds = [bisect_left(ascending, start) for start in part_starts]
-    lengths = np.diff([*bounds, len(rows)])[:: 1 if rows.step > 0 else -1]
+    bounds = np.clip(-((ascending.start - starts) // ascending.step), 0, len(rows))
+    lengths = np.diff(bounds, append=len(rows))[:: 1 if rows.step > 0 else -1]
     lengths = lengths[lengths > 0]
     return Runs(np.cumsum(lengths) - lengths, lengths)
