@@ -33,9 +33,10 @@ class Runs:
 
     def cut_by(self, others: Runs) -> Runs:
         """Return the runs cut wherever one of the others begins."""
-        if not len(self.starts):
+        if not len(self.starts) or not len(others.starts):
             return self
-        starts = np.union1d(self.starts, others.starts)
+        starts = np.sort(np.concatenate((self.starts, others.starts)))  # union1d: 5 times as long
+        starts = starts[np.diff(starts, prepend=-1) > 0]
         stop = int(self.starts[-1] + self.lengths[-1])
         return Runs(starts, np.diff(np.append(starts, stop)))
 
