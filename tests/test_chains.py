@@ -75,10 +75,12 @@ class Chain:
                 assert_array_equal(one, other, err_msg=str(self.log))
             return
         # Numbers differ from one another, so a patch tells where it lies; x and y the same place.
-        places = [
-            {place for place, part in parts(whole, self.size) if np.array_equal(one, part)}
-            for one, whole in zip(found, expected, strict=True)
-        ]
+        places = []
+        for one, whole in zip(found, expected, strict=True):
+            if whole.dtype == bool:  # a mask, of which there are no patches
+                assert_array_equal(one, whole, err_msg=str(self.log))
+                continue
+            places += [{at for at, part in parts(whole, self.size) if np.array_equal(one, part)}]
         assert set.intersection(*places), self.log
 
 
@@ -202,6 +204,8 @@ def windowed(chain: Chain) -> bool:
     if draw.random() < 0.3 and len(rows) > 2:
         own = sorted({0, len(rows), draw.randrange(1, len(rows))})
         episodes, borders = np.diff(own).tolist(), borders | set(own)
+    if draw.random() < 0.5:
+        return at_offsets(chain, sorted(borders), shift, episodes)
     chain.log += [f"windows({inputs}, {targets}, {shift}, {stride}, {horizon}, {episodes})"]
     first = (inputs - 1) * stride
     span = first + 1 + (horizon + (targets - 1) * stride if targets else 0)
@@ -216,6 +220,30 @@ def windowed(chain: Chain) -> bool:
         chain.dataset = chain.dataset.windows(
             inputs, targets, shift=shift, stride=stride, horizon=horizon, episodes=episodes
         )
+    except EmptyError:
+        assert not chain.elements, chain.log
+    return bool(chain.elements)
+
+
+def at_offsets(chain: Chain, borders: list[int], shift: int, episodes: Any) -> bool:
+    """Make windows of offsets given one by one, often padded; return whether there are any."""
+    draw, rows = chain.draw, chain.rows
+    x, y = (sorted(draw.sample(range(-4, 5), draw.randint(1, 3))) for _ in range(2))
+    asked: dict[str, Any] = {"pad": draw.random() < 0.7, "mask": draw.random() < 0.7}
+    chain.log += [f"windows({x}, {y}, {shift}, {episodes}, {asked})"]
+    chain.elements = []
+    for start, stop in itertools.pairwise(borders):
+        anchors = range(start, stop) if asked["pad"] else range(start - 9, stop + 9)
+        fit = [at for at in anchors if asked["pad"] or start - x[0] <= at < stop - x[-1]]
+        fit = [at for at in fit if asked["pad"] or start - y[0] <= at < stop - y[-1]]
+        for at in fit[::shift]:
+            each = [np.array(some) + at for some in (x, y)]
+            arrays = [rows[np.clip(places, start, stop - 1)] for places in each]
+            if asked["pad"] and asked["mask"] and y != [0]:
+                arrays.append((each[1] >= start) & (each[1] < stop))
+            chain.elements.append(tuple(arrays))
+    try:
+        chain.dataset = chain.dataset.windows(x, y, shift=shift, episodes=episodes, **asked)
     except EmptyError:
         assert not chain.elements, chain.log
     return bool(chain.elements)
@@ -239,8 +267,14 @@ def patched(chain: Chain) -> None:
     chain.elements = [
         patch
         for element in chain.elements
-        for patch in zip(*([part for _, part in parts(one, size, step)] for one in element),
-                         strict=True)
+        for patch in zip(
+            *(
+                itertools.repeat(one) if one.dtype == bool  # a mask
+                else [part for _, part in parts(one, size, step)]
+                for one in element
+            ),
+            strict=False,
+        )
     ]  # fmt: skip
     chain.log += [f"patches({size}, step={step})"]
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import chain
 from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
 from oocdata.datasets.request import Request
-from oocdata.datasets.spec import Batch, Spec, map_tree
+from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.splits import split_ranges
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, EmptyError
@@ -142,8 +142,17 @@ class Dataset(ABC):
 
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
-        requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
-        return list({id(request.source): request.source for request in requests}.values())
+        found = [source for part in self._members for source in part.sources()]
+        if not self._members:
+            requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
+            found = [request.source for request in requests]
+        return list({id(source): source for source in found}.values())
+
+    @property
+    def _can_cut(self) -> list[bool]:
+        """Whether each array of an element is made of axes of storage, so that patches cut it."""
+        found = [can for part in self._members for can in part._can_cut]
+        return found or [True] * len(list(leaves(self.spec)))
 
     def _gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,11 +26,17 @@ class Runs:
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
+    def given(self) -> NDArray[np.int64]:
+        """Return the argument `episodes` that they are made from again."""
+        alone = len(self.lengths) > 1 and bool((self.lengths == 1).all())
+        return self.starts if alone else self.lengths  # as many lengths as rows are taken for ids
+
     def cut_by(self, others: Runs) -> Runs:
         """Return the runs cut wherever one of the others begins."""
-        if not len(self.starts):
+        if not len(self.starts) or not len(others.starts):
             return self
-        starts = np.union1d(self.starts, others.starts)
+        starts = np.sort(np.concatenate((self.starts, others.starts)))  # union1d: 5 times as long
+        starts = starts[np.diff(starts, prepend=-1) > 0]
         stop = int(self.starts[-1] + self.lengths[-1])
         return Runs(starts, np.diff(np.append(starts, stop)))
 
@@ -50,7 +55,11 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
             f"{given.dtype} of shape {given.shape}."
         )
     values = given.astype(np.int64)
-    # (As many lengths as rows would all be 1, where no window fits.)
+    if len(values) == rows > 1 and (values == 1).all():
+        raise ArgumentError(
+            f"`episodes` must not be {rows} times 1, which may be lengths or one id for all. Give "
+            "each row an id of its own, or None for one episode."
+        )
     if rows == 0 or len(values) != rows:
         if values.sum() != rows or (values < 1).any() or (values > rows).any():
             raise ArgumentError(
@@ -78,12 +87,12 @@ def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
 
     Where rows were chosen in any order, a part that comes back begins another run.
     """
+    starts = np.asarray(part_starts, np.int64)
     if not isinstance(rows, range):
-        starts = np.asarray(part_starts, np.int64)
         return _runs_alike(np.searchsorted(starts, rows, side="right"))
-    # By bisection: ids for each of 10⁹ rows would take gigabytes.
+    # From the starts: ids for each of 10⁹ rows would take gigabytes.
     ascending = rows if rows.step > 0 else rows[::-1]
-    bounds = [bisect_left(ascending, start) for start in part_starts]
-    lengths = np.diff([*bounds, len(rows)])[:: 1 if rows.step > 0 else -1]
+    bounds = np.clip(-((ascending.start - starts) // ascending.step), 0, len(rows))
+    lengths = np.diff(bounds, append=len(rows))[:: 1 if rows.step > 0 else -1]
     lengths = lengths[lengths > 0]
     return Runs(np.cumsum(lengths) - lengths, lengths)

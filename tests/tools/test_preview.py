@@ -102,6 +102,21 @@ def test_a_difference_of_small_integers_does_not_wrap() -> None:
     np.testing.assert_array_equal(found.elements[0][2].values, np.full((4, 4), -200.0))
 
 
+def test_padded_windows_and_several_arrays_are_shown() -> None:
+    view, table = ooc.open(FRAMES), ooc.open(np.arange(len(FRAMES) * 3.0).reshape(-1, 3))
+    found = preview(view.windows((-3, -1, 0), pad=True), count=2)
+    assert found.rows[0] == (0, 0, 0)
+    assert found.labels[0] == "row 0"
+    assert [panel.place for panel in found.elements[0]][-1] == "y"  # the mask, a curve
+    both = preview(
+        ooc.windows({"image": (view, (-1, 0)), "action": (table, 4), "now": view}, pad=True),
+        count=2,
+    )
+    places = [panel.place for panel in both.elements[1]]
+    assert ["action_mask" in places, "now" in places] == [True, True]
+    np.testing.assert_array_equal(both.elements[1][-1].values, FRAMES[-1])
+
+
 def test_windows_zips_and_maps_are_shown() -> None:
     view = ooc.open(FRAMES)
     windows = preview(view.windows(3, 1, horizon=2), count=2)

@@ -59,7 +59,8 @@ def panels_of(
         labels = [_label(word, some) for some in rows]
         elements, scales = [[] for _ in labels], []
         shared = None
-        if alike(parts) or (isinstance(dataset, Windows) and len(parts) == 2):
+        pair = isinstance(dataset, Windows) and dataset.view is not None
+        if alike(parts) or (pair and len(parts) == len(dataset.anchors.parts) == 2):
             shared = _by_channel(*arrays)
         for part, array in zip(parts, arrays, strict=True):
             if part.axes.kind == "number":
@@ -195,13 +196,9 @@ def _row_numbers(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.i
     """Return the rows in storage of each element, shape (elements, rows); or the positions."""
     if isinstance(dataset, View):
         return take(dataset.rows, positions)[:, None]
-    if not isinstance(dataset, Windows):
+    if not isinstance(dataset, Windows) or dataset.view is None:
         return positions[:, None]
-    first = (dataset.inputs - 1) * dataset.stride + dataset.horizon
-    within = [number * dataset.stride for number in range(dataset.inputs)]
-    within += [first + number * dataset.stride for number in range(dataset.targets)]
-    starts = dataset.starts(take(dataset.chosen, positions))
-    return take(dataset.view.rows, starts[:, None] + np.array(within))
+    return take(dataset.view.rows, dataset.rows(positions))
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:
@@ -210,6 +207,7 @@ def _label(word: str, rows: NDArray[Any]) -> str:
     >>> [_label("row", np.array(some)) for some in ([7], [7, 8], [7, 8, 9])]
     ['row 7', 'rows 7 and 8', 'rows 7 to 9']
     """
+    rows = np.array(list(dict.fromkeys(rows.tolist())))  # of a padded window each once
     if len(rows) == 1:
         return f"{word} {rows[0]:,}"
     return f"{word}s {rows[0]:,} {'and' if len(rows) == 2 else 'to'} {rows[-1]:,}"
