@@ -14,6 +14,7 @@ import typing
 
 from oocdata import chain, errors
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.join import join
 from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.patches import Patches, make_patches
@@ -27,6 +28,7 @@ from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 
 if typing.TYPE_CHECKING:
+    from oocdata.describe.parts import load_split, save_split
     from oocdata.frontends.resume import Resume
     from oocdata.tools.bench import Bench, bench
     from oocdata.tools.check import Health, check
@@ -64,9 +66,12 @@ __all__ = [
     "convert",
     "create",
     "errors",
+    "join",
+    "load_split",
     "memory_limit",
     "open",
     "preview",
+    "save_split",
     "set_memory",
     "stats",
     "zip",
@@ -86,7 +91,9 @@ _LATER = {
     "check": "tools.check",
     "convert": "tools.convert",
     "create": "writers",
+    "load_split": "describe.parts",
     "preview": "tools.preview",
+    "save_split": "describe.parts",
     "stats": "tools.stats",
 }
 """Imported when they are asked for: `import oocdata` should take no longer than it must."""

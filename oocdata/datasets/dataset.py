@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import itertools
 import operator
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from math import lcm
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
 
@@ -23,10 +22,10 @@ from oocdata import chain
 from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Batch, Spec, map_tree
-from oocdata.datasets.splits import split_ranges
+from oocdata.datasets.splitting import Splitting
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_positions, slice_range
+from oocdata.errors import ArgumentError
+from oocdata.index import as_positions, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map
@@ -73,7 +72,7 @@ class Draw:
         return np.random.default_rng(key)
 
 
-class Dataset(ABC):
+class Dataset(Splitting):
     """Elements by position. See `View` and its methods for how datasets are made."""
 
     _described: ClassVar[tuple[str, ...]]
@@ -83,9 +82,6 @@ class Dataset(ABC):
     @abstractmethod
     def spec(self) -> Spec:
         """Shape and dtype of an element's arrays."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
 
     @property
     def _members(self) -> Sequence[Dataset]:
@@ -100,10 +96,6 @@ class Dataset(ABC):
     @abstractmethod
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch made of the arrays that `requests` asked for, in that order."""
-
-    @abstractmethod
-    def _select(self, positions: Selection) -> Self:
-        """Return the dataset of the elements at checked positions, in that order."""
 
     @property
     def blocks(self) -> Blocks | BlockIds:
@@ -144,15 +136,6 @@ class Dataset(ABC):
         """Return the sources that are read, each once."""
         requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
         return list({id(request.source): request.source for request in requests}.values())
-
-    def _gap_positions(self, gap: int) -> int:
-        """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
-        return max((part._gap_positions(gap) for part in self._members), default=gap)
-
-    @property
-    def _together(self) -> int:
-        """Positions side by side that a split leaves together: patches of one element."""
-        return lcm(*(part._together for part in self._members))
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
@@ -215,90 +198,6 @@ class Dataset(ABC):
                 f"a {type(self).__name__} has no method `{name}`; oocdata's own is {_OURS[name]}."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
-        """Split by range: no copy, nothing read, and no two parts share a row.
-
-        Parameters
-        ----------
-        *sizes : float or int
-            Fractions (each > 0, sum ≤ 1) or counts: of elements (not of their patches), or with
-            several sample axes of places along `axis`.
-        gap : int
-            Rows left unused between neighbouring parts; with several sample axes, places along
-            `axis`. Windows that would reach across the border are dropped besides, so even 0 never
-            leaks a row.
-        axis : int or str, optional
-            The sample axis to split along, by its number in the array or its name; by default the
-            outermost, so that trajectories stay whole.
-
-        Returns
-        -------
-        tuple of Dataset
-            One for each size, in order.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
-            one was chosen twice, or windows were in another order.
-
-        Examples
-        --------
-        >>> import oocdata as ooc
-        >>> frames = ooc.open(np.zeros((10, 2)))
-        >>> [len(part) for part in frames.split(0.6, 0.2, 0.2)]
-        [6, 2, 2]
-        >>> [len(part) for part in frames.next_frame().split(0.5, 0.5)]
-        [4, 4]
-        >>> runs = ooc.open(np.zeros((4, 10, 2)), axis=(0, 1))
-        >>> [part.sample_shape for part in runs.split(0.5, 0.5, axis=1)]
-        [(4, 5), (4, 5)]
-        """
-        rows = as_count("gap", gap, at_least=0)
-        if len(self.sample_shape) > 1:
-            return self._split_axis(sizes, rows, axis)
-        self._check_split_axis(axis)
-        each = self._together
-        dropped = -(-self._gap_positions(rows) // each)
-        parts = split_ranges(len(self) // each, sizes, dropped)
-        return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
-
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        """Raise if an axis is given that is not the only sample axis."""
-        if axis is not None:
-            raise ArgumentError(
-                f"`axis` must be None for elements along one sample axis; got {axis!r}."
-            )
-
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        """Split along one of several sample axes."""
-        raise NotImplementedError
-
-    def shard(self, num_shards: int, index: int) -> Self:
-        """Return one of `num_shards` contiguous parts whose union is everything.
-
-        Parameters
-        ----------
-        num_shards, index : int
-            0 ≤ index < num_shards. Lengths of parts differ by at most 1.
-
-        Examples
-        --------
-        >>> import oocdata as ooc
-        >>> [len(ooc.open(np.zeros((10, 2))).shard(3, i)) for i in range(3)]
-        [3, 3, 4]
-        """
-        shards = as_count("num_shards", num_shards)
-        place = as_count("index", index, at_least=0)
-        if place >= shards:
-            raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
-        length = len(self)
-        if length < shards:
-            raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
-        return self._select(range(length * place // shards, length * (place + 1) // shards))
 
     def map(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -81,9 +81,23 @@ class Map(Dataset):
     def _select(self, positions: Selection) -> Self:
         return self._over(self.source._select(positions))
 
-    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
-        """Split the dataset that is mapped; see `Dataset.split`."""
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
         return tuple(map(self._over, self.source.split(*sizes, gap=gap, axis=axis)))
+
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        self.source._check_split_axis(axis)
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        return self.source._row_places(axis)
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return self.source._made_of(rows)
+
+    @property
+    def _is_rows(self) -> bool:
+        return self.source._is_rows
 
     def _over(self, source: Dataset) -> Self:
         """Return the same function over another dataset of the same elements."""

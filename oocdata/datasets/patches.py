@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_count, select, take
 from oocdata.order.permutation import derive_keys
+
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
 
 __all__ = ["Patches", "make_patches"]
 
@@ -200,6 +203,20 @@ class Patches(Dataset):
             "patches must be split before some of them are selected, so that no two parts share an "
             "element; these were selected. Split first, then select."
         )
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        return self.dataset._row_places(axis)
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        elements = np.asarray(self.chosen, np.int64) // self.per_row
+        return self.dataset._made_of(rows)[elements]
+
+    def _first_rows(self) -> list[tuple[View, Selection]]:
+        elements = np.asarray(self.chosen, np.int64) // self.per_row
+        return [(view, take(rows, elements)) for view, rows in self.dataset._first_rows()]
+
+    def _rows_apart(self) -> int:
+        return self.dataset._rows_apart()
 
     def _gap_positions(self, gap: int) -> int:
         return self.dataset._gap_positions(gap) * self.per_row

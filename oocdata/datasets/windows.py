@@ -205,6 +205,24 @@ class Windows(Dataset):
     def _check_split_axis(self, axis: int | str | None) -> None:
         self.view._check_split_axis(axis)
 
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        return self.view._row_places(axis)
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        starts = self.starts(np.asarray(self.chosen, np.int64))
+        first = (self.inputs - 1) * self.stride + self.horizon
+        made = np.ones(len(starts), np.bool_)
+        for offset in [
+            *(number * self.stride for number in range(self.inputs)),
+            *(first + number * self.stride for number in range(self.targets)),
+        ]:
+            made &= rows[starts + offset]
+        return made
+
+    def _first_rows(self) -> list[tuple[View, Selection]]:
+        starts = self.starts(np.asarray(self.chosen, np.int64))
+        return [(self.view, take(self.view.rows, starts))]
+
     def _gap_positions(self, gap: int) -> int:
         check_distinct(self.view.rows)
         # Element b starts at row b * shift; the last one before it, a, ends at a * shift + span.
