@@ -365,7 +365,7 @@ def test_a_zip_that_holds_rows_twice_is_split_without_sharing_one(kind: str):
             assert not set.union(*rows_read(training)) & set.union(*rows_read(validation))
         first, second = dataset.split_at(5, coordinate=np.arange(len(dataset)))
         assert not set.union(*rows_read(first)) & set.union(*rows_read(second))
-    with pytest.raises(ArgumentError, match="share no row|several positions"):
+    with pytest.raises(ArgumentError, match=r"share no row|several positions"):
         dataset.split(0.5, 0.5, by=np.arange(len(dataset)))
 
 
