@@ -62,7 +62,7 @@ class DeflatedMember:
         self.file.check(self.file.opened().number, self.described.key)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Any) -> None:
-        """Decode the array, and compare it with its CRC-32 (APPNOTE 4.4.7)."""
+        """Decode the array; with the last byte zipfile compares its CRC-32 (APPNOTE 4.4.7)."""
         (out,) = outs
         plain = out.flags.c_contiguous and not self.fortran and self.stored == out.dtype
         whole = out if plain else np.empty(self.shape[:: -1 if self.fortran else 1], self.stored)
@@ -77,7 +77,6 @@ class DeflatedMember:
                     if not got:
                         raise EOFError(f"it ends after {done} of {len(memory)} bytes")
                     done += got
-                file.read()  # to the end, where the checksum is compared
         # What a damaged archive raises is anything: zlib.error, struct.error, BadZipFile, …
         except Exception as error:
             self.check()  # bytes that were written over are not damaged

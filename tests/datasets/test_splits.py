@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting import counted
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -104,6 +104,7 @@ def test_groups_stay_whole(kind: str, data: st.DataObject):
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=9), st.integers(2, 4), st.booleans())
+@example([1, 1, 9], 3, True)
 def test_the_border_is_the_nearest_between_two_groups(
     lengths: list[int], number: int, floats: bool
 ):

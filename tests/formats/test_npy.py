@@ -8,6 +8,7 @@ import pickle
 import struct
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
+from oocdata.formats import deflated
 from oocdata.formats.deflated import DeflatedMember
 from oocdata.formats.npy import list_npz, open_npy, open_npz, open_raw
 from oocdata.memory import DEFAULT_MEMORY, set_memory
@@ -385,7 +387,7 @@ def test_a_compressed_member_that_the_cache_can_not_hold(tmp_path: Path, monkeyp
         set_memory(DEFAULT_MEMORY)
 
 
-def test_damaged_and_changed_compressed_members(tmp_path: Path):
+def test_damaged_and_changed_compressed_members(tmp_path: Path, monkeypatch: Any):
     path, array = tmp_path / "a.npz", np.random.default_rng(0).random((100, 20))
     np.savez_compressed(path, u=array)
     whole = path.read_bytes()
@@ -399,6 +401,17 @@ def test_damaged_and_changed_compressed_members(tmp_path: Path):
     path.write_bytes(whole[:-1] + b"\1")
     with pytest.raises(OocdataError, match="it has changed"):
         view[3]
+    view = ooc.open(path)
+
+    def written_over(*given: Any) -> Any:
+        path.write_bytes(b"other")
+        return zipfile.ZipFile(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deflated, "zipfile", SimpleNamespace(ZipFile=written_over))
+        with pytest.raises(OocdataError, match="cut short after it was opened"):
+            view[3]
+    path.write_bytes(whole)
     assert pickle.loads(pickle.dumps(ooc.open(path)))[7].tolist() == array[7].tolist()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("u.npy", npy_bytes(array)[:-8])
