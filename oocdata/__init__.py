@@ -19,6 +19,7 @@ from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.trajectories import episodes, windows
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, zip  # noqa: A004
@@ -65,6 +66,7 @@ __all__ = [
     "check",
     "convert",
     "create",
+    "episodes",
     "errors",
     "join",
     "load_split",
@@ -74,6 +76,7 @@ __all__ = [
     "save_split",
     "set_memory",
     "stats",
+    "windows",
     "zip",
 ]
 
@@ -112,6 +115,7 @@ def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
 chain.provide("map", Map)
 chain.provide("patches", make_patches)
 chain.provide("loader", make_loader)
+chain.provide("each_block", _later("tools.passes", "each_block"))
 chain.provide("check_workers", _later("reading.workers.sent", "check_workers"))
 chain.provide("describe", _later("describe", "describe"))
 chain.provide("epoch", _later("reading.ahead", "read_ahead"))

@@ -134,8 +134,16 @@ class Dataset(Splitting):
 
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
-        requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
-        return list({id(request.source): request.source for request in requests}.values())
+        found = [source for part in self._members for source in part.sources()]
+        if not self._members:
+            requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
+            found = [request.source for request in requests]
+        return list({id(source): source for source in found}.values())
+
+    @property
+    def _can_cut(self) -> list[bool]:
+        """Whether each array of an element is made of axes of storage, so that patches cut it."""
+        return [can for part in self._members for can in part._can_cut] or [True]
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""

@@ -27,6 +27,11 @@ class Runs:
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
+    def given(self) -> NDArray[np.int64]:
+        """Return the argument `episodes` that they are made from again."""
+        alone = len(self.lengths) > 1 and bool((self.lengths == 1).all())
+        return self.starts if alone else self.lengths  # as many lengths as rows are taken for ids
+
     def cut_by(self, others: Runs) -> Runs:
         """Return the runs cut wherever one of the others begins."""
         if not len(self.starts):
@@ -50,7 +55,11 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
             f"{given.dtype} of shape {given.shape}."
         )
     values = given.astype(np.int64)
-    # (As many lengths as rows would all be 1, where no window fits.)
+    if len(values) == rows > 1 and (values == 1).all():
+        raise ArgumentError(
+            f"`episodes` must not be {rows} times 1, which may be lengths or one id for all. Give "
+            "each row an id of its own, or None for one episode."
+        )
     if rows == 0 or len(values) != rows:
         if values.sum() != rows or (values < 1).any() or (values > rows).any():
             raise ArgumentError(

@@ -50,7 +50,8 @@ def make_patches(
         raise ArgumentError(
             f"`step` and `per_row` must not both be given; got {step!r} and {per_row!r}."
         )
-    shapes = [leaf.shape for leaf in leaves(dataset.spec)]
+    arrays = zip(leaves(dataset.spec), dataset._can_cut, strict=True)
+    shapes = [leaf.shape for leaf, can_cut in arrays if can_cut]
     chosen = _axes(axes, len(sizes), min(map(len, shapes)))
     lengths = {tuple(shape[axis] for axis in chosen) for shape in shapes}
     if len(lengths) > 1:
@@ -129,11 +130,18 @@ class Patches(Dataset):
     def __len__(self) -> int:
         return len(self.chosen)
 
+    @property
+    def _members(self) -> tuple[Dataset]:
+        return (self.dataset,)
+
     @cached_property
     def spec(self) -> Spec:
         """Shapes with `size` along the axes, and dtypes."""
+        each = iter(self._can_cut)
 
         def cut(leaf: ArraySpec) -> ArraySpec:
+            if not next(each):  # a mask, of rows
+                return leaf
             shape = list(leaf.shape)
             for axis, length in zip(self.axes, self.size, strict=True):
                 shape[axis] = length
@@ -166,7 +174,10 @@ class Patches(Dataset):
         patches = take(self.chosen, positions)
         places = self.places(patches, draw)
         inner = self.dataset.requests(patches // self.per_row, draw)
-        return tuple(request.crop(self.axes, self.size, places) for request in inner)
+        return tuple(
+            request.crop(self.axes, self.size, places) if can_cut else request
+            for request, can_cut in zip(inner, self._can_cut, strict=True)
+        )
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch as the dataset assembles it."""

@@ -19,7 +19,7 @@ from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
-from oocdata.datasets.windows import Windows, make_windows
+from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
@@ -383,41 +383,57 @@ class View(Dataset):
 
     def windows(
         self,
-        inputs: int,
-        targets: int = 0,
+        inputs: int | Sequence[int],
+        targets: int | Sequence[int] = 0,
         *,
         shift: int = 1,
         stride: int = 1,
         horizon: int = 1,
         episodes: ArrayLike | str | None = None,
+        pad: bool = False,
+        mask: bool = True,
     ) -> Windows:
         """Return runs of rows as elements: ``x``, or ``(x, y)`` with targets.
 
-        Windows run along the last sample axis and never leave a place of the outer ones.
+        Windows run along the last sample axis and never leave a place of the outer ones. There is
+        one wherever all its rows lie in the episode, or with `pad` one for each row. For several
+        arrays over the same rows see `oocdata.windows`.
 
         Parameters
         ----------
-        inputs : int
-            Rows in ``x``, shape ``(inputs, *element)``.
-        targets : int
-            Rows in ``y``, shape ``(targets, *element)``; 0 for elements of ``x`` alone.
+        inputs : int or sequence of int
+            Rows in ``x``, shape ``(inputs, *element)``; or which ones, ascending, counted from any
+            row: ``(-8, -4, -1, 0)``.
+        targets : int or sequence of int
+            Rows in ``y``, shape ``(targets, *element)``, counted from the same row where they are
+            given one by one; 0 for elements of ``x`` alone.
         shift : int
             Rows from one element's start to the next.
         stride : int
             Rows from one row of a window to the next.
         horizon : int
-            Rows from the last input to the first target.
+            Rows from the last input to the first target: 0 for the same row, negative ones for the
+            past.
         episodes : array_like of int, shape (n,), or "files", optional
-            Lengths of the episodes, which sum to the number of rows, or an id for each row (ids
-            that repeat only side by side); "files": each file of a list or glob is one. No window
-            crosses.
+            Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`), or
+            an id for each row (ids that repeat only side by side); "files": each file of a list or
+            glob is one. No window crosses.
+        pad : bool
+            Make an element for each row, every `shift`-th, also at the ends of an episode. Inputs
+            and targets are counted from that row: a number of inputs begins there, and
+            ``(-3, -2, -1, 0)`` ends there. Rows outside of the episode repeat its first or its
+            last one.
+        mask : bool
+            With `pad`, add a mask that is True where a row lies in the episode, bool: ``(x, mask)``
+            of shape ``(inputs,)``, or ``(x, y, mask)``, that of ``y``, which Keras takes as sample
+            weights.
 
         Raises
         ------
         oocdata.errors.EmptyError
             If no window fits.
         oocdata.errors.ArgumentError
-            If the episodes don't add up to the rows.
+            If an argument breaks its rule, or the episodes don't add up to the rows.
 
         Examples
         --------
@@ -428,8 +444,13 @@ class View(Dataset):
         >>> runs = ooc.open(np.zeros((4, 10, 8, 8)), axis=(0, 1))   # 4 trajectories of 10 steps
         >>> len(runs.windows(3, 1))
         28
+        >>> x, mask = ooc.open(np.arange(10)).windows((-4, -1, 0), pad=True)[2]
+        >>> x, mask
+        (array([0, 1, 2]), array([False,  True,  True]))
         """
-        return make_windows(self, inputs, targets, shift, stride, horizon, episodes, time_axis=True)
+        return windows_of_view(
+            self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
+        )
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis: what a CNN wants.
@@ -440,7 +461,7 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        return make_windows(self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
+        return windows_of_view(self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
 
     def describe(self) -> dict[str, Any]:
         """Return what the view is made of."""

@@ -48,7 +48,7 @@ class Opening:
     ('sim.h5 /u', "ooc.open('sim.h5', '/u', axis=1)")
     >>> opening = Opening.of(ooc.open(np.zeros((10, 3))).windows(2))
     >>> opening.name, opening.dataset()
-    ('an array in memory', <Windows: 9 elements of 2+0 rows>)
+    ('an array in memory', <Windows: 9 elements of 2 rows>)
     """
 
     target: Any

@@ -35,7 +35,9 @@ def counted_out(
     windows = []
     first = 0
     for length in lengths or [rows]:
-        start = first
+        start = first  # of the first window whose targets are not before the episode
+        if targets:
+            start -= min(0, (inputs - 1) * stride + horizon)
         while True:
             x = [start + i * stride for i in range(inputs)]
             y = [x[-1] + horizon + i * stride for i in range(targets)]
@@ -53,7 +55,7 @@ SIZES = st.fixed_dictionaries(
         "targets": st.integers(0, 4),
         "shift": st.integers(1, 7),
         "stride": st.integers(1, 4),
-        "horizon": st.integers(1, 5),
+        "horizon": st.integers(-6, 5),
     }
 )
 
@@ -134,7 +136,8 @@ def test_what_it_looks_like():
         ({"inputs": 1, "targets": -1}, "targets"),
         ({"inputs": 1, "shift": 0}, "shift"),
         ({"inputs": 1, "stride": 0}, "stride"),
-        ({"inputs": 1, "horizon": 0}, "horizon"),
+        ({"inputs": 1, "horizon": 1.5}, "horizon"),
+        ({"inputs": 1, "horizon": 2**64}, "horizon"),
         ({"inputs": 1, "shift": 2**63}, "shift"),
     ],
 )
@@ -183,6 +186,7 @@ def test_steps_beyond_the_data():
         ([50.0, 50.0], "integers in one dimension"),
         ([[50, 50]], "integers in one dimension"),
         ([True] * 100, "integers in one dimension"),
+        ([1] * 100, "must not be 100 times 1, which may be lengths or one id"),
         (100, "integers in one dimension"),
         ("file", "or the word 'files'"),
         ([[1], [2, 3]], "`episodes` must be integers"),

@@ -59,7 +59,9 @@ def panels_of(
         labels = [_label(word, some) for some in rows]
         elements, scales = [[] for _ in labels], []
         shared = None
-        if alike(parts) or (isinstance(dataset, Windows) and len(parts) == 2):
+        if alike(parts) or (
+            isinstance(dataset, Windows) and dataset.view is not None and len(parts) == 2
+        ):
             shared = _by_channel(*arrays)
         for part, array in zip(parts, arrays, strict=True):
             if part.axes.kind == "number":
@@ -195,13 +197,9 @@ def _row_numbers(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.i
     """Return the rows in storage of each element, shape (elements, rows); or the positions."""
     if isinstance(dataset, View):
         return take(dataset.rows, positions)[:, None]
-    if not isinstance(dataset, Windows):
+    if not isinstance(dataset, Windows) or dataset.view is None:
         return positions[:, None]
-    first = (dataset.inputs - 1) * dataset.stride + dataset.horizon
-    within = [number * dataset.stride for number in range(dataset.inputs)]
-    within += [first + number * dataset.stride for number in range(dataset.targets)]
-    starts = dataset.starts(take(dataset.chosen, positions))
-    return take(dataset.view.rows, starts[:, None] + np.array(within))
+    return take(dataset.view.rows, dataset.rows(positions))
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:

@@ -173,10 +173,10 @@ def parts_of(dataset: Dataset, layout: str, channels: Sequence[int] | None) -> t
     """Return what is shown of each array of an element."""
     view = view_of(dataset)
     names = view.names[len(view.axes) :] if view else None
-    timed = isinstance(dataset, Windows) and dataset.time_axis
     found = list(named_leaves(dataset.spec))
+    in_time = dataset.time_axes if isinstance(dataset, Windows) else (False,) * len(found)
     made = []
-    for name, leaf in found:
+    for (name, leaf), timed in zip(found, in_time, strict=True):
         element = leaf.shape[1:] if timed else leaf.shape
         if 0 in element:
             raise EmptyError(f"a row must hold a value to be shown; got rows of {element}.")
@@ -190,7 +190,7 @@ def parts_of(dataset: Dataset, layout: str, channels: Sequence[int] | None) -> t
     pictures = sum(axes.kind in ("image", "curve") for _, _, axes in made)
     most = max(1, _MOST_PANELS // max(1, pictures))
     parts = []
-    for name, leaf, axes in made:
+    for (name, leaf, axes), timed in zip(made, in_time, strict=True):
         if pictures and axes.kind == "table":  # beside pictures: a curve over its columns
             axes = replace(axes, letters="W")
         wanted = channels if "C" in axes.letters or len(made) == 1 else None

@@ -8,7 +8,6 @@ elements: rows then come from fewer chunks, and of frames in many chunks a windo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +94,7 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
         return dataset
     covers = parts[0].covers[-len(view.element) :]  # a window's time is no axis of rows
     cut = view[(slice(None), *(slice(one.start, one.stop, one.step) for one in covers))]
-    return replace(dataset, view=cut) if isinstance(dataset, Windows) else cut
+    return dataset.of_views(lambda _: cut) if isinstance(dataset, Windows) else cut
 
 
 def choose_positions(

@@ -168,7 +168,7 @@ def _channel_axis(
     if channels is None:
         return None, "as asked"
     axes = row_axes(dataset) if isinstance(dataset, View) else axes_of(shape[1:])
-    if isinstance(dataset, Windows) and dataset.time_axis:
+    if isinstance(dataset, Windows) and dataset.view is not None and all(dataset.time_axes):
         rows = row_axes(dataset.view)
         if not set("WTD") <= set(rows.letters):
             axes = rows.in_time(shape[1])
