@@ -21,7 +21,7 @@
         ├── SeveralDatasetsError (ValueError) a key is needed to choose one
         ├── UnknownFormatError (ValueError)   not a format oocdata opens
         ├── UnsupportedDtypeError (TypeError) e.g. object arrays
-        ├── CompressedMemberError (ValueError) an .npz member that is deflated
+        ├── CompressedMemberError (ValueError) a compressed .npz member beyond the cache
         ├── MismatchedPartsError (ValueError) files that do not make one array
         ├── TruncatedFileError (EOFError)     fewer bytes than the header promises
         ├── TrailingBytesError (ValueError)   more bytes than the header promises
@@ -259,7 +259,7 @@ class UnsupportedDtypeError(SourceError, TypeError):
 
 
 class CompressedMemberError(SourceError, ValueError):
-    """An ``.npz`` member that is deflated: its rows have no address."""
+    """A compressed ``.npz`` member that the cache can't hold: it can only be decoded as a whole."""
 
 
 class MismatchedPartsError(SourceError, ValueError):

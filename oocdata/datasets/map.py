@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -81,13 +81,18 @@ class Map(Dataset):
     def _select(self, positions: Selection) -> Self:
         return self._over(self.source._select(positions))
 
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        return tuple(map(self._over, self.source.split(*sizes, gap=gap, axis=axis)))
+    def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
+        """Split the dataset that is mapped; see `Dataset.split`."""
+        return tuple(map(self._over, self.source.split(*sizes, **options)))
 
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        self.source._check_split_axis(axis)
+    def split_at(self, *borders: Any, **options: Any) -> tuple[Self, ...]:
+        """Split the dataset that is mapped; see `Dataset.split_at`."""
+        return tuple(map(self._over, self.source.split_at(*borders, **options)))
+
+    def folds(self, k: int, **options: Any) -> list[tuple[Self, Self]]:
+        """Return folds of the dataset that is mapped; see `Dataset.folds`."""
+        pairs = self.source.folds(k, **options)
+        return [(self._over(training), self._over(validation)) for training, validation in pairs]
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
         return self.source._row_places(axis)

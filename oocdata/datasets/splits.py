@@ -145,7 +145,9 @@ def class_parts(labels: NDArray[Any], sizes: Sequence[float], seed: int) -> NDAr
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     dealt = _apportioned(counts, [*wanted, rest if rest > 1e-9 else 0.0])
     parts = np.empty(len(labels), np.int64)
-    order = np.lexsort((_random(len(labels), seed, "classes"), classes))
+    keys = classes.astype(np.uint64) << np.uint64(32)
+    keys |= _random(len(labels), seed, "classes") >> np.uint64(32)
+    order = np.argsort(keys, kind="stable")  # one sort, by class and then at random
     numbers = np.append(np.arange(len(wanted)), -1)
     parts[order] = np.repeat(np.tile(numbers, len(counts)), dealt.ravel())
     return parts

@@ -290,6 +290,8 @@ class Splitting(ABC):
                 "a split by `by` or `stratify` must be of elements that share no row; in this zip "
                 "one row is in several elements. Split what is zipped, or make windows of it."
             )
+        if isinstance(seed, bool) or not (seed is None or isinstance(seed, int | np.integer)):
+            raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
         names = {"by": by, "stratify": stratify}
         known = {name: ids for name, ids in names.items() if ids is not None}
         given, level = _given(known, self._row_places(axis))

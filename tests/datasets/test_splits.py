@@ -390,6 +390,7 @@ def test_farthest(one: list[int], other: list[int]):
     ("call", "said"),
     [
         (lambda v: v.split(0.5, 0.5, seed=1), "`seed` must come with `by` or `stratify`"),
+        (lambda v: v.split(0.5, 0.5, by=range(24), seed="7"), "`seed` must be a whole number"),
         (lambda v: v.split(0.5, 0.5, by=range(23)), "each of the 24 rows; got 23"),
         (lambda v: v.windows(3).split(0.5, 0.5, by=range(22)), "each of the 24 rows; got 22"),
         (lambda v: v.split(0.5, 0.5, by=np.zeros((24, 1))), "in one dimension; got float64 of"),
