@@ -10,7 +10,7 @@ import itertools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from math import lcm
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
-from oocdata.datasets.request import Request
-from oocdata.datasets.spec import Batch, Spec, map_tree
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
+from oocdata.datasets.masks import places_where
+from oocdata.datasets.request import ArrayRequest, of_sources
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, map_tree
 from oocdata.datasets.splits import split_ranges
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, EmptyError
@@ -30,7 +31,9 @@ from oocdata.index import Selection, as_count, as_positions, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map
+    from oocdata.datasets.mix import Members
     from oocdata.datasets.patches import Patches
+    from oocdata.datasets.zip import Zip
     from oocdata.loader import Loader
     from oocdata.order import Order
 
@@ -67,6 +70,12 @@ class Draw:
         position = place if self.positions is None else int(self.positions[place])
         return self._generator(1, position)
 
+    def of(self, places: NDArray[np.int64]) -> Draw:
+        """Return the same for the elements at some places: functions draw in turn from `rng`."""
+        part = replace(self, positions=places if self.positions is None else self.positions[places])
+        part.__dict__["rng"] = self.rng
+        return part
+
     def _generator(self, kind: int, *words: int) -> np.random.Generator:
         # SeedSequence takes what is not negative: the sign becomes a word of its own.
         key = [abs(self.seed), int(self.seed < 0), kind, self.epoch, *words]
@@ -92,7 +101,7 @@ class Dataset(ABC):
         """The datasets that it is made of, if their elements make its own, in order."""
         return ()
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the boxes that elements at checked positions are made of; nothing is read."""
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
@@ -106,12 +115,12 @@ class Dataset(ABC):
         """Return the dataset of the elements at checked positions, in that order."""
 
     @property
-    def blocks(self) -> Blocks | BlockIds:
+    def blocks(self) -> AnyBlocks:
         """Which positions are stored together: in the part that costs most to read badly."""
         found = [part.blocks for part in self._members]
         regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
         longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
-        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
+        irregular = [blocks for blocks in found if not isinstance(blocks, Blocks)]
         return irregular[0] if irregular and longest.length == 1 else longest
 
     def describe(self) -> dict[str, Any]:
@@ -142,8 +151,18 @@ class Dataset(ABC):
 
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
-        requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
-        return list({id(request.source): request.source for request in requests}.values())
+        if self._members:
+            found = [source for part in self._members for source in part.sources()]
+        else:
+            requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
+            found = [request.source for request in of_sources(requests)]
+        return list({id(source): source for source in found}.values())
+
+    @property
+    def shares(self) -> Members | None:
+        """Of a mixture, how often its members are drawn from; None of any other dataset."""
+        found = [part.shares for part in self._members]
+        return found[0] if len(found) == 1 else None
 
     def _gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
@@ -156,7 +175,7 @@ class Dataset(ABC):
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
-        return self.assemble(map(Request.read, self.requests(positions, draw)), draw)
+        return self.assemble((one.read() for one in self.requests(positions, draw)), draw)
 
     def take(self, positions: ArrayLike) -> Batch:
         """Read the elements at positions as one batch.
@@ -256,6 +275,7 @@ class Dataset(ABC):
         [(4, 5), (4, 5)]
         """
         rows = as_count("gap", gap, at_least=0)
+        self._check_no_mixture("split")
         if len(self.sample_shape) > 1:
             return self._split_axis(sizes, rows, axis)
         self._check_split_axis(axis)
@@ -263,6 +283,14 @@ class Dataset(ABC):
         dropped = -(-self._gap_positions(rows) // each)
         parts = split_ranges(len(self) // each, sizes, dropped)
         return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
+
+    def _check_no_mixture(self, method: str) -> None:
+        """Raise if parts by range would be parts of some members alone."""
+        if self.shares is not None:
+            raise ArgumentError(
+                f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
+                f"`{method}` on the mixture: it does so to each member."
+            )
 
     def _check_split_axis(self, axis: int | str | None) -> None:
         """Raise if an axis is given that is not the only sample axis."""
@@ -295,10 +323,62 @@ class Dataset(ABC):
         place = as_count("index", index, at_least=0)
         if place >= shards:
             raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
+        self._check_no_mixture("shard")
         length = len(self)
         if length < shards:
             raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
         return self._select(range(length * place // shards, length * (place + 1) // shards))
+
+    def filter(self, mask: ArrayLike | Dataset) -> Self:
+        """Return the dataset of the elements for which a mask is true; reads the mask alone.
+
+        Parameters
+        ----------
+        mask : array_like of bool, shape (len,), or View of bool
+            One for each element. A View is read a part at a time; what stays in memory is 8 bytes
+            for each element that is left.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the mask is not bool, or not one for each element.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> labels = np.array([3, 1, 3, 2])
+        >>> np.asarray(ooc.open(np.arange(4)).filter(labels == 3))
+        array([0, 2])
+        """
+        if isinstance(mask, Dataset):
+            if mask.spec != ArraySpec((), np.dtype(np.bool_)):
+                raise ArgumentError(
+                    f"`mask` must be a View of one bool for each element; got {mask!r}. A View of "
+                    "numbers is compared in memory: .filter(np.asarray(view) == 3)."
+                )
+            read: Callable[[NDArray[np.int64]], Any] = mask.take
+            return self._select(places_where(read, len(mask), len(self)))
+        given = np.asarray(mask)
+        if given.ndim != 1 or given.dtype != np.bool_:
+            raise ArgumentError(
+                "`mask` must be one bool for each element; got "
+                f"{given.dtype} of shape {given.shape}. Positions are chosen by dataset[positions]."
+            )
+        return self._select(places_where(given.__getitem__, len(given), len(self)))
+
+    def enumerate(self) -> Zip:
+        """Return pairs (position, element): int64, the positions of this dataset.
+
+        They stay with their elements through later selections, splits and shuffles.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
+        (array([6]), array([16]))
+        """
+        made: Zip = chain.make("enumerate", self)
+        return made
 
     def map(
         self,
@@ -383,6 +463,7 @@ class Dataset(ABC):
         *,
         shuffle: bool | str | Order = False,
         seed: int = 0,
+        weights: ArrayLike | Dataset | None = None,
         drop_remainder: bool = False,
         workers: int = 0,
     ) -> Loader:
@@ -396,6 +477,10 @@ class Dataset(ABC):
             all elements. "block": stored chunks in random order, mixed within a window of several.
         seed : int
             With the epoch, fixes the order, random patches, and what `map` functions draw.
+        weights : array_like of float, shape (len,), or View, optional
+            Draw with replacement, each element in proportion to its weight: in an epoch of
+            n = len(self) draws, an element of share w comes floor(n w) or ceil(n w) times, and over
+            epochs n w times on average. Takes 8 bytes an element, and a shuffle. See `balanced`.
         drop_remainder : bool
             Drop the last batch of an epoch when it is short.
         workers : int
@@ -421,7 +506,7 @@ class Dataset(ABC):
         (3, (2,))
         """
         loader: Loader = chain.make(
-            "loader", self, batch_size, shuffle, seed, drop_remainder, workers
+            "loader", self, batch_size, shuffle, seed, weights, drop_remainder, workers
         )
         return loader
 

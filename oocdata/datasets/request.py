@@ -1,11 +1,17 @@
-"""A request: the boxes that one array of a batch is made of, and how they lie in it."""
+"""A request: what one array of a batch is made of, and how that lies in it.
+
+Of one source (`Request`: boxes), or of several, each of which fills some places of the batch
+(`Composite`).
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +21,10 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
-__all__ = ["Placement", "Request"]
+__all__ = ["ArrayRequest", "Composite", "Placement", "Request", "of_sources"]
+
+_SCRATCH_BYTES = 1 << 20
+"""Elements that lie apart in a batch go through memory that stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,57 @@ class Placement:
         return moved[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
 
 
+class ArrayRequest(ABC):
+    """What one array of a batch is made of.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the batch's array.
+    dtype : numpy.dtype
+        As delivered.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[Request, ...]:
+        """The requests that it is made of, each of one source."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the batch's array."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def read(self) -> NDArray[Any]:
+        """Read into fresh memory, and return it as the batch's array."""
+        out = empty(self.shape, self.dtype)
+        self.read_into(out)
+        return out
+
+    @abstractmethod
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Read into memory of this shape and dtype, C-contiguous."""
+
+    @abstractmethod
+    def some(self, start: int, stop: int) -> Self:
+        """Return the request for some of the elements, of those at these places of the batch."""
+
+    @abstractmethod
+    def crop(
+        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
+    ) -> Self:
+        """Return the request for a part of each element, of a size that fits.
+
+        Axes are counted from the element's end; offsets, shape (elements, len(axes)), are the first
+        places kept.
+        """
+
+
 @dataclass(frozen=True)
-class Request:
+class Request(ArrayRequest):
     """Boxes wanted of one source.
 
     Attributes
@@ -81,15 +139,15 @@ class Request:
     placement: Placement
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the batch's array."""
-        return prod(self.shape) * self.dtype.itemsize
+    def sources(self) -> tuple[Request, ...]:
+        """The request itself."""
+        return (self,)
 
-    def read(self) -> NDArray[Any]:
-        """Read the boxes into fresh memory, and return it as the batch's array."""
-        out = empty(self.shape, self.dtype)
-        self.read_into(out)
-        return out
+    def some(self, start: int, stop: int) -> Self:
+        """Return the request for the boxes of some of the elements."""
+        each = len(self.origins) // max(1, self.shape[0])
+        origins = self.origins[start * each : stop * each]
+        return replace(self, origins=origins, shape=(stop - start, *self.shape[1:]))
 
     def read_into(self, out: NDArray[Any]) -> None:
         """Read the boxes into memory of this shape and dtype, C-contiguous."""
@@ -103,12 +161,8 @@ class Request:
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
-    ) -> Request:
-        """Return the request for a part of each element, of a size that fits.
-
-        Axes are counted from the element's end; offsets, shape (elements, len(axes)), are the first
-        places kept.
-        """
+    ) -> Self:
+        """Return the request for a part of each element; see `ArrayRequest.crop`."""
         shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
         ndim = len(self.placement.kept)
         each = np.repeat(offsets, len(origins) // max(1, len(offsets)), axis=0)
@@ -125,3 +179,68 @@ class Request:
             extent = extent.with_axis(stored, length, stride)
             shape[axis] = length
         return replace(self, origins=origins, extent=extent, shape=tuple(shape))
+
+
+@dataclass(frozen=True)
+class Composite(ArrayRequest):
+    """Several requests, each of which fills some places of the batch.
+
+    Attributes
+    ----------
+    members : tuple of (request, places)
+        Places ascend, and all of them together are those of the batch, each once. The requests are
+        alike in dtype and in shape but for their length.
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    members: tuple[tuple[ArrayRequest, NDArray[np.int64]], ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def sources(self) -> tuple[Request, ...]:
+        """The requests of all members, each of one source."""
+        return tuple(of_sources(request for request, _ in self.members))
+
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Read each member into its places."""
+        each = max(1, prod(self.shape[1:]) * self.dtype.itemsize)
+        for request, places in self.members:
+            count, first = len(places), int(places[0])
+            if int(places[-1]) - first + 1 == count:
+                request.read_into(out[first : first + count])
+                continue
+            # Chunks that boxes share should be asked for together: they may not stay decoded.
+            chunked = any(one.source.storage().chunks is not None for one in request.sources)
+            together = count if chunked else max(1, min(count, _SCRATCH_BYTES // each))
+            scratch = empty((together, *self.shape[1:]), self.dtype)
+            for start in range(0, count, together):
+                some = places[start : start + together]
+                read = scratch[: len(some)]
+                request.some(start, start + len(some)).read_into(read)
+                out[some] = read
+
+    def some(self, start: int, stop: int) -> Self:
+        """Return the request for some of the elements, of each member those that lie there."""
+        members = []
+        for request, places in self.members:
+            first, last = np.searchsorted(places, (start, stop)).tolist()
+            if last > first:
+                members.append((request.some(first, last), places[first:last] - start))
+        return replace(self, members=tuple(members), shape=(stop - start, *self.shape[1:]))
+
+    def crop(
+        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
+    ) -> Self:
+        """Return the request for a part of each element; see `ArrayRequest.crop`."""
+        members = tuple(
+            (request.crop(axes, size, offsets[places]), places) for request, places in self.members
+        )
+        shape = (self.shape[0], *members[0][0].shape[1:])
+        return replace(self, members=members, shape=shape)
+
+
+def of_sources(requests: Iterable[ArrayRequest]) -> list[Request]:
+    """Return the requests of one source each that requests are made of."""
+    return [one for request in requests for one in request.sources]
