@@ -158,10 +158,13 @@ class Concat(Dataset):
         """Return what is chosen of each part; None where that is in another order."""
         if not _ascends(chosen):
             return None
+        if isinstance(chosen, range) and len(chosen) < 2:  # whatever its step is
+            chosen = range(chosen.start, chosen.start + len(chosen))
         found, start = [], 0
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
             own = _within(chosen, start, end)
-            found.append(part if own == range(len(part)) else part._select(own))
+            whole = isinstance(own, range) and own == range(len(part))
+            found.append(part if whole else part._select(own))
             start = end
         return tuple(found)
 
