@@ -187,8 +187,8 @@ def _order_words(order: Order, count: int) -> str:
         each = order.elements_mixed(count) // order.blocks_mixed
         return f"block shuffle, {order.blocks_mixed} blocks of {each} elements mixed"
     if isinstance(order, Mixture):
-        each = {_order_words(*pair) for pair in zip(order.orders, order.counts, strict=True)}
-        return f"mixture of {len(order.orders)} members, each: {' or '.join(sorted(each))}"
+        words = [_order_words(*pair) for pair in zip(order.orders, order.counts, strict=True)]
+        return f"mixture of {len(words)} members, each: {' or '.join(sorted(set(words)))}"
     if isinstance(order, Weighted):
         return f"draws by weight, {_order_words(order.order, count)}"
     return {Sequential: "in order", Shuffle: "full shuffle"}.get(type(order), repr(order))

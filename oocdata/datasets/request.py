@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
+from oocdata.engines.places import read_to
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
 __all__ = ["ArrayRequest", "Composite", "Placement", "Request", "of_sources"]
-
-_SCRATCH_BYTES = 1 << 20
-"""Elements that lie apart in a batch go through memory that stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +98,8 @@ class ArrayRequest(ABC):
         """Read into memory of this shape and dtype, C-contiguous."""
 
     @abstractmethod
-    def some(self, start: int, stop: int) -> Self:
-        """Return the request for some of the elements, of those at these places of the batch."""
+    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+        """Read element i into ``out[places[i]]`` of a larger batch; `places` ascend."""
 
     @abstractmethod
     def crop(
@@ -143,21 +141,27 @@ class Request(ArrayRequest):
         """The request itself."""
         return (self,)
 
-    def some(self, start: int, stop: int) -> Self:
-        """Return the request for the boxes of some of the elements."""
-        each = len(self.origins) // max(1, self.shape[0])
-        origins = self.origins[start * each : stop * each]
-        return replace(self, origins=origins, shape=(stop - start, *self.shape[1:]))
-
     def read_into(self, out: NDArray[Any]) -> None:
         """Read the boxes into memory of this shape and dtype, C-contiguous."""
         if out.size == 0:
             return
+        self.source.read(self.origins, self.extent, self._stored(out))
+
+    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+        """Read the boxes of element i into ``out[places[i]]``; `places` ascend."""
+        if out.size == 0:
+            return
+        each = len(self.origins) // max(1, self.shape[0])
+        if each != 1:  # each row of a window is a box of its own
+            places = (places[:, None] * each + np.arange(each)).ravel()
+        read_to(self.source, self.origins, self.extent, self._stored(out), places)
+
+    def _stored(self, out: NDArray[Any]) -> NDArray[Any]:
+        """Return a batch as boxes, with the axes of storage."""
         numbering = out.ndim - len(self.placement.kept)
         if numbering != 1:
             out = out.reshape(-1, *self.shape[numbering:])
-        stored = self.placement.stored(out, self.extent.lengths)
-        self.source.read(self.origins, self.extent, stored)
+        return self.placement.stored(out, self.extent.lengths)
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
@@ -205,30 +209,13 @@ class Composite(ArrayRequest):
 
     def read_into(self, out: NDArray[Any]) -> None:
         """Read each member into its places."""
-        each = max(1, prod(self.shape[1:]) * self.dtype.itemsize)
         for request, places in self.members:
-            count, first = len(places), int(places[0])
-            if int(places[-1]) - first + 1 == count:
-                request.read_into(out[first : first + count])
-                continue
-            # Chunks that boxes share should be asked for together: they may not stay decoded.
-            chunked = any(one.source.storage().chunks is not None for one in request.sources)
-            together = count if chunked else max(1, min(count, _SCRATCH_BYTES // each))
-            scratch = empty((together, *self.shape[1:]), self.dtype)
-            for start in range(0, count, together):
-                some = places[start : start + together]
-                read = scratch[: len(some)]
-                request.some(start, start + len(some)).read_into(read)
-                out[some] = read
+            request.read_to(out, places)
 
-    def some(self, start: int, stop: int) -> Self:
-        """Return the request for some of the elements, of each member those that lie there."""
-        members = []
-        for request, places in self.members:
-            first, last = np.searchsorted(places, (start, stop)).tolist()
-            if last > first:
-                members.append((request.some(first, last), places[first:last] - start))
-        return replace(self, members=tuple(members), shape=(stop - start, *self.shape[1:]))
+    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+        """Read each member into its places among these."""
+        for request, own in self.members:
+            request.read_to(out, places[own])
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]

@@ -330,11 +330,8 @@ def test_blocks_of_unlike_parts_are_unlike(parts: list[tuple[str, int]], length:
         assert not set(own.tolist()) & seen or whole == Blocks(1, 1)
         seen |= set(own.tolist())
         if blocks != Blocks(1, 1):
-            assert (
-                len(np.unique(own))
-                == len(np.unique(inner))
-                == len(set(zip(own, inner, strict=True)))
-            )
+            pairs = set(zip(own.tolist(), inner.tolist(), strict=True))
+            assert len(np.unique(own)) == len(np.unique(inner)) == len(pairs)
         start += count
     slots = whole.positions(np.arange(total))
     assert_array_equal(np.sort(slots), np.arange(total))
