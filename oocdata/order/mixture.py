@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from oocdata.order.shares import Shares
 __all__ = ["Mixture", "MixtureEpoch"]
 
 Ints = NDArray[np.int64]
+
+_MOST_COUNTED = 1 << 20
+"""Numbers that say what members have given, at a time."""
 
 _MOST_WALKS = 16
 """Epochs of members that are remembered."""
@@ -130,12 +134,23 @@ class MixtureEpoch:
 
     def at(self, places: Ints) -> Ints:
         """Return the positions at places, in any order of them, shape (n,)."""
-        order = self._order
         lane, row = np.divmod(places, self._each)
         rows, at = np.unique(row + self._first, return_inverse=True)
-        before = order.shares.given(rows)
-        gives = order.shares.given(rows + 1) - before
+        together = max(1, _MOST_COUNTED // (len(self._order.counts) * (len(self.borders) - 1)))
+        if len(rows) <= together:
+            return self._of_rows(rows, lane, at)
         found = np.empty(len(places), np.int64)
+        for start in range(0, len(rows), together):
+            own = np.flatnonzero((at >= start) & (at < start + together))
+            some = rows[start : start + together]
+            found[own] = self._of_rows(some, lane[own], at[own] - start)
+        return found
+
+    def _of_rows(self, rows: Ints, lane: Ints, at: Ints) -> Ints:
+        """Return the positions at places of rows: each by its lane, and which of the rows."""
+        order = self._order
+        given, gives = order.shares.turns(rows)
+        found = np.empty(len(lane), np.int64)
         for member, start in enumerate(order.starts):
             own = np.flatnonzero(gives[member][lane, at])
             if not len(own):
@@ -143,8 +158,8 @@ class MixtureEpoch:
             lanes, columns = lane[own], at[own]
             # Through the whole training: those of earlier rows, and of earlier lanes in this row.
             earlier = np.cumsum(gives[member], axis=0) - gives[member]
-            draws = before[member].sum(axis=0)[columns] + earlier[lanes, columns]
-            nth = before[member][lanes, columns]
+            draws = given[member].sum(axis=0)[columns] + earlier[lanes, columns]
+            nth = given[member][lanes, columns]
             found[own] = self._of_member(member, draws, lanes, nth) + start
         return found
 
@@ -152,9 +167,13 @@ class MixtureEpoch:
         """Return a member's own positions, by its draws in all lanes and in their own lane."""
         order, count = self._order.orders[member], self._order.counts[member]
         seed = self._seed + (member << 64)  # members of one length are not shuffled alike
-        epochs, found = draws // count, np.empty(len(draws), np.int64)
-        for epoch in np.unique(epochs).tolist():
-            own = np.flatnonzero(epochs == epoch)
+        found = np.empty(len(draws), np.int64)
+        begun, last = int(draws.min()) // count, int(draws.max()) // count
+        epochs = draws // count if last > begun else None
+        for epoch in range(begun, last + 1):
+            own: Any = slice(None) if epochs is None else np.flatnonzero(epochs == epoch)
+            if epochs is not None and not len(own):
+                continue
             if isinstance(order, BlockShuffle) and self._order.lanes is not None:
                 before, walk = self._walk(order, member, epoch, seed)
                 lanes = lane[own]
@@ -189,8 +208,6 @@ class MixtureEpoch:
         """Return how many of a member's first `draws` elements each lane has given."""
         shares = self._order.shares
         row = shares.row_of(member, draws)
-        before, after = np.moveaxis(shares.given(np.array([row, row + 1]))[member], 1, 0)
-        gives = after - before
-        rest = draws - int(before.sum())
-        given: Ints = before + gives * (np.cumsum(gives) <= rest)
-        return given
+        given, gives = (one[member, :, 0] for one in shares.turns(np.array([row])))
+        rest = draws - int(given.sum())
+        return given + gives * (np.cumsum(gives) <= rest)
