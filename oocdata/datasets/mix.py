@@ -127,9 +127,9 @@ def mix(
 ) -> Mix:
     """Mix datasets: each gives its share of every batch.
 
-    After any number of batches each member has given its share of their elements, to within one
-    element of two members (two of more; three where there are more than two, and chunks are
-    shuffled in lanes for several ranks). Each goes through its own elements in an order of its own,
+    After any number of batches each member has given its share of their elements, to within half an
+    element of two members; of more, to within two elements, or four where chunks are shuffled in
+    lanes for several ranks. Each goes through its own elements in an order of its own,
     by its own chunks, and begins anew when it is through: until then none of its elements is lost
     or comes again. So a member may last for many epochs of the mixture, or be repeated within one.
 
@@ -159,7 +159,7 @@ def mix(
     >>> real, made = ooc.open(np.arange(100)), ooc.open(np.arange(1000, 1020))
     >>> loader = ooc.mix({real: 0.7, made: 0.3}).batches(10)
     >>> len(loader), loader.batch(1)
-    (6, array([   7, 1003,    8,    9, 1004,   10,   11,   12, 1005,   13]))
+    (6, array([   7, 1003,    8,    9,   10, 1004,   11,   12, 1005,   13]))
     """
     pairs = list(members.items() if isinstance(members, Mapping) else members)
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):

@@ -54,9 +54,9 @@ class Mixture:
     >>> from oocdata.order import Sequential
     >>> order = Mixture((Sequential(), Sequential()), (70, 10), (7, 3), length=10)
     >>> order.positions(80, 0, 10, seed=0, epoch=0)
-    array([ 0, 70,  1,  2, 71,  3,  4,  5, 72,  6])
+    array([ 0, 70,  1,  2,  3, 71,  4,  5, 72,  6])
     >>> order.positions(80, 0, 10, seed=0, epoch=3)
-    array([21, 79, 22, 23, 70, 24, 25, 26, 71, 27])
+    array([21, 79, 22, 23, 24, 70, 25, 26, 71, 27])
     """
 
     orders: tuple[Order, ...]

@@ -2,10 +2,10 @@
 
 A tree halves the members again and again (Huffman's, so that large shares are decided first). At
 each node, of the first x elements ``floor(x * share + phase)`` go to one side. So every place of a
-training is computed by itself, and after any number of elements each member has given its share:
-of two members to within one element, of more to within two. Where a batch is dealt out in lanes,
-each has phases of its own, spread evenly: by Hermite's identity the lanes' counts of a node sum up
-to the rounded share of all of them together.
+training is computed by itself, and after any number of elements each member has given its share: of
+two members to within half an element, of more to within two elements. Where a batch is dealt out in
+lanes, each has phases of its own, spread evenly: by Hermite's identity the lanes' counts of a node
+sum up to the rounded share of all of them together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Shares:
     --------
     >>> shares = Shares((7, 3), 1)
     >>> shares.given(np.arange(11))[:, 0].tolist()
-    [[0, 1, 1, 2, 3, 3, 4, 5, 6, 6, 7], [0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3]]
+    [[0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 7], [0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3]]
     """
 
     def __init__(self, weights: tuple[int, ...], lanes: int) -> None:

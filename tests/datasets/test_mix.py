@@ -374,6 +374,33 @@ class Backwards:
 # --- in fit
 
 
+def test_a_killed_fit_goes_on_with_the_same_batches(tmp_path: Path) -> None:
+    x = ooc.open(np.random.default_rng(0).random((60, 3)).astype("f4"))
+    pairs = ooc.zip(x, x[:, :1])
+    loaders = [
+        ooc.mix({pairs[:40]: 3, pairs[40:]: 1}).batches(6, shuffle=True, seed=1),
+        pairs.batches(6, shuffle=True, seed=1, weights=np.arange(60) % 5),
+    ]
+    for number, loader in enumerate(loaders):
+        seen: list[np.ndarray] = []
+
+        def fit(folder: Path, loader: ooc.Loader, epochs: int, seen: list[np.ndarray]) -> Any:
+            keras.utils.set_random_seed(1)
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            resume = ooc.Resume(folder, loader, every=2)
+            data = resume.to_tf()
+            model.fit(data, epochs=epochs, callbacks=[resume], shuffle=False, verbose=0)
+            seen.extend(model.get_weights())
+
+        again: list[np.ndarray] = []
+        fit(tmp_path / f"whole{number}", loader, 3, seen)
+        fit(tmp_path / f"parts{number}", loader, 1, [])
+        fit(tmp_path / f"parts{number}", loader, 3, again)
+        for one, other in zip(seen, again, strict=True):
+            assert_array_equal(one, other)
+
+
 def test_fit_takes_mixtures_and_weights_of_samples() -> None:
     x, y = ooc.open(np.ones((40, 3), "f4")), ooc.open(np.ones((40, 1), "f4"))
     wrong = ooc.open(np.full((40, 1), 9, "f4"))

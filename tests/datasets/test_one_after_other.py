@@ -18,6 +18,7 @@ import oocdata as ooc
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
+from oocdata.engines import places
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.runs import Run
 from oocdata.testing import RecordingSource, sample_array
@@ -129,6 +130,23 @@ def test_functions_get_their_own_elements_and_draw_by_position() -> None:
 
 def noisy_too(x: np.ndarray) -> np.ndarray:
     return x + 0.5
+
+
+def test_what_is_stored_is_written_to_its_places_without_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = on_disk(tmp_path)
+    whole, every = ooc.concat([a, b]), np.concatenate([A, B])
+    at = np.random.default_rng(0).permutation(30)
+    scratch: list[tuple[int, ...]] = []
+    usual = places.empty
+    monkeypatch.setattr(places, "empty", lambda *asked: scratch.append(asked) or usual(*asked))
+    for dataset in (whole, whole.patches((2, 3), per_row=1), ooc.zip(whole, whole)):
+        dataset.take(at)
+    assert_array_equal(ooc.concat([b, b, a]).take([0, 20, 3, 9]), every[[23, 6, 26, 25]])
+    assert scratch == []
+    ooc.concat([ooc.open(A), ooc.open(B)]).take(at)  # in memory, they are copied once more
+    assert scratch != []
 
 
 def test_chunks_of_each_part_are_decoded_once(own_account: None) -> None:
