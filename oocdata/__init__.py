@@ -13,16 +13,19 @@ import importlib
 import typing
 
 from oocdata import chain, errors
+from oocdata.datasets.balanced import balanced
+from oocdata.datasets.concat import Concat, concat
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.join import join
 from oocdata.datasets.map import Map
+from oocdata.datasets.mix import Mix, mix
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.trajectories import episodes, windows
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.datasets.zip import Zip, zip  # noqa: A004
+from oocdata.datasets.zip import Zip, enumerated, zip  # noqa: A004
 from oocdata.engines.source import RowSource, Source
 from oocdata.loader import Loader, make_loader
 from oocdata.memory import memory_limit, set_memory
@@ -43,11 +46,13 @@ __all__ = [
     "ArraySpec",
     "Bench",
     "BlockShuffle",
+    "Concat",
     "Conversion",
     "Dataset",
     "Health",
     "Loader",
     "Map",
+    "Mix",
     "Order",
     "Patches",
     "Preview",
@@ -62,8 +67,10 @@ __all__ = [
     "Writer",
     "Zip",
     "__version__",
+    "balanced",
     "bench",
     "check",
+    "concat",
     "convert",
     "create",
     "episodes",
@@ -71,6 +78,7 @@ __all__ = [
     "join",
     "load_split",
     "memory_limit",
+    "mix",
     "open",
     "preview",
     "save_split",
@@ -112,6 +120,7 @@ def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
 
 
 # What methods of lower rooms make of higher ones: see `oocdata.chain`.
+chain.provide("enumerate", enumerated)
 chain.provide("map", Map)
 chain.provide("patches", make_patches)
 chain.provide("loader", make_loader)

@@ -10,7 +10,7 @@ import itertools
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
-from oocdata.datasets.request import Request
-from oocdata.datasets.spec import Batch, Spec, map_tree
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
+from oocdata.datasets.masks import places_where
+from oocdata.datasets.request import ArrayRequest, of_sources
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
@@ -29,7 +30,9 @@ from oocdata.index import as_positions, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map
+    from oocdata.datasets.mix import Members
     from oocdata.datasets.patches import Patches
+    from oocdata.datasets.zip import Zip
     from oocdata.loader import Loader
     from oocdata.order import Order
 
@@ -66,6 +69,12 @@ class Draw:
         position = place if self.positions is None else int(self.positions[place])
         return self._generator(1, position)
 
+    def of(self, places: NDArray[np.int64]) -> Draw:
+        """Return the same for the elements at some places: functions draw in turn from `rng`."""
+        part = replace(self, positions=places if self.positions is None else self.positions[places])
+        part.__dict__["rng"] = self.rng
+        return part
+
     def _generator(self, kind: int, *words: int) -> np.random.Generator:
         # SeedSequence takes what is not negative: the sign becomes a word of its own.
         key = [abs(self.seed), int(self.seed < 0), kind, self.epoch, *words]
@@ -88,7 +97,7 @@ class Dataset(Splitting):
         """The datasets that it is made of, if their elements make its own, in order."""
         return ()
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the boxes that elements at checked positions are made of; nothing is read."""
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
@@ -98,12 +107,12 @@ class Dataset(Splitting):
         """Return the batch made of the arrays that `requests` asked for, in that order."""
 
     @property
-    def blocks(self) -> Blocks | BlockIds:
+    def blocks(self) -> AnyBlocks:
         """Which positions are stored together: in the part that costs most to read badly."""
         found = [part.blocks for part in self._members]
         regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
         longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
-        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
+        irregular = [blocks for blocks in found if not isinstance(blocks, Blocks)]
         return irregular[0] if irregular and longest.length == 1 else longest
 
     def describe(self) -> dict[str, Any]:
@@ -134,11 +143,18 @@ class Dataset(Splitting):
 
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
-        found = [source for part in self._members for source in part.sources()]
-        if not self._members:
+        if self._members:
+            found = [source for part in self._members for source in part.sources()]
+        else:
             requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
-            found = [request.source for request in requests]
+            found = [request.source for request in of_sources(requests)]
         return list({id(source): source for source in found}.values())
+
+    @property
+    def shares(self) -> Members | None:
+        """Of a mixture, how often its members are drawn from; None of any other dataset."""
+        found = [part.shares for part in self._members]
+        return found[0] if len(found) == 1 else None
 
     @property
     def _can_cut(self) -> list[bool]:
@@ -147,7 +163,7 @@ class Dataset(Splitting):
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
-        return self.assemble(map(Request.read, self.requests(positions, draw)), draw)
+        return self.assemble((one.read() for one in self.requests(positions, draw)), draw)
 
     def take(self, positions: ArrayLike) -> Batch:
         """Read the elements at positions as one batch.
@@ -206,6 +222,57 @@ class Dataset(Splitting):
                 f"a {type(self).__name__} has no method `{name}`; oocdata's own is {_OURS[name]}."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def filter(self, mask: ArrayLike | Dataset) -> Self:
+        """Return the dataset of the elements for which a mask is true; reads the mask alone.
+
+        Parameters
+        ----------
+        mask : array_like of bool, shape (len,), or View of bool
+            One for each element. A View is read a part at a time; what stays in memory is 8 bytes
+            for each element that is left.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the mask is not bool, or not one for each element.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> labels = np.array([3, 1, 3, 2])
+        >>> np.asarray(ooc.open(np.arange(4)).filter(labels == 3))
+        array([0, 2])
+        """
+        if isinstance(mask, Dataset):
+            if mask.spec != ArraySpec((), np.dtype(np.bool_)):
+                raise ArgumentError(
+                    f"`mask` must be a View of one bool for each element; got {mask!r}. A View of "
+                    "numbers is compared in memory: .filter(np.asarray(view) == 3)."
+                )
+            read: Callable[[NDArray[np.int64]], Any] = mask.take
+            return self._select(places_where(read, len(mask), len(self)))
+        given = np.asarray(mask)
+        if given.ndim != 1 or given.dtype != np.bool_:
+            raise ArgumentError(
+                "`mask` must be one bool for each element; got "
+                f"{given.dtype} of shape {given.shape}. Positions are chosen by dataset[positions]."
+            )
+        return self._select(places_where(given.__getitem__, len(given), len(self)))
+
+    def enumerate(self) -> Zip:
+        """Return pairs (position, element): int64, the positions of this dataset.
+
+        They stay with their elements through later selections, splits and shuffles.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
+        (array([6]), array([16]))
+        """
+        made: Zip = chain.make("enumerate", self)
+        return made
 
     def map(
         self,
@@ -290,6 +357,7 @@ class Dataset(Splitting):
         *,
         shuffle: bool | str | Order = False,
         seed: int = 0,
+        weights: ArrayLike | Dataset | None = None,
         drop_remainder: bool = False,
         workers: int = 0,
     ) -> Loader:
@@ -303,6 +371,10 @@ class Dataset(Splitting):
             all elements. "block": stored chunks in random order, mixed within a window of several.
         seed : int
             With the epoch, fixes the order, random patches, and what `map` functions draw.
+        weights : array_like of float, shape (len,), or View, optional
+            Draw with replacement, each element in proportion to its weight: in an epoch of
+            n = len(self) draws, an element of share w comes floor(n w) or ceil(n w) times, and over
+            epochs n w times on average. Takes 8 bytes an element, and a shuffle. See `balanced`.
         drop_remainder : bool
             Drop the last batch of an epoch when it is short.
         workers : int
@@ -328,7 +400,7 @@ class Dataset(Splitting):
         (3, (2,))
         """
         loader: Loader = chain.make(
-            "loader", self, batch_size, shuffle, seed, drop_remainder, workers
+            "loader", self, batch_size, shuffle, seed, weights, drop_remainder, workers
         )
         return loader
 

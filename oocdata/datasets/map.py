@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, align, as_spec, leaves, map_tree
+from oocdata.datasets.spec import (
+    ArraySpec,
+    Batch,
+    Spec,
+    align,
+    as_spec,
+    leaves,
+    map_tree,
+    spec_text,
+)
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import Selection
@@ -104,6 +113,10 @@ class Map(Dataset):
     def _is_rows(self) -> bool:
         return self.source._is_rows
 
+    def shard(self, num_shards: int, index: int) -> Self:
+        """Return the function over a part of the dataset; see `Dataset.shard`."""
+        return self._over(self.source.shard(num_shards, index))
+
     def _over(self, source: Dataset) -> Self:
         """Return the same function over another dataset of the same elements."""
         # The remembered spec does not travel with replace(): pass on what is known.
@@ -179,8 +192,8 @@ class Map(Dataset):
         found = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), result)
         if found != self.spec:  # dicts are equal in any order
             raise MapError(
-                f"a mapped function must return what its spec says, {_said(self.spec)}; "
-                f"{self._name} returned {_said(found)}. Convert with `.astype(...)` in the "
+                f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
+                f"{self._name} returned {spec_text(found)}. Convert with `.astype(...)` in the "
                 "function, or give `spec`."
             )
         aligned: Batch = align(result, self.spec)
@@ -195,11 +208,3 @@ def _native(value: Any) -> NDArray[Any]:
     """Return an array in native byte order: TensorFlow reads any other as if it were."""
     array = np.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _said(tree: Spec) -> str:
-    if isinstance(tree, tuple):
-        return f"({', '.join(map(_said, tree))})"
-    if isinstance(tree, dict):
-        return "{" + ", ".join(f"{name!r}: {_said(part)}" for name, part in tree.items()) + "}"
-    return str(tree)

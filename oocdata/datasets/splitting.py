@@ -43,6 +43,11 @@ class Splitting(ABC):
     def _members(self) -> Sequence[Splitting]:
         return ()
 
+    @property
+    def shares(self) -> Any:
+        """Of a mixture, how often its members are drawn from."""
+        return None
+
     @abstractmethod
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
@@ -113,6 +118,7 @@ class Splitting(ABC):
         [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
         """
         rows = as_count("gap", gap, at_least=0)
+        self._check_no_mixture("split")
         if by is not None or stratify is not None:
             return self._parted(self._row_parts(sizes, rows, axis, by, stratify, seed), len(sizes))
         if seed is not None:
@@ -264,6 +270,7 @@ class Splitting(ABC):
         place = as_count("index", index, at_least=0)
         if place >= shards:
             raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
+        self._check_no_mixture("shard")
         length = len(self)
         if length < shards:
             raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
@@ -369,6 +376,14 @@ class Splitting(ABC):
     def _together(self) -> int:
         """Positions side by side that a split leaves together: patches of one element."""
         return lcm(*(part._together for part in self._members))
+
+    def _check_no_mixture(self, method: str) -> None:
+        """Raise if parts by range would be parts of some members alone."""
+        if self.shares is not None:
+            raise ArgumentError(
+                f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
+                f"`{method}` on the mixture: it does so to each member."
+            )
 
     def _check_split_axis(self, axis: int | str | None) -> None:
         """Raise if an axis is given that is not the only sample axis."""

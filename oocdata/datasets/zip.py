@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,14 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.splits import farthest
 from oocdata.datasets.view import View
+from oocdata.engines.numbers import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, repeated
 
-__all__ = ["Zip", "zip"]
+if TYPE_CHECKING:
+    from oocdata.datasets.mix import Members
+
+__all__ = ["Zip", "enumerated", "zip"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -67,6 +71,17 @@ class Zip(Dataset):
         own = [part for part in self._own if not part._is_rows] or self._own
         most = max(len(part.sample_shape) for part in own)
         return [part for part in own if len(part.sample_shape) == most]
+
+    @property
+    def shares(self) -> Members | None:
+        """Those of the mixtures in it."""
+        found = [part.shares for part in self._members if part.shares is not None]
+        if any(one != found[0] for one in found):
+            raise ArgumentError(
+                "mixtures that are zipped must be mixed alike, because element i of each goes "
+                "together; these differ. Zip the members first, and mix the zips."
+            )
+        return found[0] if found else None
 
     def _gap_positions(self, gap: int) -> int:
         return max(part._gap_positions(gap) for part in self._own) + self._apart()
@@ -201,3 +216,8 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
             f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
     return Zip(parts)
+
+
+def enumerated(dataset: Dataset) -> Zip:
+    """Return pairs (position, element); see `Dataset.enumerate`."""
+    return Zip((View.of(Numbers(len(dataset))), dataset))
