@@ -13,21 +13,26 @@ import importlib
 import typing
 
 from oocdata import chain, errors
+from oocdata.datasets.balanced import balanced
+from oocdata.datasets.concat import Concat, concat
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.join import join
 from oocdata.datasets.map import Map
+from oocdata.datasets.mix import Mix, mix
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.trajectories import episodes, windows
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.datasets.zip import Zip, zip  # noqa: A004
+from oocdata.datasets.zip import Zip, enumerated, zip  # noqa: A004
 from oocdata.engines.source import RowSource, Source
 from oocdata.loader import Loader, make_loader
 from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 
 if typing.TYPE_CHECKING:
+    from oocdata.describe.parts import load_split, save_split
     from oocdata.frontends.resume import Resume
     from oocdata.tools.bench import Bench, bench
     from oocdata.tools.check import Health, check
@@ -41,11 +46,13 @@ __all__ = [
     "ArraySpec",
     "Bench",
     "BlockShuffle",
+    "Concat",
     "Conversion",
     "Dataset",
     "Health",
     "Loader",
     "Map",
+    "Mix",
     "Order",
     "Patches",
     "Preview",
@@ -60,15 +67,21 @@ __all__ = [
     "Writer",
     "Zip",
     "__version__",
+    "balanced",
     "bench",
     "check",
+    "concat",
     "convert",
     "create",
     "episodes",
     "errors",
+    "join",
+    "load_split",
     "memory_limit",
+    "mix",
     "open",
     "preview",
+    "save_split",
     "set_memory",
     "stats",
     "windows",
@@ -89,7 +102,9 @@ _LATER = {
     "check": "tools.check",
     "convert": "tools.convert",
     "create": "writers",
+    "load_split": "describe.parts",
     "preview": "tools.preview",
+    "save_split": "describe.parts",
     "stats": "tools.stats",
 }
 """Imported when they are asked for: `import oocdata` should take no longer than it must."""
@@ -105,6 +120,7 @@ def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
 
 
 # What methods of lower rooms make of higher ones: see `oocdata.chain`.
+chain.provide("enumerate", enumerated)
 chain.provide("map", Map)
 chain.provide("patches", make_patches)
 chain.provide("loader", make_loader)

@@ -1,18 +1,20 @@
 """Which positions of a dataset are stored together: all that an order knows of storage.
 
-Both kinds number the blocks, and count *slots*: positions along the blocks laid end to end in the
+All kinds number the blocks, and count *slots*: positions along the blocks laid end to end in the
 order of their numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ADDRESSABLE", "BlockIds", "Blocks"]
+__all__ = ["ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "joined"]
 
 Ints = NDArray[np.int64]
 
@@ -97,6 +99,11 @@ class BlockIds:
 
     ids: Ints = field(repr=False)
 
+    @property
+    def count(self) -> int:
+        """The positions whose blocks are known."""
+        return len(self.ids)
+
     def __getstate__(self) -> dict[str, Ints]:
         return {"ids": self.ids}
 
@@ -128,5 +135,82 @@ class BlockIds:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class BlockRuns:
+    """Runs of positions of any lengths that are stored together. A position is its own slot.
+
+    Attributes
+    ----------
+    begins : ndarray of int64, shape (blocks + 1,)
+        The first position of each block, ascending from 0; and the count of all.
+
+    Examples
+    --------
+    >>> blocks = BlockRuns(np.array([0, 3, 4, 9]))
+    >>> blocks.number(9), blocks.of(np.array([0, 2, 3, 8]))
+    (3, array([0, 0, 1, 2]))
+    """
+
+    begins: Ints = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        """The positions whose blocks are known."""
+        return int(self.begins[-1])
+
+    def of(self, positions: Ints) -> Ints:
+        """Return the number of the block that each position lies in."""
+        return np.searchsorted(self.begins, positions, side="right") - 1
+
+    def starts(self, numbers: Ints) -> Ints:
+        """Return the first position of blocks, by their numbers."""
+        found: Ints = self.begins[numbers]
+        return found
+
+    def number(self, count: int) -> int:
+        """Return the number of blocks."""
+        return len(self.begins) - 1
+
+    def positions(self, slots: Ints) -> Ints:
+        """Return the positions at slots."""
+        return slots
+
+
+AnyBlocks: TypeAlias = Blocks | BlockIds | BlockRuns
+
 ADDRESSABLE = Blocks(1, 1)
 """Every element is read by itself."""
+
+
+def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
+    """Return the blocks of parts laid end to end, each given with the number of its positions.
+
+    Blocks of unlike parts are never one block. What has addresses of its own beside blocks is cut
+    into runs as long as these, so that it is visited as they are.
+
+    Examples
+    --------
+    >>> joined([(Blocks(4, 2), 7), (Blocks(3, 3), 6)]).begins
+    array([ 0,  2,  6,  7, 10, 13])
+    """
+    if all(blocks == ADDRESSABLE for blocks, _ in parts):
+        return ADDRESSABLE
+    if len(parts) == 1:
+        return parts[0][0]
+    if any(isinstance(blocks, BlockIds) for blocks, _ in parts):
+        found, before = [], 0
+        for blocks, count in parts:
+            ids = np.unique(blocks.of(np.arange(count)), return_inverse=True)[1]
+            found.append(ids + before)
+            before += int(ids.max()) + 1
+        return BlockIds(np.concatenate(found))
+    lengths = [
+        -(-count // blocks.number(count)) for blocks, count in parts if blocks != ADDRESSABLE
+    ]
+    run = Blocks(min(lengths), min(lengths))
+    begins, start = [], 0
+    for blocks, count in parts:
+        cut = run if blocks == ADDRESSABLE else blocks
+        begins.append(cut.starts(np.arange(cut.number(count))) + start)
+        start += count
+    return BlockRuns(np.concatenate([*begins, [start]]))

@@ -10,15 +10,19 @@ from dataclasses import replace
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.cost import chunks_of
+from oocdata.datasets.balanced import as_weights
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.mix import Members
 from oocdata.engines.source import Storage
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, EmptyError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.block import MOST_LANES
+from oocdata.order.mixture import Mixture
+from oocdata.order.weighted import Weighted, cumulated
 
 __all__ = ["WINDOW_BYTES", "choose_order"]
 
@@ -36,6 +40,12 @@ _WORTH = 3
 """A block should be this many times as long as what it shares: a third more is decoded then. For
 that as few as four blocks may be mixed; by chunks they mix as well as more, shorter ones."""
 
+_LANES_OF_SEVERAL = 8
+"""Lanes of a mixture of more than two members, at most: the more, the less exact its batches."""
+
+_MEMBERS_SAID = 4
+"""Members of a mixture of which the reason speaks."""
+
 _LOOKED_AT = 4
 """Neighbouring blocks compared, and how many elements of each."""
 
@@ -43,9 +53,89 @@ _ELEMENTS = 2048
 
 
 def choose_order(
-    dataset: Dataset, shuffle: bool | str | Order, batch_size: int
+    dataset: Dataset,
+    shuffle: bool | str | Order,
+    batch_size: int,
+    weights: ArrayLike | Dataset | None = None,
 ) -> tuple[Order, str]:
-    """Return the order that `shuffle` asks for, and the reason in words."""
+    """Return the order that `shuffle` asks for, with its weights, and the reason in words."""
+    members = dataset.shares
+    if members is not None:
+        if weights is not None:
+            raise ArgumentError(
+                "`weights` must be None for a mixture, whose members have weights already; got "
+                f"{type(weights).__name__}."
+            )
+        return _mixture(dataset, members, shuffle, batch_size)
+    order, reason = _chosen(dataset, shuffle, batch_size, WINDOW_BYTES)
+    return (order, reason) if weights is None else _weighted(dataset, order, reason, weights)
+
+
+def _weighted(
+    dataset: Dataset, order: Order, reason: str, weights: ArrayLike | Dataset
+) -> tuple[Order, str]:
+    """Return the order in which elements are drawn by weight."""
+    given = as_weights(weights, len(dataset))
+    if isinstance(order, Sequential):
+        raise ArgumentError(
+            "`shuffle` must not be False with `weights`, which draw at random; equal elements "
+            "would follow on one another. Write shuffle=True."
+        )
+    positive, most = np.count_nonzero(given), len(given) * given.max() / given.sum()
+    if isinstance(order, BlockShuffle) and isinstance(order.blocks, BlockIds):
+        given = given[order.blocks.positions(np.arange(len(given)))]
+    sums = cumulated(given)
+    sums.flags.writeable = False
+    return Weighted(order, sums), (
+        f"drawn by weight, with replacement: {positive:,} of {len(given):,} elements can come, one "
+        f"up to {ceil(most):,} times an epoch; the draws are shuffled, because {reason}"
+    )
+
+
+def _mixture(
+    dataset: Dataset, members: Members, shuffle: bool | str | Order, batch_size: int
+) -> tuple[Order, str]:
+    """Return the order of a mixture: each member in the order that suits it."""
+    length = members.length // batch_size * batch_size
+    if length == 0:
+        raise EmptyError(
+            f"`batch_size` must be at most the {members.length} elements of an epoch, after which "
+            f"a member would begin anew; got {batch_size}. Give `length` to `mix` to repeat it."
+        )
+    window = WINDOW_BYTES // len(members.counts)
+    chosen = [
+        _chosen(dataset._select(positions), shuffle, batch_size, window)
+        for positions in members.ranges
+    ]
+    orders = [order for order, _ in chosen]
+    in_lanes = [order.lanes or 1 for order in orders if isinstance(order, BlockShuffle)]
+    lanes = min(in_lanes, default=None)
+    if lanes is not None:
+        lanes = min(lanes, _LANES_OF_SEVERAL) if len(orders) > 2 else lanes
+        orders = [
+            replace(order, lanes=lanes) if isinstance(order, BlockShuffle) else order
+            for order in orders
+        ]
+    total, said = sum(members.weights), []
+    for (_, reason), count, weight in zip(chosen, members.counts, members.weights, strict=True):
+        own = length * weight / total / count
+        said.append(
+            f"{weight / total:.1%} from {count:,} elements, {own:.3g} times an epoch, because "
+            f"{reason}"
+        )
+    if len(said) > _MEMBERS_SAID:
+        said[_MEMBERS_SAID:] = [f"and {len(said) - _MEMBERS_SAID} more"]
+    mixture = Mixture(tuple(orders), members.counts, members.weights, length, lanes)
+    return mixture, "; ".join(said)
+
+
+def _chosen(
+    dataset: Dataset, shuffle: bool | str | Order, batch_size: int, window: int
+) -> tuple[Order, str]:
+    """Return the order that `shuffle` asks for, and the reason in words.
+
+    A block shuffle mixes so many decoded bytes at a time.
+    """
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
         return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):
@@ -64,10 +154,10 @@ def choose_order(
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
     unit, shared = _block_bytes(dataset, blocks)
     number = blocks.number(count)
-    if shuffle is True and unit * (number + shared) <= WINDOW_BYTES:
+    if shuffle is True and unit * (number + shared) <= window:
         size = unit * (number + shared) / 2**20
         return Shuffle(), f"all chunks together are {size:.0f} MiB, which the default memory holds"
-    units = max(1, WINDOW_BYTES // max(1, unit))
+    units = max(1, window // max(1, unit))
     run = _chunks_in_a_run(shared, units)
     mixed = max(1, min(units // (run + shared), -(-number // run)))
     order = _with_lanes(BlockShuffle(_joined(blocks, run), mixed), count, batch_size)
@@ -114,17 +204,19 @@ def _chunks_in_a_run(shared: int, units: int) -> int:
     return max(1, mixed, enough, min(shared, units // 4))
 
 
-def _joined(blocks: Blocks | BlockIds, run: int) -> Blocks | BlockIds:
+def _joined(blocks: AnyBlocks, run: int) -> AnyBlocks:
     """Return the blocks of which each is a run of neighbours."""
     if run == 1:
         return blocks
     if isinstance(blocks, Blocks):
         return Blocks(blocks.length * run, blocks.first, blocks.period)
+    if isinstance(blocks, BlockRuns):
+        return BlockRuns(np.append(blocks.begins[:-1:run], blocks.count))
     numbers = np.unique(blocks.ids, return_inverse=True)[1]
     return BlockIds(numbers // run)
 
 
-def _block_bytes(dataset: Dataset, blocks: Blocks | BlockIds) -> tuple[int, int]:
+def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
     """Return the decoded bytes that a block adds to its neighbour's, and how many it shares.
 
     Windows reach into the next chunks; files end within a chunk; a step may not divide one. What
@@ -151,7 +243,7 @@ def _block_bytes(dataset: Dataset, blocks: Blocks | BlockIds) -> tuple[int, int]
     return max(1, unit), ceil(shared - 0.1)
 
 
-def _some(blocks: Blocks | BlockIds, count: int, number: int) -> NDArray[np.int64]:
+def _some(blocks: AnyBlocks, count: int, number: int) -> NDArray[np.int64]:
     """Return some positions of a block, the outermost among them."""
     start, stop = blocks.starts(np.array([number, number + 1])).tolist()
     slots = np.linspace(0, min(stop, count) - start - 1, _ELEMENTS).astype(np.int64)

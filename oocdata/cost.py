@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, point_origins
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request
+from oocdata.datasets.request import ArrayRequest, Request, of_sources
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share
-from oocdata.order import BlockShuffle
+from oocdata.order.lanes import laned
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -110,14 +110,16 @@ def _along(
     return found
 
 
-def chunks_of(requests: Iterable[Request], storages: dict[int, Storage] | None = None) -> Chunks:
+def chunks_of(
+    requests: Iterable[ArrayRequest], storages: dict[int, Storage] | None = None
+) -> Chunks:
     """Return the chunks that requests need, each once.
 
     `storages` remembers what sources said of their storage, by `id`.
     """
     storages = {} if storages is None else storages
     found: Chunks = {}
-    for request in requests:
+    for request in of_sources(requests):
         source = request.source
         storage = storages.get(id(source)) or storages.setdefault(id(source), source.storage())
         if storage.chunks is not None:
@@ -182,8 +184,9 @@ def _decoded(loader: Loader) -> float:
         # From the middle, once the cache holds what it would then.
         walked = range(runs // 2, runs // 2 + most // 2)
         span = most // 2
-        if isinstance(loader.order, BlockShuffle):
-            mixed = loader.order.elements_mixed(len(loader.dataset)) // loader.num_shards
+        order = laned(loader.order)
+        if order is not None:
+            mixed = order.elements_mixed(len(loader.dataset)) // loader.num_shards
             span = max(span, 2 * mixed // (share * together))
         before = np.linspace(max(0, walked.start - span), walked.start, most // 2, endpoint=False)
         for run in np.unique(before.astype(np.int64)).tolist():
@@ -214,7 +217,7 @@ def _used(dataset: Dataset) -> tuple[float, float]:
 def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the bytes that elements are made of, each once: in chunks, and others."""
     parts: dict[tuple[int, Extent], tuple[Source, list[NDArray[np.int64]]]] = {}
-    for request in dataset.requests(positions, Draw(positions=positions)):
+    for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
         if request.extent.size and len(request.origins):
             extent, numbers = _points(request)
             key = id(request.source), extent

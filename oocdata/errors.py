@@ -14,13 +14,14 @@
     ├── ServiceError (ConnectionError)        a cluster of readers that does not answer
     ├── WorkerError (RuntimeError)            a worker process ended, or hung, before it was done
     ├── MissingChunkWarning (UserWarning)     absent Zarr chunks are read as the fill value
+    ├── MissingPartnerWarning (UserWarning)   a join leaves out elements that have no partner
     └── SourceError (OSError)                 what storage holds cannot be delivered
         ├── MissingFileError (FileNotFoundError)
         ├── MissingKeyError (KeyError)        no such dataset in the file
         ├── SeveralDatasetsError (ValueError) a key is needed to choose one
         ├── UnknownFormatError (ValueError)   not a format oocdata opens
         ├── UnsupportedDtypeError (TypeError) e.g. object arrays
-        ├── CompressedMemberError (ValueError) an .npz member that is deflated
+        ├── CompressedMemberError (ValueError) a compressed .npz member beyond the cache
         ├── MismatchedPartsError (ValueError) files that do not make one array
         ├── TruncatedFileError (EOFError)     fewer bytes than the header promises
         ├── TrailingBytesError (ValueError)   more bytes than the header promises
@@ -47,10 +48,10 @@ __all__ = [
     "ArgumentError", "ChecksumError", "CompressedMemberError", "DamagedChunkError",
     "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError", "ManifestError",
     "MapError", "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning",
-    "MissingDependencyError", "MissingFileError", "MissingKeyError", "OocdataError",
-    "PositionError", "RestoreError", "ServiceError", "SeveralDatasetsError", "SourceError",
-    "TrailingBytesError", "TruncatedFileError", "UnknownFormatError", "UnsupportedDtypeError",
-    "WorkerError",
+    "MissingDependencyError", "MissingFileError", "MissingKeyError", "MissingPartnerWarning",
+    "OocdataError", "PositionError", "RestoreError", "ServiceError", "SeveralDatasetsError",
+    "SourceError", "TrailingBytesError", "TruncatedFileError", "UnknownFormatError",
+    "UnsupportedDtypeError", "WorkerError",
 ]  # fmt: skip
 
 _ROWS_SHOWN = 8
@@ -150,6 +151,10 @@ class WorkerError(OocdataError, RuntimeError):
 
 class MissingChunkWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
     """Chunks of a Zarr array are absent, and are read as its fill value; told once an array."""
+
+
+class MissingPartnerWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
+    """A join leaves out elements that have no partner; the message says how many."""
 
 
 class RestoreError(OocdataError, ValueError):
@@ -254,7 +259,7 @@ class UnsupportedDtypeError(SourceError, TypeError):
 
 
 class CompressedMemberError(SourceError, ValueError):
-    """An ``.npz`` member that is deflated: its rows have no address."""
+    """A compressed ``.npz`` member that the cache can't hold: it can only be decoded as a whole."""
 
 
 class MismatchedPartsError(SourceError, ValueError):

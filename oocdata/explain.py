@@ -12,7 +12,10 @@ from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing
+from oocdata.order.mixture import Mixture
+from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead
 from oocdata.threads import cores
 
@@ -123,7 +126,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
     sources = dataset.sources()
     reading = reading_of(loader)
     return Explanation(
-        elements=count,
+        elements=loader.steps.length,
         batch_size=loader.batch_size,
         steps=len(loader),
         arrays=tuple(str(leaf) for leaf in leaves(dataset.spec)),
@@ -136,7 +139,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         resident_bytes=_resident_bytes(loader, ahead, sources),
         in_flight=ahead.batches,
         steps_together=ahead.together,
-        lanes=loader.steps.lanes if isinstance(order, BlockShuffle) else 1,
+        lanes=loader.steps.lanes if laned(order) is not None else 1,
         advice=advise(reading),
     )
 
@@ -146,6 +149,8 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     storages = [source.storage() for source in sources]
     chunks = [chunk_bytes(*pair) for pair in zip(sources, storages, strict=True)]
     tables = sum(storage.table_bytes for storage in storages)
+    if isinstance(loader.order, Weighted):
+        tables += loader.order.sums.nbytes
     # What a function gets, and its result copied to where TensorFlow may keep it.
     mapped = 2 * loader.batch_bytes * ahead.reading if loader.dataset.is_mapped else 0
     processes = max(1, loader.workers)
@@ -167,4 +172,9 @@ def _order_words(order: Order, count: int) -> str:
     if isinstance(order, BlockShuffle):
         each = order.elements_mixed(count) // order.blocks_mixed
         return f"block shuffle, {order.blocks_mixed} blocks of {each} elements mixed"
+    if isinstance(order, Mixture):
+        words = [_order_words(*pair) for pair in zip(order.orders, order.counts, strict=True)]
+        return f"mixture of {len(words)} members, each: {' or '.join(sorted(set(words)))}"
+    if isinstance(order, Weighted):
+        return f"draws by weight, {_order_words(order.order, count)}"
     return {Sequential: "in order", Shuffle: "full shuffle"}.get(type(order), repr(order))

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Selection", "as_count", "as_positions", "check_distinct", "compose_ranges",
-    "cut", "expand_key", "repeated", "select", "slice_range", "take",
+    "Cut", "Selection", "as_count", "as_positions", "as_regular", "check_distinct",
+    "compose_ranges", "cut", "expand_key", "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -80,6 +80,24 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
 
 
+def as_regular(positions: NDArray[np.int64]) -> Selection:
+    """Return positions as a range, if they are the places of one.
+
+    Examples
+    --------
+    >>> as_regular(np.array([3, 5, 7])), as_regular(np.array([3, 5, 8]))
+    (range(3, 9, 2), array([3, 5, 8]))
+    """
+    if len(positions) < 2:
+        return range(int(positions[0]), int(positions[0]) + 1) if len(positions) else range(0)
+    steps = np.diff(positions)
+    step = int(steps[0])
+    if step == 0 or (steps != step).any():
+        return positions
+    start = int(positions[0])
+    return range(start, start + len(positions) * step, step)
+
+
 def compose_ranges(old: range, new: range) -> range:
     """Return ``[old[place] for place in new]`` as a range; each place within ``[0, len(old))``.
 
@@ -110,7 +128,7 @@ def select(selection: Selection, places: Selection) -> Selection:
 
 def repeated(rows: Selection) -> int | None:
     """Return the first row that is chosen more than once, if any is; ranges never do that."""
-    if isinstance(rows, range):
+    if isinstance(rows, range) or (rows[1:] > rows[:-1]).all():
         return None
     ordered = np.sort(rows)
     again = ordered[1:][ordered[1:] == ordered[:-1]]

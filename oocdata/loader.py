@@ -14,19 +14,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request
+from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
-from oocdata.order import BlockShuffle, Order, Sequential
+from oocdata.order import Order, Sequential
+from oocdata.order.lanes import laned
 from oocdata.order.steps import Steps
 from oocdata.runs import Ahead, Run, plan_ahead, steps_together
 
@@ -50,6 +51,7 @@ def make_loader(
     batch_size: int,
     shuffle: bool | str | Order,
     seed: int,
+    weights: ArrayLike | Dataset | None,
     drop_remainder: bool,
     workers: int,
 ) -> Loader:
@@ -65,7 +67,7 @@ def make_loader(
             f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "
             f"dropped; got {size}."
         )
-    order, reason = choose_order(dataset, shuffle, size)
+    order, reason = choose_order(dataset, shuffle, size, weights)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
     if processes:
@@ -162,11 +164,12 @@ class Loader:
         for leaf in leaves(self.dataset.spec):
             if leaf.nbytes * share % buffers.ALIGNMENT and leaf.nbytes * share > _COPIED_BYTES:
                 return 1
-        if not isinstance(self.order, BlockShuffle):
+        order = laned(self.order)
+        if order is None:
             scattered = not isinstance(self.order, Sequential) and self.chunked
             return steps_together(len(self), self.batch_bytes, share_chunks=scattered)
         together = steps_together(len(self), self.batch_bytes)
-        mixed = self.order.elements_mixed(len(self.dataset))
+        mixed = order.elements_mixed(len(self.dataset))
         return max(1, min(together, mixed // (_RUNS_IN_A_WINDOW * self.batch_size)))
 
     @cached_property
@@ -498,7 +501,7 @@ class Loader:
         return dataset
 
 
-def _read_parts(request: Request, lengths: list[int], number: int) -> list[NDArray[Any]]:
+def _read_parts(request: ArrayRequest, lengths: list[int], number: int) -> list[NDArray[Any]]:
     """Read boxes at once, into an array of its own for each batch."""
     shapes = [(length, *request.shape[1:]) for length in lengths]
     whole, parts = buffers.empty_parts(shapes, request.dtype, number)

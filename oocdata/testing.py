@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
+from oocdata.engines.places import read_to
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import PositionError
 
@@ -202,6 +203,15 @@ class SourceConformance:
         view = memory.transpose(0, *[1 + int(at) for at in np.argsort(order)])[..., ::-1]
         source.read(origins, extent, view)
         assert_array_equal(view, expected)
+        # To places of a larger batch, between which nothing is touched.
+        places = np.sort(rng.permutation(16)[:7])
+        others = np.setdiff1d(np.arange(16), places)
+        turned = np.full((16, *memory.shape[1:]), 77, np.float64)
+        turned = turned.transpose(0, *[1 + int(at) for at in np.argsort(order)])[..., ::-1]
+        for batch in (np.full((16, *lengths), 77, source.dtype), turned):
+            read_to(source, origins, extent, batch, places)
+            assert_array_equal(batch[places], expected)
+            assert (batch[others] == 77).all()
 
     @pytest.mark.parametrize("wanted", ["f4", "f8", "i8"])
     def test_conversion(self, tmp_path: Path, wanted: str) -> None:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from oocdata.blocks import Blocks
 from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request
+from oocdata.datasets.request import Request, of_sources
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
 from oocdata.memory import cache_share
-from oocdata.order import BlockShuffle, Sequential
+from oocdata.order import Sequential
+from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing, mixing
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def reading_of(loader: Loader) -> Reading:
     """
     dataset, order, count = loader.dataset, loader.order, len(loader.dataset)
     at = np.array([0, count - 1])
-    requests = dataset.requests(at, Draw(positions=at))
+    requests = of_sources(dataset.requests(at, Draw(positions=at)))
     request = max(requests, key=lambda one: chunk_bytes(one.source, one.source.storage()))
     storage = request.source.storage()
     axes = _sample_axes(dataset)
@@ -132,7 +133,7 @@ def reading_of(loader: Loader) -> Reading:
     mixed = None
     if not isinstance(order, Sequential):
         mixed = mixing(loader.positions, len(loader), dataset.blocks, count)
-    shuffled = "block shuffle" if isinstance(order, BlockShuffle) else "full shuffle"
+    shuffled = "full shuffle" if laned(order) is None else "block shuffle"
     blocks = dataset.blocks
     return Reading(
         storage=storage,

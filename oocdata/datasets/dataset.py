@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import itertools
 import operator
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from math import lcm
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
 
@@ -20,17 +19,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
-from oocdata.datasets.request import Request
-from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.datasets.splits import split_ranges
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
+from oocdata.datasets.masks import places_where
+from oocdata.datasets.request import ArrayRequest, of_sources
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
+from oocdata.datasets.splitting import Splitting
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_positions, slice_range
+from oocdata.errors import ArgumentError
+from oocdata.index import as_positions, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map
+    from oocdata.datasets.mix import Members
     from oocdata.datasets.patches import Patches
+    from oocdata.datasets.zip import Zip
     from oocdata.loader import Loader
     from oocdata.order import Order
 
@@ -67,13 +69,19 @@ class Draw:
         position = place if self.positions is None else int(self.positions[place])
         return self._generator(1, position)
 
+    def of(self, places: NDArray[np.int64]) -> Draw:
+        """Return the same for the elements at some places: functions draw in turn from `rng`."""
+        part = replace(self, positions=places if self.positions is None else self.positions[places])
+        part.__dict__["rng"] = self.rng
+        return part
+
     def _generator(self, kind: int, *words: int) -> np.random.Generator:
         # SeedSequence takes what is not negative: the sign becomes a word of its own.
         key = [abs(self.seed), int(self.seed < 0), kind, self.epoch, *words]
         return np.random.default_rng(key)
 
 
-class Dataset(ABC):
+class Dataset(Splitting):
     """Elements by position. See `View` and its methods for how datasets are made."""
 
     _described: ClassVar[tuple[str, ...]]
@@ -84,15 +92,12 @@ class Dataset(ABC):
     def spec(self) -> Spec:
         """Shape and dtype of an element's arrays."""
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
     @property
     def _members(self) -> Sequence[Dataset]:
         """The datasets that it is made of, if their elements make its own, in order."""
         return ()
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the boxes that elements at checked positions are made of; nothing is read."""
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
@@ -101,17 +106,13 @@ class Dataset(ABC):
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch made of the arrays that `requests` asked for, in that order."""
 
-    @abstractmethod
-    def _select(self, positions: Selection) -> Self:
-        """Return the dataset of the elements at checked positions, in that order."""
-
     @property
-    def blocks(self) -> Blocks | BlockIds:
+    def blocks(self) -> AnyBlocks:
         """Which positions are stored together: in the part that costs most to read badly."""
         found = [part.blocks for part in self._members]
         regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
         longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
-        irregular = [blocks for blocks in found if isinstance(blocks, BlockIds)]
+        irregular = [blocks for blocks in found if not isinstance(blocks, Blocks)]
         return irregular[0] if irregular and longest.length == 1 else longest
 
     def describe(self) -> dict[str, Any]:
@@ -142,11 +143,18 @@ class Dataset(ABC):
 
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
-        found = [source for part in self._members for source in part.sources()]
-        if not self._members:
+        if self._members:
+            found = [source for part in self._members for source in part.sources()]
+        else:
             requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
-            found = [request.source for request in requests]
+            found = [request.source for request in of_sources(requests)]
         return list({id(source): source for source in found}.values())
+
+    @property
+    def shares(self) -> Members | None:
+        """Of a mixture, how often its members are drawn from; None of any other dataset."""
+        found = [part.shares for part in self._members]
+        return found[0] if len(found) == 1 else None
 
     @property
     def _can_cut(self) -> list[bool]:
@@ -154,18 +162,9 @@ class Dataset(ABC):
         found = [can for part in self._members for can in part._can_cut]
         return found or [True] * len(list(leaves(self.spec)))
 
-    def _gap_positions(self, gap: int) -> int:
-        """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
-        return max((part._gap_positions(gap) for part in self._members), default=gap)
-
-    @property
-    def _together(self) -> int:
-        """Positions side by side that a split leaves together: patches of one element."""
-        return lcm(*(part._together for part in self._members))
-
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
-        return self.assemble(map(Request.read, self.requests(positions, draw)), draw)
+        return self.assemble((one.read() for one in self.requests(positions, draw)), draw)
 
     def take(self, positions: ArrayLike) -> Batch:
         """Read the elements at positions as one batch.
@@ -225,89 +224,56 @@ class Dataset(ABC):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
-        """Split by range: no copy, nothing read, and no two parts share a row.
+    def filter(self, mask: ArrayLike | Dataset) -> Self:
+        """Return the dataset of the elements for which a mask is true; reads the mask alone.
 
         Parameters
         ----------
-        *sizes : float or int
-            Fractions (each > 0, sum ≤ 1) or counts: of elements (not of their patches), or with
-            several sample axes of places along `axis`.
-        gap : int
-            Rows left unused between neighbouring parts; with several sample axes, places along
-            `axis`. Windows that would reach across the border are dropped besides, so even 0 never
-            leaks a row.
-        axis : int or str, optional
-            The sample axis to split along, by its number in the array or its name; by default the
-            outermost, so that trajectories stay whole.
-
-        Returns
-        -------
-        tuple of Dataset
-            One for each size, in order.
+        mask : array_like of bool, shape (len,), or View of bool
+            One for each element. A View is read a part at a time; what stays in memory is 8 bytes
+            for each element that is left.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
-            one was chosen twice, or windows were in another order.
+            If the mask is not bool, or not one for each element.
 
         Examples
         --------
         >>> import oocdata as ooc
-        >>> frames = ooc.open(np.zeros((10, 2)))
-        >>> [len(part) for part in frames.split(0.6, 0.2, 0.2)]
-        [6, 2, 2]
-        >>> [len(part) for part in frames.next_frame().split(0.5, 0.5)]
-        [4, 4]
-        >>> runs = ooc.open(np.zeros((4, 10, 2)), axis=(0, 1))
-        >>> [part.sample_shape for part in runs.split(0.5, 0.5, axis=1)]
-        [(4, 5), (4, 5)]
+        >>> labels = np.array([3, 1, 3, 2])
+        >>> np.asarray(ooc.open(np.arange(4)).filter(labels == 3))
+        array([0, 2])
         """
-        rows = as_count("gap", gap, at_least=0)
-        if len(self.sample_shape) > 1:
-            return self._split_axis(sizes, rows, axis)
-        self._check_split_axis(axis)
-        each = self._together
-        dropped = -(-self._gap_positions(rows) // each)
-        parts = split_ranges(len(self) // each, sizes, dropped)
-        return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
-
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        """Raise if an axis is given that is not the only sample axis."""
-        if axis is not None:
+        if isinstance(mask, Dataset):
+            if mask.spec != ArraySpec((), np.dtype(np.bool_)):
+                raise ArgumentError(
+                    f"`mask` must be a View of one bool for each element; got {mask!r}. A View of "
+                    "numbers is compared in memory: .filter(np.asarray(view) == 3)."
+                )
+            read: Callable[[NDArray[np.int64]], Any] = mask.take
+            return self._select(places_where(read, len(mask), len(self)))
+        given = np.asarray(mask)
+        if given.ndim != 1 or given.dtype != np.bool_:
             raise ArgumentError(
-                f"`axis` must be None for elements along one sample axis; got {axis!r}."
+                "`mask` must be one bool for each element; got "
+                f"{given.dtype} of shape {given.shape}. Positions are chosen by dataset[positions]."
             )
+        return self._select(places_where(given.__getitem__, len(given), len(self)))
 
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        """Split along one of several sample axes."""
-        raise NotImplementedError
+    def enumerate(self) -> Zip:
+        """Return pairs (position, element): int64, the positions of this dataset.
 
-    def shard(self, num_shards: int, index: int) -> Self:
-        """Return one of `num_shards` contiguous parts whose union is everything.
-
-        Parameters
-        ----------
-        num_shards, index : int
-            0 ≤ index < num_shards. Lengths of parts differ by at most 1.
+        They stay with their elements through later selections, splits and shuffles.
 
         Examples
         --------
         >>> import oocdata as ooc
-        >>> [len(ooc.open(np.zeros((10, 2))).shard(3, i)) for i in range(3)]
-        [3, 3, 4]
+        >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
+        (array([6]), array([16]))
         """
-        shards = as_count("num_shards", num_shards)
-        place = as_count("index", index, at_least=0)
-        if place >= shards:
-            raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
-        length = len(self)
-        if length < shards:
-            raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
-        return self._select(range(length * place // shards, length * (place + 1) // shards))
+        made: Zip = chain.make("enumerate", self)
+        return made
 
     def map(
         self,
@@ -392,6 +358,7 @@ class Dataset(ABC):
         *,
         shuffle: bool | str | Order = False,
         seed: int = 0,
+        weights: ArrayLike | Dataset | None = None,
         drop_remainder: bool = False,
         workers: int = 0,
     ) -> Loader:
@@ -405,6 +372,10 @@ class Dataset(ABC):
             all elements. "block": stored chunks in random order, mixed within a window of several.
         seed : int
             With the epoch, fixes the order, random patches, and what `map` functions draw.
+        weights : array_like of float, shape (len,), or View, optional
+            Draw with replacement, each element in proportion to its weight: in an epoch of
+            n = len(self) draws, an element of share w comes floor(n w) or ceil(n w) times, and over
+            epochs n w times on average. Takes 8 bytes an element, and a shuffle. See `balanced`.
         drop_remainder : bool
             Drop the last batch of an epoch when it is short.
         workers : int
@@ -430,7 +401,7 @@ class Dataset(ABC):
         (3, (2,))
         """
         loader: Loader = chain.make(
-            "loader", self, batch_size, shuffle, seed, drop_remainder, workers
+            "loader", self, batch_size, shuffle, seed, weights, drop_remainder, workers
         )
         return loader
 

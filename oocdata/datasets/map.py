@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, align, as_spec, leaves, map_tree
+from oocdata.datasets.spec import (
+    ArraySpec,
+    Batch,
+    Spec,
+    align,
+    as_spec,
+    leaves,
+    map_tree,
+    spec_text,
+)
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import Selection
@@ -81,9 +90,32 @@ class Map(Dataset):
     def _select(self, positions: Selection) -> Self:
         return self._over(self.source._select(positions))
 
-    def split(self, *sizes: float, gap: int = 0, axis: int | str | None = None) -> tuple[Self, ...]:
+    def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
         """Split the dataset that is mapped; see `Dataset.split`."""
-        return tuple(map(self._over, self.source.split(*sizes, gap=gap, axis=axis)))
+        return tuple(map(self._over, self.source.split(*sizes, **options)))
+
+    def split_at(self, *borders: Any, **options: Any) -> tuple[Self, ...]:
+        """Split the dataset that is mapped; see `Dataset.split_at`."""
+        return tuple(map(self._over, self.source.split_at(*borders, **options)))
+
+    def folds(self, k: int, **options: Any) -> list[tuple[Self, Self]]:
+        """Return folds of the dataset that is mapped; see `Dataset.folds`."""
+        pairs = self.source.folds(k, **options)
+        return [(self._over(training), self._over(validation)) for training, validation in pairs]
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        return self.source._row_places(axis)
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return self.source._made_of(rows)
+
+    @property
+    def _is_rows(self) -> bool:
+        return self.source._is_rows
+
+    def shard(self, num_shards: int, index: int) -> Self:
+        """Return the function over a part of the dataset; see `Dataset.shard`."""
+        return self._over(self.source.shard(num_shards, index))
 
     def _over(self, source: Dataset) -> Self:
         """Return the same function over another dataset of the same elements."""
@@ -160,8 +192,8 @@ class Map(Dataset):
         found = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), result)
         if found != self.spec:  # dicts are equal in any order
             raise MapError(
-                f"a mapped function must return what its spec says, {_said(self.spec)}; "
-                f"{self._name} returned {_said(found)}. Convert with `.astype(...)` in the "
+                f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
+                f"{self._name} returned {spec_text(found)}. Convert with `.astype(...)` in the "
                 "function, or give `spec`."
             )
         aligned: Batch = align(result, self.spec)
@@ -176,11 +208,3 @@ def _native(value: Any) -> NDArray[Any]:
     """Return an array in native byte order: TensorFlow reads any other as if it were."""
     array = np.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _said(tree: Spec) -> str:
-    if isinstance(tree, tuple):
-        return f"({', '.join(map(_said, tree))})"
-    if isinstance(tree, dict):
-        return "{" + ", ".join(f"{name!r}: {_said(part)}" for name, part in tree.items()) + "}"
-    return str(tree)

@@ -33,7 +33,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     Parameters
     ----------
     target : path, URL, object, or list of them
-        ``.npy``, ``.npz`` (stored), HDF5, netCDF4, Zarr v2 or v3, raw binary; an ndarray, memmap,
+        ``.npy``, ``.npz``, HDF5, netCDF4, Zarr v2 or v3, raw binary; an ndarray, memmap,
         ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the values that it shows, as
         long as its file is not replaced by another), or anything with shape, dtype and slicing; a
         source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob

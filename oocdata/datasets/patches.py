@@ -12,18 +12,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request
+from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
+from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_count, select, take
 from oocdata.order.permutation import derive_keys
+
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
 
 __all__ = ["Patches", "make_patches"]
 
@@ -166,7 +170,7 @@ class Patches(Dataset):
         places: NDArray[np.int64] = np.stack(columns, axis=1)
         return places
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the parts of the boxes of each array."""
         patches = take(self.chosen, positions)
         places = self.places(patches, draw)
@@ -176,12 +180,16 @@ class Patches(Dataset):
             for request, can_cut in zip(inner, self._can_cut, strict=True)
         )
 
+    def sources(self) -> list[Source]:
+        """Return those of the elements."""
+        return self.dataset.sources()
+
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch as the dataset assembles it."""
         return self.dataset.assemble(arrays, draw)
 
     @cached_property
-    def blocks(self) -> Blocks | BlockIds:
+    def blocks(self) -> AnyBlocks:
         """The patches of the elements that are stored together."""
         if all(source.storage().chunks is None for source in self.sources()):
             return ADDRESSABLE
@@ -192,6 +200,8 @@ class Patches(Dataset):
         inner = self.dataset._select(elements).blocks
         if isinstance(inner, BlockIds):
             return BlockIds(np.repeat(inner.ids, per)[: len(self)])
+        if isinstance(inner, BlockRuns):
+            return BlockRuns(np.minimum(inner.begins * per, len(self)))
         period = None if inner.period is None else inner.period * per
         return Blocks(inner.length * per, inner.first * per, period)
 
@@ -211,6 +221,20 @@ class Patches(Dataset):
             "patches must be split before some of them are selected, so that no two parts share an "
             "element; these were selected. Split first, then select."
         )
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        return self.dataset._row_places(axis)
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        elements = np.asarray(self.chosen, np.int64) // self.per_row
+        return self.dataset._made_of(rows)[elements]
+
+    def _first_rows(self) -> list[tuple[View, Selection]]:
+        elements = np.asarray(self.chosen, np.int64) // self.per_row
+        return [(view, take(rows, elements)) for view, rows in self.dataset._first_rows()]
+
+    def _rows_apart(self) -> int:
+        return self.dataset._rows_apart()
 
     def _gap_positions(self, gap: int) -> int:
         return self.dataset._gap_positions(gap) * self.per_row

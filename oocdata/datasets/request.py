@@ -1,21 +1,28 @@
-"""A request: the boxes that one array of a batch is made of, and how they lie in it."""
+"""A request: what one array of a batch is made of, and how that lies in it.
+
+Of one source (`Request`: boxes), or of several, each of which fills some places of the batch
+(`Composite`).
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
+from oocdata.engines.places import read_to
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
-__all__ = ["Placement", "Request"]
+__all__ = ["ArrayRequest", "Composite", "Placement", "Request", "of_sources"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,57 @@ class Placement:
         return moved[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
 
 
+class ArrayRequest(ABC):
+    """What one array of a batch is made of.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the batch's array.
+    dtype : numpy.dtype
+        As delivered.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[Request, ...]:
+        """The requests that it is made of, each of one source."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the batch's array."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def read(self) -> NDArray[Any]:
+        """Read into fresh memory, and return it as the batch's array."""
+        out = empty(self.shape, self.dtype)
+        self.read_into(out)
+        return out
+
+    @abstractmethod
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Read into memory of this shape and dtype, C-contiguous."""
+
+    @abstractmethod
+    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+        """Read element i into ``out[places[i]]`` of a larger batch; `places` ascend."""
+
+    @abstractmethod
+    def crop(
+        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
+    ) -> Self:
+        """Return the request for a part of each element, of a size that fits.
+
+        Axes are counted from the element's end; offsets, shape (elements, len(axes)), are the first
+        places kept.
+        """
+
+
 @dataclass(frozen=True)
-class Request:
+class Request(ArrayRequest):
     """Boxes wanted of one source.
 
     Attributes
@@ -81,34 +137,36 @@ class Request:
     placement: Placement
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the batch's array."""
-        return prod(self.shape) * self.dtype.itemsize
-
-    def read(self) -> NDArray[Any]:
-        """Read the boxes into fresh memory, and return it as the batch's array."""
-        out = empty(self.shape, self.dtype)
-        self.read_into(out)
-        return out
+    def sources(self) -> tuple[Request, ...]:
+        """The request itself."""
+        return (self,)
 
     def read_into(self, out: NDArray[Any]) -> None:
         """Read the boxes into memory of this shape and dtype, C-contiguous."""
         if out.size == 0:
             return
+        self.source.read(self.origins, self.extent, self._stored(out))
+
+    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+        """Read the boxes of element i into ``out[places[i]]``; `places` ascend."""
+        if out.size == 0:
+            return
+        each = len(self.origins) // max(1, self.shape[0])
+        if each != 1:  # each row of a window is a box of its own
+            places = (places[:, None] * each + np.arange(each)).ravel()
+        read_to(self.source, self.origins, self.extent, self._stored(out), places)
+
+    def _stored(self, out: NDArray[Any]) -> NDArray[Any]:
+        """Return a batch as boxes, with the axes of storage."""
         numbering = out.ndim - len(self.placement.kept)
         if numbering != 1:
             out = out.reshape(-1, *self.shape[numbering:])
-        stored = self.placement.stored(out, self.extent.lengths)
-        self.source.read(self.origins, self.extent, stored)
+        return self.placement.stored(out, self.extent.lengths)
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
-    ) -> Request:
-        """Return the request for a part of each element, of a size that fits.
-
-        Axes are counted from the element's end; offsets, shape (elements, len(axes)), are the first
-        places kept.
-        """
+    ) -> Self:
+        """Return the request for a part of each element; see `ArrayRequest.crop`."""
         shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
         ndim = len(self.placement.kept)
         each = np.repeat(offsets, len(origins) // max(1, len(offsets)), axis=0)
@@ -125,3 +183,51 @@ class Request:
             extent = extent.with_axis(stored, length, stride)
             shape[axis] = length
         return replace(self, origins=origins, extent=extent, shape=tuple(shape))
+
+
+@dataclass(frozen=True)
+class Composite(ArrayRequest):
+    """Several requests, each of which fills some places of the batch.
+
+    Attributes
+    ----------
+    members : tuple of (request, places)
+        Places ascend, and all of them together are those of the batch, each once. The requests are
+        alike in dtype and in shape but for their length.
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    members: tuple[tuple[ArrayRequest, NDArray[np.int64]], ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def sources(self) -> tuple[Request, ...]:
+        """The requests of all members, each of one source."""
+        return tuple(of_sources(request for request, _ in self.members))
+
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Read each member into its places."""
+        for request, places in self.members:
+            request.read_to(out, places)
+
+    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+        """Read each member into its places among these."""
+        for request, own in self.members:
+            request.read_to(out, places[own])
+
+    def crop(
+        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
+    ) -> Self:
+        """Return the request for a part of each element; see `ArrayRequest.crop`."""
+        members = tuple(
+            (request.crop(axes, size, offsets[places]), places) for request, places in self.members
+        )
+        shape = (self.shape[0], *members[0][0].shape[1:])
+        return replace(self, members=members, shape=shape)
+
+
+def of_sources(requests: Iterable[ArrayRequest]) -> list[Request]:
+    """Return the requests of one source each that requests are made of."""
+    return [one for request in requests for one in request.sources]

@@ -13,7 +13,9 @@ from numpy.typing import DTypeLike, NDArray
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
 
-__all__ = ["ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_spec", "leaves", "map_tree"]
+__all__ = [
+    "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_spec", "leaves", "map_tree", "spec_text",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,22 @@ def leaves(tree: Any) -> Iterator[Any]:
             yield from leaves(part)
     else:
         yield tree
+
+
+def spec_text(tree: Spec) -> str:
+    """Return a spec in words, with its names.
+
+    Examples
+    --------
+    >>> spec_text({"x": ArraySpec((3, 4), np.dtype("f4")), "y": ArraySpec((), np.dtype("i8"))})
+    "{'x': (3, 4) float32, 'y': () int64}"
+    """
+    if isinstance(tree, tuple):
+        return f"({', '.join(map(spec_text, tree))})"
+    if isinstance(tree, dict):
+        parts = (f"{name!r}: {spec_text(part)}" for name, part in tree.items())
+        return "{" + ", ".join(parts) + "}"
+    return str(tree)
 
 
 def as_spec(tree: Any) -> Spec:

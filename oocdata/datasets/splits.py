@@ -1,16 +1,66 @@
-"""Where a range of places is cut into parts: fractions or counts, with gaps between."""
+"""Where rows are cut into parts: by range, by groups, with the same shares of each class.
+
+Arithmetic alone. Parts are told as ranges, or as the number of the part that each row is in; -1 is
+none.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, EmptyError
+from oocdata.index import Selection
+from oocdata.order.permutation import derive_keys, epoch_key
 
-__all__ = ["split_ranges"]
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+__all__ = ["class_parts", "farthest", "group_parts", "shares", "split_ranges"]
+
+_ROUNDING = 1e-6
+"""Less than a share of whole rows, more than what floating point makes of one."""
+
+
+def shares(sizes: Sequence[float], length: int, dropped: str = "") -> list[Fraction]:
+    """Return fractions or counts as exact fractions of `length`, checked.
+
+    `dropped` says in messages why `length` is not all.
+    """
+    from fractions import Fraction  # with decimal behind it, only here
+
+    if not sizes:
+        raise ArgumentError("`sizes` must hold at least one fraction or count; got none.")
+    counts = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
+    floats = [isinstance(size, float | np.floating | Fraction) for size in sizes]
+    if not (all(counts) or all(floats)):
+        raise ArgumentError(
+            f"`sizes` must be all fractions (floats) or all counts (ints); got {tuple(sizes)}. "
+            "Write 1.0 for the fraction."
+        )
+    if not all(0 < size < math.inf for size in sizes):
+        raise ArgumentError(f"`sizes` must be positive; got {tuple(sizes)}.")
+    if all(counts):
+        total = sum(int(size) for size in sizes)
+        if total > length:
+            raise ArgumentError(
+                f"counts must sum to at most {max(length, 0)}{dropped}; got {tuple(sizes)}, a sum "
+                f"of {total}."
+            )
+        return [Fraction(int(size), length) for size in sizes]
+    # The decimal that was written, not its binary neighbour: 0.7 + 0.2 + 0.1 must be 1.
+    # (str, because a float32 written as 0.6 must be 0.6 too)
+    found = [Fraction(str(size)) for size in sizes]
+    if sum(found) > 1 + Fraction(1, 10**9):
+        raise ArgumentError(
+            f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of {float(sum(found)):g}."
+        )
+    return found
 
 
 def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[range]:
@@ -26,39 +76,10 @@ def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[rang
     >>> split_ranges(10, (4, 4), gap=1)
     [range(0, 4), range(5, 9)]
     """
-    from fractions import Fraction  # with decimal behind it, only here
-
-    if not sizes:
-        raise ArgumentError("`sizes` must hold at least one fraction or count; got none.")
-    counts = [isinstance(size, int | np.integer) and not isinstance(size, bool) for size in sizes]
-    floats = [isinstance(size, float | np.floating | Fraction) for size in sizes]
-    if not (all(counts) or all(floats)):
-        raise ArgumentError(
-            f"`sizes` must be all fractions (floats) or all counts (ints); got {tuple(sizes)}. "
-            "Write 1.0 for the fraction."
-        )
-    if not all(0 < size < math.inf for size in sizes):
-        raise ArgumentError(f"`sizes` must be positive; got {tuple(sizes)}.")
     left = length - gap * (len(sizes) - 1)
-    if all(counts):
-        total = sum(int(size) for size in sizes)
-        if total > left:
-            raise ArgumentError(
-                f"counts must sum to at most {max(left, 0)} ({length} less {gap} dropped between "
-                f"neighbours); got {tuple(sizes)}, a sum of {total}."
-            )
-        lengths = [int(size) for size in sizes]
-    else:
-        # The decimal that was written, not its binary neighbour: 0.7 + 0.2 + 0.1 must be 1.
-        # (str, because a float32 written as 0.6 must be 0.6 too)
-        shares = [Fraction(str(size)) for size in sizes]
-        if sum(shares) > 1 + Fraction(1, 10**9):
-            raise ArgumentError(
-                f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of "
-                f"{float(sum(shares)):g}."
-            )
-        ends = [min(left, round(share * left)) for share in accumulate(shares)]
-        lengths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    parts = shares(sizes, left, f" ({length} less {gap} dropped between neighbours)")
+    ends = [min(left, round(share * left)) for share in accumulate(parts)]
+    lengths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     if left < 1 or min(lengths) < 1:
         raise EmptyError(
             f"every part must hold at least one element; got {tuple(sizes)} of {length}"
@@ -69,3 +90,111 @@ def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[rang
         ranges.append(range(start, start + part))
         start += part + gap
     return ranges
+
+
+def group_parts(ids: NDArray[Any], sizes: Sequence[float], seed: int | None) -> NDArray[np.int64]:
+    """Return the part of each row, whole groups in each.
+
+    The groups, in order of first appearance or with a seed in a random one, are laid end to end and
+    cut at the borders between groups that are nearest to the ends asked for, at least one group
+    between two. So a border is off by half a group at most, unless groups are fewer than that
+    needs; and groups that come side by side make parts that are ranges.
+
+    Examples
+    --------
+    >>> group_parts(np.array([7, 7, 3, 3, 3, 5]), (0.5, 0.5), None)
+    array([0, 0, 1, 1, 1, 1])
+    """
+    wanted = shares(sizes, len(ids))
+    _, first, groups, counts = np.unique(
+        ids, return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) < len(wanted):
+        raise EmptyError(
+            f"`by` must hold a group for each part; got {len(first)} groups for {len(wanted)} "
+            "parts."
+        )
+    order = np.argsort(first if seed is None else _random(len(first), seed, "groups"))
+    ends = np.concatenate(([0], np.cumsum(counts[order])))
+    borders = [int(np.abs(ends - float(end * len(ids))).argmin()) for end in accumulate(wanted)]
+    for part in range(len(borders)):
+        borders[part] = max(borders[part], borders[part - 1] + 1 if part else 1)
+    for part in range(len(borders)):
+        borders[part] = min(borders[part], len(first) - (len(borders) - 1 - part))
+    part_of = np.empty(len(first), np.int64)
+    part_of[order] = np.searchsorted(borders, np.arange(len(first)), side="right")
+    part_of[part_of == len(borders)] = -1
+    return part_of[groups]
+
+
+def class_parts(labels: NDArray[Any], sizes: Sequence[float], seed: int) -> NDArray[np.int64]:
+    """Return the part of each row, each class dealt out by the same shares, at random.
+
+    The counts are those of the method of largest remainders (Hamilton): of each class a part gets
+    its exact share rounded up or down. What a part got too little of so far counts as remainder for
+    the classes that follow, so that parts have their sizes as a whole too.
+
+    Examples
+    --------
+    >>> parts = class_parts(np.array([0] * 4 + [1] * 6), (0.5, 0.5), 0)
+    >>> np.bincount(parts[:4]), np.bincount(parts[4:])
+    (array([2, 2]), array([3, 3]))
+    """
+    wanted = [float(share) for share in shares(sizes, len(labels))]
+    rest = 1 - math.fsum(wanted)
+    _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    dealt = _apportioned(counts, [*wanted, rest if rest > 1e-9 else 0.0])
+    parts = np.empty(len(labels), np.int64)
+    keys = classes.astype(np.uint64) << np.uint64(32)
+    keys |= _random(len(labels), seed, "classes") >> np.uint64(32)
+    order = np.argsort(keys, kind="stable")  # one sort, by class and then at random
+    numbers = np.append(np.arange(len(wanted)), -1)
+    parts[order] = np.repeat(np.tile(numbers, len(counts)), dealt.ravel())
+    return parts
+
+
+def _apportioned(counts: NDArray[np.int64], wanted: Sequence[float]) -> NDArray[np.int64]:
+    """Return how many of each class each part gets, shape (classes, parts)."""
+    exact = np.outer(counts, wanted)
+    dealt = np.floor(exact + _ROUNDING).astype(np.int64)
+    remainders = exact - dealt
+    owed = np.zeros(len(wanted))
+    for row, count in enumerate(counts):
+        # A share that is whole is not rounded up, whatever is owed.
+        claims = np.where(remainders[row] > _ROUNDING, remainders[row] + owed, -np.inf)
+        left = int(count - dealt[row].sum())
+        dealt[row, np.argsort(-claims, kind="stable")[:left]] += 1
+        owed += exact[row] - dealt[row]
+    return dealt
+
+
+def _random(number: int, seed: int, purpose: str) -> NDArray[np.uint64]:
+    """Return a random key for each of so many things; the same for ever."""
+    return derive_keys(epoch_key(seed, 0, purpose), np.arange(number, dtype=np.uint64))
+
+
+def farthest(one: Selection, other: Selection) -> int:
+    """Return the largest distance between a position of one and one of the other of the same row.
+
+    Examples
+    --------
+    >>> farthest(range(0, 9), range(2, 11)), farthest(range(0, 9, 2), range(1, 10, 2))
+    (2, 0)
+    >>> again = np.array([0, 0, 0, 3])
+    >>> farthest(again, again)
+    2
+    """
+    if isinstance(one, range) and isinstance(other, range) and one.step == other.step:
+        apart, beside = divmod(other.start - one.start, one.step)
+        return abs(apart) if not beside and abs(apart) < max(len(one), len(other)) else 0
+    (rows, first, last), (others, other_first, other_last) = map(_ends, (one, other))
+    _, here, there = np.intersect1d(rows, others, assume_unique=True, return_indices=True)
+    after, before = last[here] - other_first[there], other_last[there] - first[here]
+    return int(np.maximum(after, before).max(initial=0))
+
+
+def _ends(chosen: Selection) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows chosen, each once, and the first and last position of each."""
+    array = np.asarray(chosen, np.int64)
+    rows, first = np.unique(array, return_index=True)
+    return rows, first, len(array) - 1 - np.unique(array[::-1], return_index=True)[1]

@@ -225,6 +225,24 @@ class View(Dataset):
         check_distinct(self.rows)
         return gap
 
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        check_distinct(self.rows)
+        numbers, shape = np.arange(len(self)), self.sample_shape
+        if len(shape) > 1:
+            return np.unravel_index(numbers, shape)[self._split_place(axis)]
+        self._check_split_axis(axis)
+        return numbers
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return rows
+
+    def _first_rows(self) -> list[tuple[View, Selection]]:
+        return [(self, self.rows)]
+
+    @property
+    def _is_rows(self) -> bool:
+        return True
+
     def _check_split_axis(self, axis: int | str | None) -> None:
         if axis is not None and self.axis_place(axis) and len(self.grid) > 1:
             raise ArgumentError(
@@ -235,12 +253,16 @@ class View(Dataset):
     def _split_axis(
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
-        at = self.axes[0 if axis is None else self.axis_place(axis)]
+        at = self.axes[self._split_place(axis)]
         places, parts = self.places_along(at), []
         for part in split_ranges(len(places), sizes, gap):
             view = self._with_places(at, compose_ranges(places, part))
             parts.append(replace(view, rows=range(prod(map(len, view.grid)))))
         return tuple(parts)
+
+    def _split_place(self, axis: int | str | None) -> int:
+        """Return which of the sample axes to split along: the outermost, if none is named."""
+        return 0 if axis is None else self.axis_place(axis)
 
     def _with_places(self, axis: int, places: range) -> Self:
         """Return the view with other places kept along an axis."""

@@ -294,6 +294,31 @@ class Windows(Dataset):
                     "without sharing one. Give the one view at several offsets: (view, (1,))."
                 )
 
+    @property
+    def _leading(self) -> Part:
+        """The array whose rows have ids where windows are split by them: the longest."""
+        return max(self.anchors.parts, key=lambda part: len(part.view))
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        self._check_rows()
+        return self._leading.view._row_places(axis)
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        episodes, anchors = self.anchors.find(np.asarray(self.chosen, np.int64))
+        starts, made = self._leading.runs.starts[episodes], np.ones(len(anchors), np.bool_)
+        for part in self.anchors.parts:  # row i of an episode goes with row i of the others'
+            moved = np.asarray(starts - part.runs.starts[episodes])
+            made &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
+        return made
+
+    def _first_rows(self) -> list[tuple[View, Selection]]:
+        where = self.anchors.find(np.asarray(self.chosen, np.int64))
+        found: list[tuple[View, Selection]] = []
+        for view in self._members:
+            own = min(self.anchors.of_view(view).parts, key=lambda part: part.offsets[0])
+            found.append((view, take(view.rows, own.rows(*where)[:, 0])))
+        return found
+
     def _gap_positions(self, gap: int) -> int:
         self._check_rows()
         return self.anchors.between(self.chosen, gap)

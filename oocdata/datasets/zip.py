@@ -5,17 +5,23 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
+from oocdata.datasets.splits import farthest
 from oocdata.datasets.view import View
+from oocdata.engines.numbers import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, repeated
 
-__all__ = ["Zip", "zip"]
+if TYPE_CHECKING:
+    from oocdata.datasets.mix import Members
+
+__all__ = ["Zip", "enumerated", "zip"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -25,9 +31,13 @@ class Zip(Dataset):
     Attributes
     ----------
     parts : tuple or dict of Dataset
+    tables : bool
+        Whether a View that chose rows more than once is a table that is looked up, whose rows parts
+        of a split may share. Those of `oocdata.join` are not.
     """
 
     parts: Any
+    tables: bool = True
 
     _described = ("parts",)
 
@@ -47,22 +57,74 @@ class Zip(Dataset):
         spec: Spec = map_tree(lambda part: part.spec, self.parts)
         return spec
 
+    # Splits --------------------------------------------------------------------------------------
+
+    @property
+    def _own(self) -> list[Dataset]:
+        """The parts that say how elements are split; tables that are looked up follow them."""
+        own = [part for part in self._members if not _repeats(part)]
+        return own or self._members
+
+    @property
+    def _leading(self) -> list[Dataset]:
+        """Those of them that have ids of rows: parts of single rows follow windows and patches."""
+        own = [part for part in self._own if not part._is_rows] or self._own
+        most = max(len(part.sample_shape) for part in own)
+        return [part for part in own if len(part.sample_shape) == most]
+
+    @property
+    def shares(self) -> Members | None:
+        """Those of the mixtures in it."""
+        found = [part.shares for part in self._members if part.shares is not None]
+        if any(one != found[0] for one in found):
+            raise ArgumentError(
+                "mixtures that are zipped must be mixed alike, because element i of each goes "
+                "together; these differ. Zip the members first, and mix the zips."
+            )
+        return found[0] if found else None
+
     def _gap_positions(self, gap: int) -> int:
-        # A table that is looked up, ``table[numbers]``, shares its rows; parts beside it must not.
-        own = [
-            part
-            for part in self._members
-            if not (isinstance(part, View) and repeated(part.rows) is not None)
-        ]
-        return max(part._gap_positions(gap) for part in own or self._members)
+        return max(part._gap_positions(gap) for part in self._own) + self._apart()
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return the parts' batches in the same tuple or dict."""
-        batch: Batch = map_tree(lambda part: part.assemble(arrays, draw), self.parts)
-        return batch
+    def _rows_apart(self) -> int:
+        apart = self._apart()
+        if apart and not self._is_rows:
+            raise ArgumentError(
+                "zipped windows must not hold one row at several positions to be split by rows; "
+                f"one lies {apart} positions from itself. Split them by range."
+            )
+        return max(apart, *(part._rows_apart() for part in self._members))
 
-    def _select(self, positions: Selection) -> Self:
-        return replace(self, parts=map_tree(lambda part: part._select(positions), self.parts))
+    def _apart(self) -> int:
+        """Return how far from each other two elements with a row of one array may lie."""
+        found = self._first_rows()
+        apart = 0
+        for at, (view, rows) in enumerate(found):
+            if not self.tables and _repeats(view):
+                apart = max(apart, farthest(rows, rows))
+            for other, others in found[at + 1 :]:
+                looked_up = self.tables and (_repeats(view) or _repeats(other))
+                if _alike(view, other) and not looked_up and not _equal(rows, others):
+                    apart = max(apart, farthest(rows, others))
+        return apart
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        found = [part._row_places(axis) for part in self._leading]
+        lengths = [len(places) for places in found]
+        if len(set(lengths)) > 1:
+            raise ArgumentError(
+                "zipped windows must be of as many rows each to be split by rows; got "
+                f"{', '.join(map(str, lengths))}. Split by range, or split the parts."
+            )
+        return found[0]
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        made: NDArray[np.bool_] = np.all([part._made_of(rows) for part in self._leading], axis=0)
+        return made
+
+    @property
+    def _is_rows(self) -> bool:
+        return all(part._is_rows for part in self._members)
 
     def _split_axis(
         self, sizes: Sequence[float], gap: int, axis: int | str | None
@@ -72,6 +134,36 @@ class Zip(Dataset):
             replace(self, parts=_filled(self.parts, iter(parts)))
             for parts in builtins.zip(*split, strict=True)
         )
+
+    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+        """Return the parts' batches in the same tuple or dict."""
+        batch: Batch = map_tree(lambda part: part.assemble(arrays, draw), self.parts)
+        return batch
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is zipped."""
+        return {**Dataset.describe(self), **({} if self.tables else {"tables": False})}
+
+    def _select(self, positions: Selection) -> Self:
+        return replace(self, parts=map_tree(lambda part: part._select(positions), self.parts))
+
+
+def _repeats(part: Dataset) -> bool:
+    """Return whether it is a View that chose rows more than once."""
+    return isinstance(part, View) and repeated(part.rows) is not None
+
+
+def _equal(rows: Selection, others: Selection) -> bool:
+    if isinstance(rows, range) and isinstance(others, range):
+        return rows == others
+    return np.array_equal(rows, others)
+
+
+def _alike(view: View, other: View) -> bool:
+    """Return whether rows of one number are the same in both."""
+    opened, others = view.storage.opened, other.storage.opened
+    same = view.source is other.source or (opened is not None and opened == others)
+    return same and view.axes == other.axes and view.grid == other.grid
 
 
 def _filled(pattern: Any, parts: Iterator[Any]) -> Any:
@@ -124,3 +216,8 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
             f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
     return Zip(parts)
+
+
+def enumerated(dataset: Dataset) -> Zip:
+    """Return pairs (position, element); see `Dataset.enumerate`."""
+    return Zip((View.of(Numbers(len(dataset))), dataset))

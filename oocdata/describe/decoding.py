@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.map import Map
+from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
+from oocdata.datasets.request import of_sources
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
@@ -31,6 +34,7 @@ __all__ = ["Decoder"]
 
 _DATASETS: dict[str, Any] = {
     "view": View, "windows": Windows, "patches": Patches, "map": Map, "zip": Zip,
+    "concat": Concat, "mix": Mix,
 }  # fmt: skip
 """By their kinds."""
 
@@ -194,7 +198,7 @@ def _checked(dataset: Dataset) -> Dataset:
         if isinstance(chosen, np.ndarray) and chosen.shape == (len(dataset),):
             places |= {int(chosen.argmin()), int(chosen.argmax())}
     positions = np.array(sorted(places), np.int64)
-    for request in dataset.requests(positions, Draw(positions=positions)):
+    for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
         ends = request.origins.max(axis=0) + request.extent.spans
         if (request.origins < 0).any() or (ends > request.source.shape).any():
             raise ValueError("what is chosen must lie in the array")

@@ -27,13 +27,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.describe.arrays import encode_array, encode_integers
 from oocdata.describe.content import content
 from oocdata.describe.names import import_path
+from oocdata.engines.numbers import Numbers
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.order import BlockShuffle, Sequential, Shuffle
+from oocdata.order.mixture import Mixture
+from oocdata.order.weighted import Weighted
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -58,6 +61,10 @@ ORDERS: dict[str, type] = {
     "block_shuffle": BlockShuffle,
     "blocks": Blocks,
     "block_ids": BlockIds,
+    "block_runs": BlockRuns,
+    "mixture": Mixture,
+    "weighted": Weighted,
+    "numbers": Numbers,
 }
 """Dataclasses of public fields, by their kinds."""
 

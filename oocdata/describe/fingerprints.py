@@ -24,9 +24,10 @@ from oocdata.engines.source import Source
 from oocdata.errors import RestoreError, UnsupportedDtypeError
 
 if TYPE_CHECKING:
+    from oocdata.datasets.dataset import Dataset
     from oocdata.loader import Loader
 
-__all__ = ["differences", "fingerprint", "refuse_other"]
+__all__ = ["dataset_fingerprint", "differences", "fingerprint", "refuse_other"]
 
 _MOST_TEXT = 2048
 """Characters; with what TensorFlow writes beside them, a checkpoint stays under 4 KiB."""
@@ -56,6 +57,14 @@ def fingerprint(loader: Loader, **more: str) -> str:
     found.update(_flat(_Digests().encode({"kind": "loader", **parts}, "loader"), ""))
     del found[""]
     return _shortened({**found, **more})
+
+
+def dataset_fingerprint(dataset: Dataset) -> str:
+    """Return what must be the same for positions to mean the same elements; see `fingerprint`."""
+    found = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
+    found.update(_flat(_Digests().encode(dataset.describe(), "dataset"), ""))
+    found["kind"] = found.pop("")
+    return _shortened(found)
 
 
 def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

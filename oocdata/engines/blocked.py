@@ -202,6 +202,19 @@ class SmallRows:
         else:
             self.source.read(origins, extent, out)
 
+    def read_to(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64],
+    ) -> None:
+        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
+        if len(origins) >= _FEW and _fits(self, self._nbytes):
+            self._cached.read_to(origins, extent, out, places)
+        else:
+            self.source.read_to(origins, extent, out, places)
+
 
 _lock = threading.Lock()
 _fitting: WeakKeyDictionary[SmallRows, int] = WeakKeyDictionary()

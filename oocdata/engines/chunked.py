@@ -184,15 +184,34 @@ class Chunked:
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
+        self._read(origins, extent, out, None)
+
+    def read_to(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64],
+    ) -> None:
+        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
+        self._read(origins, extent, out, places)
+
+    def _read(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
+    ) -> None:
         if not out.size:
             return
         try:
             self.reader.check()
             plan = self._plan(origins, extent)
             if plan is None:
-                self._copy(origins, extent, out)
+                self._copy(origins, extent, out, places)
             else:
-                self._gather(plan, origins, out)
+                self._gather(plan, origins, out, places)
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
@@ -227,22 +246,37 @@ class Chunked:
 
     # By rows.
 
-    def _gather(self, plan: RowPlan, origins: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def _gather(
+        self,
+        plan: RowPlan,
+        origins: NDArray[np.int64],
+        out: NDArray[Any],
+        boxes: NDArray[np.int64] | None,
+    ) -> None:
         axes = len(plan.chunk)
         points = origins[:, :axes]
         if plan.steps is not None:
             points = (points[:, None] + plan.steps).reshape(-1, axes)
+        targets = None  # where each point goes, unless they go one after the other
+        if boxes is not None:
+            each = len(points) // len(origins)
+            targets = (boxes[:, None] * each + np.arange(each)).ravel()
         places, within = np.divmod(points, plan.chunk)
         numbers, rows = places @ plan.chunk_steps, within @ plan.row_steps
         if len(plan.columns) == 1:
             hold = self._slots.find(numbers + plan.numbers)
             if hold is not None:
-                self._take(plan, plan.columns, hold, hold.slots[None], None, rows, out)
+                self._take(plan, plan.columns, hold, hold.slots[None], None, rows, out, targets)
                 return
-        self._gather_columns(plan, numbers, rows, out)
+        self._gather_columns(plan, numbers, rows, out, targets)
 
     def _gather_columns(
-        self, plan: RowPlan, numbers: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[Any]
+        self,
+        plan: RowPlan,
+        numbers: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        out: NDArray[Any],
+        targets: NDArray[np.int64] | None,
     ) -> None:
         """Gather rows of several columns of chunks, or whose chunks may not all be in memory."""
         order = np.argsort(numbers * plan.rows + rows if plan.small else numbers)
@@ -260,6 +294,8 @@ class Chunked:
                 places = None
             which = np.searchsorted(some, numbers if places is None else numbers[places])
             taken = rows if places is None else rows[places]
+            if targets is not None:
+                places = targets if places is None else targets[places]
             for first in range(0, len(plan.columns), few):
                 hold = self._hold((plan.numbers[first : first + few, None] + some).ravel())
                 columns = plan.columns[first : first + few]
@@ -274,11 +310,18 @@ class Chunked:
 
     # By pieces.
 
-    def _copy(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def _copy(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
+    ) -> None:
         """Copy each piece that a box and a chunk share, as many chunks at a time as fit."""
         most = self._slots.most
         first = (origins // self._chunk) @ self._strides
         waiting: dict[int, list[Any]] = {}
+        boxes = range(len(origins)) if places is None else places.tolist()
         for box in np.argsort(first, kind="stable").tolist():
             for number, within, target in self._pieces(origins[box].tolist(), extent):
                 if number not in waiting:
@@ -286,7 +329,7 @@ class Chunked:
                         self._copy_pieces(waiting, out)
                         waiting = {}
                     waiting[number] = []
-                waiting[number].append((within, (box, *target)))
+                waiting[number].append((within, (boxes[box], *target)))
         self._copy_pieces(waiting, out)
 
     def _pieces(

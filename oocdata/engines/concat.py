@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty
+from oocdata.engines.places import read_to
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.errors import MismatchedPartsError
 
 __all__ = ["Concat", "concatenate"]
-
-_SCRATCH_BYTES = 4 << 20
 
 
 class Concat:
@@ -90,7 +88,7 @@ class Concat:
             if owner >= 0:
                 moved = origins[places]
                 moved[:, axis] -= self._starts[owner]
-                _read_to(self.parts[owner], moved, extent, out, places)
+                read_to(self.parts[owner], moved, extent, out, places)
 
     def _read_across(self, origin: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Read one box that lies in several parts, from each what it holds."""
@@ -107,27 +105,6 @@ class Concat:
             part = extent.with_axis(axis, stop - done, stride)
             self.parts[owner].read(moved, part, out[cut])
             done = stop
-
-
-def _read_to(
-    part: Source,
-    origins: NDArray[np.int64],
-    extent: Extent,
-    out: NDArray[Any],
-    places: NDArray[np.int64],
-) -> None:
-    """Write ``out[places[i]] = the box at origins[i]``; `places` in order."""
-    first, last = int(places[0]), int(places[-1]) + 1
-    if last - first == len(places):
-        part.read(origins, extent, out[first:last])
-        return
-    nbytes = extent.size * out.itemsize
-    count = max(1, min(len(places), _SCRATCH_BYTES // nbytes))
-    scratch = empty((count, *extent.lengths), out.dtype)
-    for start in range(0, len(places), count):
-        some = places[start : start + count]
-        part.read(origins[start : start + count], extent, scratch[: len(some)])
-        out[some] = scratch[: len(some)]
 
 
 def _opened(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:

@@ -115,6 +115,25 @@ class Strided:
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        self._read(origins, extent, out, None)
+
+    def read_to(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64],
+    ) -> None:
+        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
+        self._read(origins, extent, out, places)
+
+    def _read(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
+    ) -> None:
         if out.size == 0:
             return
         if not out.flags.writeable:  # the kernel would not ask
@@ -134,9 +153,13 @@ class Strided:
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
         if plan.parts is not None:
-            self._read_parts(plan.parts, origins, extent, out)
+            self._read_parts(plan.parts, origins, extent, out, places)
         elif not plan.direct:
-            self._read_through(number, plan, origins, extent, out)
+            self._read_through(number, plan, origins, extent, out, places)
+        elif places is not None:
+            for start in range(0, boxes, plan.boxes):
+                some = slice(start, start + plan.boxes)
+                self._fill(number, plan, origins[some], extent, out, places[some])
         elif boxes == 1 and plan.whole and self.chunk_offsets is None and out.flags.c_contiguous:
             self._read_one(number, origins, extent, out)
         else:
@@ -144,7 +167,10 @@ class Strided:
                 some = slice(start, start + plan.boxes)
                 self._fill(number, plan, origins[some], extent, out[some])
         if plan.direct and not self.stored.isnative and plan.parts is None:
-            out.byteswap(inplace=True)
+            if places is None:
+                out.byteswap(inplace=True)
+            else:
+                out[places] = out[places].byteswap()
         # Nor is delivered what was written over while it was being read.
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
@@ -181,7 +207,13 @@ class Strided:
                 rest = out.reshape(-1).view(np.uint8)[done:]
 
     def _read_through(
-        self, number: int, plan: Plan, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+        self,
+        number: int,
+        plan: Plan,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
     ) -> None:
         """Read boxes through scratch memory that keeps their bytes in the order of storage."""
         scratch = empty((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
@@ -190,7 +222,8 @@ class Strided:
             self._fill(number, plan, some, extent, scratch[: len(some)])
             shape, strides = (len(some), *extent.lengths), (plan.nbytes, *plan.strides)
             read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
-            out[start : start + plan.boxes] = read
+            where = slice(start, start + plan.boxes)
+            out[where if places is None else places[where]] = read
 
     def _read_parts(
         self,
@@ -198,6 +231,7 @@ class Strided:
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
+        places: NDArray[np.int64] | None,
     ) -> None:
         """Read large boxes a part at a time, cut along one axis."""
         axis, length = parts
@@ -207,7 +241,7 @@ class Strided:
             moved[:, axis] += start * extent.strides[axis]
             cut = (*[slice(None)] * (axis + 1), slice(start, stop))
             part = extent.with_axis(axis, stop - start, extent.strides[axis])
-            self.read(moved, part, out[cut])
+            self._read(moved, part, out[cut], places)
 
     def _fill(
         self,
@@ -216,9 +250,10 @@ class Strided:
         origins: NDArray[np.int64],
         extent: Extent,
         memory: NDArray[Any],
+        where: NDArray[np.int64] | None = None,
     ) -> None:
-        """Read boxes into memory, one after another ``memory.strides[0]`` bytes apart."""
-        places = np.arange(origins.shape[0]) * memory.strides[0]
+        """Read boxes into memory, one after another or at places of it."""
+        places = (np.arange(origins.shape[0]) if where is None else where) * memory.strides[0]
         places += memory.__array_interface__["data"][0]
         lengths: NDArray[np.int64] | int = plan.run
         boxes = None

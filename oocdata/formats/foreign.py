@@ -42,9 +42,11 @@ _FORMATS: dict[str, tuple[bytes | str, ...]] = {
     ),
     "JSON. If it is a reference file (kerchunk), open it through xarray (engine='kerchunk') and "
     "pass the DataArray.": (".json",),
+    "an icechunk repository. Open an array of a session of it: ooc.open(zarr.open_array("
+    "repository.readonly_session('main').store, path='name')).": ("refs/branch.main",),
     "text. Parse it once, e.g. np.save('ds.npy', np.loadtxt(path, delimiter=',')); or in parts "
     f"{_WRITE}": (".csv", ".tsv", ".txt"),
-    "a compressed file. Unpack it first: rows in it have no address.": (
+    "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address.": (
         *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
     ),

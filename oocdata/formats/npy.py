@@ -20,6 +20,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
+from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.engines.strided import Strided, contiguous_strides
@@ -32,6 +33,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.dimensions import choose_key
 from oocdata.index import as_count
+from oocdata.memory import cache_share
 
 if TYPE_CHECKING:
     import zipfile
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["list_npz", "open_npy", "open_npz", "open_raw"]
 
 _ZIP_STORED = 0  # APPNOTE 4.4.5
+_ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
 
 
 def open_npy(path: str, *, axis: int | str = 0) -> Source:
@@ -128,12 +131,14 @@ def list_npz(path: str) -> list[str]:
 
 
 def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Source:
-    """Open a stored member of an ``.npz`` (``numpy.savez``); `key` only where there are several.
+    """Open a member of an ``.npz``; `key` only where there are several.
+
+    A stored one (``numpy.savez``) is read by byte offsets; a compressed one is decoded whole.
 
     Raises
     ------
     oocdata.errors.CompressedMemberError
-        If the member is deflated: its rows then have no address. The message says how to convert.
+        If the member is compressed, and larger than the cache. The message says how to convert.
     oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
         The message lists what is there.
     """
@@ -142,12 +147,7 @@ def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Sourc
         version = FileVersion.of(path, os.fstat(file.fileno()))
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != _ZIP_STORED:
-            raise CompressedMemberError(
-                "an .npz member must be stored, not compressed, for its rows to have an address. "
-                f"Convert it once: np.save({name + '.npy'!r}, np.load({path!r})[{name!r}]).",
-                path=path,
-                key=name,
-            )
+            return _compressed(archive, member, version, name, axis)
         file.seek(member.header_offset)
         local = file.read(30)
         if len(local) < 30 or local[:4] != b"PK\x03\x04":
@@ -164,6 +164,57 @@ def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Sourc
     again = {"target": version.path, "key": name}
     described = Storage(".npz (stored)", version.path, name, opened=again)
     return _strided(version, shape, dtype, fortran, offset, held, axis, described)
+
+
+def _compressed(
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    version: FileVersion,
+    name: str,
+    axis: int | str,
+) -> Source:
+    """Return the source of a compressed member, which is decoded as one chunk."""
+    from oocdata.formats.deflated import DeflatedMember
+
+    if member.file_size > cache_share():
+        raise CompressedMemberError(
+            "a compressed .npz member must fit into the cache, because it can only be decoded as a "
+            f"whole; it has {member.file_size:,} bytes, and the cache {cache_share():,}. Unpack it "
+            f"once: zipfile.ZipFile({version.path!r}).extract({member.filename!r}); or give more "
+            f"memory: ooc.set_memory({2 * member.file_size}).",
+            path=version.path,
+            key=name,
+        )
+    try:
+        opened = archive.open(member)
+    except (RuntimeError, NotImplementedError) as error:  # encrypted; a method that Python lacks
+        raise UnknownFormatError(
+            f"an .npz member must be readable; {error}.", path=version.path, key=name
+        ) from error
+    with opened as file:
+        shape, fortran, dtype = _read_header(file, version.path, name)
+        skipped = file.tell()
+    described = Storage(
+        ".npz (compressed)",
+        version.path,
+        name,
+        layout="one chunk",
+        codec=_ZIP_METHODS.get(member.compress_type, "unknown"),
+        stored_bytes=member.compress_size,
+        reading="the whole array, decoded once and kept within the budget",
+        chunks=tuple(max(1, length) for length in shape),
+        files=(version,),
+        opened={"target": version.path, "key": name},
+    )
+    stored = _checked(dtype, shape, member.file_size - skipped, described)
+    axis_numbers(axis, len(shape), described)
+    native = stored.newbyteorder("=")
+    return Chunked(
+        DeflatedMember(
+            version, member.filename, shape, native, stored, fortran, skipped, described,
+            OpenFile(version),
+        )
+    )  # fmt: skip
 
 
 def _archive(path: str) -> zipfile.ZipFile:
@@ -211,7 +262,26 @@ def _strided(
     axis: int | str,
     described: Storage,
 ) -> Source:
-    about: Any = {"path": version.path, "key": described.key}
+    stored = _checked(dtype, shape, held, described)
+    strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
+    storage = replace(
+        described,
+        layout=f"contiguous, {'Fortran' if fortran and len(shape) > 1 else 'C'} order",
+        codec="none",
+        stored_bytes=prod(shape) * stored.itemsize,
+        reading="each box by its byte offsets, straight into the batch",
+        strides=strides,
+        files=(version,),
+    )
+    (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)
+    return Strided(OpenFile(version), stored, shape, strides, offset, storage, axis=rows)
+
+
+def _checked(
+    dtype: np.dtype[Any], shape: tuple[int, ...], held: int, described: Storage
+) -> np.dtype[Any]:
+    """Return the dtype if the bytes that are there are those that it and the shape promise."""
+    about: Any = {"path": described.path, "key": described.key}
     stored = check_dtype(dtype, **about)
     needed = prod(shape) * stored.itemsize
     promise = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
@@ -227,15 +297,4 @@ def _strided(
             "The shape is wrong, or something was appended.",
             **about,
         )
-    strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
-    storage = replace(
-        described,
-        layout=f"contiguous, {'Fortran' if fortran and len(shape) > 1 else 'C'} order",
-        codec="none",
-        stored_bytes=needed,
-        reading="each box by its byte offsets, straight into the batch",
-        strides=strides,
-        files=(version,),
-    )
-    (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)
-    return Strided(OpenFile(version), stored, shape, strides, offset, storage, axis=rows)
+    return stored

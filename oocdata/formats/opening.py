@@ -198,7 +198,8 @@ def format_of(path: str) -> Format:
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
-        below = glob.glob("*/snapshot.metadata", root_dir=path)
+        inner = ("*/snapshot.metadata", "refs/branch.main")
+        below = [name for one in inner for name in glob.glob(one, root_dir=path)]
         _refuse_foreign(foreign([*os.listdir(path), *below]), path)
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "

@@ -37,7 +37,7 @@ from oocdata.frontends.tfdata import (
     passes,
     with_cardinality,
 )
-from oocdata.order import BlockShuffle
+from oocdata.order.lanes import laned
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -68,8 +68,9 @@ def steps_dealt(loader: Loader) -> int:
     Steps of a block shuffle's window are made of the same chunks: one reader decodes them.
     """
     together, each = loader.steps_together, len(loader) // _MOST_DEALT
-    if isinstance(loader.order, BlockShuffle):
-        window = loader.order.elements_mixed(len(loader.dataset)) // loader.batch_size
+    order = laned(loader.order)
+    if order is not None:
+        window = order.elements_mixed(len(loader.dataset)) // loader.batch_size
         each = max(each, min(_WINDOWS_DEALT * window, -(-len(loader) // _FEWEST_DEALT)))
     return max(together, each // together * together)
 

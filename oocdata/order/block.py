@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.order.order import check_epoch, check_places
@@ -36,7 +36,7 @@ class BlockShuffle:
 
     Parameters
     ----------
-    blocks : int, Blocks or BlockIds
+    blocks : int, Blocks, BlockIds or BlockRuns
         What storage keeps and decodes together. An int: so many positions in each block.
     blocks_mixed : int
         Blocks whose positions are mixed, in all lanes together; at least one in each lane.
@@ -60,7 +60,7 @@ class BlockShuffle:
             0,  1,  3])
     """
 
-    blocks: Blocks | BlockIds
+    blocks: AnyBlocks
     blocks_mixed: int
     lanes: int | None = None
 
@@ -77,7 +77,7 @@ class BlockShuffle:
                 )
             period = None if given.period is None else as_count("blocks.period", given.period)
             object.__setattr__(self, "blocks", Blocks(length, first, period))
-        elif not isinstance(given, BlockIds):
+        elif not isinstance(given, BlockIds | BlockRuns):
             length = as_count("blocks", given)
             object.__setattr__(self, "blocks", Blocks(length, length))
         object.__setattr__(self, "blocks_mixed", as_count("blocks_mixed", self.blocks_mixed))
@@ -101,7 +101,11 @@ class BlockShuffle:
         seed, epoch = check_epoch(seed, epoch)
         if start == stop:
             return np.empty(0, np.int64)
-        return BlockEpoch(self, count, seed, epoch).at(np.arange(start, stop))
+        return self.walk(count, seed, epoch).at(np.arange(start, stop))
+
+    def walk(self, count: int, seed: int, epoch: int) -> BlockEpoch:
+        """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
+        return BlockEpoch(self, count, seed, epoch, self.borders(count))
 
     def borders(self, count: int) -> NDArray[np.int64]:
         """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
@@ -114,31 +118,39 @@ class BlockShuffle:
 
 
 class BlockEpoch:
-    """One epoch of a block shuffle, of at least one position."""
+    """One epoch of a block shuffle, of at least one position.
 
-    def __init__(self, order: BlockShuffle, count: int, seed: int, epoch: int) -> None:
+    Attributes
+    ----------
+    borders : ndarray of int64, shape (lanes + 1,)
+        Where each lane begins among the places, and the count.
+    """
+
+    def __init__(
+        self, order: BlockShuffle, count: int, seed: int, epoch: int, borders: NDArray[np.int64]
+    ) -> None:
         self._blocks = blocks = order.blocks
         if isinstance(blocks, Blocks):
             self._visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
-        elif len(blocks.ids) == count:
+        elif blocks.count == count:
             self._visits = TableVisits(blocks, seed, epoch)
         else:
             raise ArgumentError(
-                f"`count` must be the {len(blocks.ids)} positions whose blocks the order knows; "
+                f"`count` must be the {blocks.count} positions whose blocks the order knows; "
                 f'got {count}. Make the order for this dataset: shuffle="block".'
             )
-        self._borders = order.borders(count)
-        lanes = len(self._borders) - 1
+        self.borders = borders
+        lanes = len(borders) - 1
         self._width = max(1, min(order.blocks_mixed, self._visits.number) // lanes)
         # Where each lane's second window begins: not all at once, so that decoding is spread.
-        self._second = self._visits.visits_of(np.minimum(self._borders[:-1], count - 1))
+        self._second = self._visits.visits_of(np.minimum(self.borders[:-1], count - 1))
         self._second += np.arange(lanes) * self._width // lanes
         self._key = epoch_key(seed, epoch, "windows")
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions at places, in any order of them, shape (n,)."""
         visits, width = self._visits, self._width
-        lane = np.searchsorted(self._borders, places, side="right") - 1
+        lane = np.searchsorted(self.borders, places, side="right") - 1
         begin = self._second[lane]
         begin += (visits.visits_of(places) - begin) // width * width
 
@@ -148,8 +160,8 @@ class BlockEpoch:
         lengths = np.diff(runs, append=len(places))
         lane, first = lane[runs], np.maximum(begin[runs], 0)
         last = np.minimum(begin[runs] + width, visits.number)
-        low = np.maximum(visits.places_of(first), self._borders[lane])
-        high = np.minimum(visits.places_of(last), self._borders[lane + 1])
+        low = np.maximum(visits.places_of(first), self.borders[lane])
+        high = np.minimum(visits.places_of(last), self.borders[lane + 1])
         keys = derive_keys(self._key, low.view(np.uint64))
         start = np.repeat(low, lengths)
         offsets = (places - start).view(np.uint64)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import AnyBlocks
 from oocdata.errors import ArgumentError
 from oocdata.order.order import Shuffle
 
@@ -71,7 +71,7 @@ def batch_entropy(blocks: NDArray[np.int64]) -> float:
     return math.log2(blocks.shape[1]) - repeated
 
 
-def full_shuffle_entropy(count: int, batch_size: int, blocks: Blocks | BlockIds) -> float:
+def full_shuffle_entropy(count: int, batch_size: int, blocks: AnyBlocks) -> float:
     """Return the entropy of the blocks in a batch of a `Shuffle` of `count` positions, in bits."""
     if batch_size > count:
         raise ArgumentError(
@@ -89,7 +89,7 @@ def _batches(size: int) -> int:
 
 
 def mixing(
-    positions: Callable[[int], NDArray[np.int64]], steps: int, blocks: Blocks | BlockIds, count: int
+    positions: Callable[[int], NDArray[np.int64]], steps: int, blocks: AnyBlocks, count: int
 ) -> Mixing:
     """Measure how well an order of `count` positions mixes, on some of the steps of an epoch.
 
@@ -98,7 +98,7 @@ def mixing(
     positions : callable
         Returns the positions of a step; the last one may be short.
     steps : int
-    blocks : Blocks or BlockIds
+    blocks : Blocks, BlockIds or BlockRuns
         Positions of one block count as neighbours, whatever the order is.
     count : int
     """
@@ -107,4 +107,4 @@ def mixing(
     sampled = min(whole, _batches(size))
     batches = [positions(row * whole // sampled) for row in range(sampled)]
     found = batch_entropy(blocks.of(np.stack(batches)))
-    return Mixing(found, full_shuffle_entropy(count, size, blocks))
+    return Mixing(found, full_shuffle_entropy(count, min(size, count), blocks))

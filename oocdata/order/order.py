@@ -19,7 +19,9 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.order.permutation import epoch_key, forward
 
-__all__ = ["Order", "Sequential", "Shuffle", "check_epoch", "check_places", "visited"]
+__all__ = [
+    "Order", "Sequential", "Shuffle", "check_epoch", "check_places", "length_of", "visited",
+]  # fmt: skip
 
 _MOST = 2**61
 """Sums of a count and two blocks stay within 64 bits; bases of `permutation` stay within 32."""
@@ -30,7 +32,8 @@ class Order(Protocol):
     """In which order the positions of one epoch are visited.
 
     Any frozen, picklable object with this one method is an order; those of this package are
-    `Sequential`, `Shuffle` and `BlockShuffle`.
+    `Sequential`, `Shuffle` and `BlockShuffle`. An order whose epoch has not one place for each
+    position (a mixture) has an int attribute ``length``: its places, instead of `count`.
     """
 
     def positions(
@@ -103,6 +106,11 @@ class Shuffle:
             return np.empty(0, np.int64)
         places = np.arange(start, stop, dtype=np.uint64)
         return forward(places, count, epoch_key(seed, epoch, "shuffle")).view(np.int64)
+
+
+def length_of(order: Order, count: int) -> int:
+    """Return the places of an epoch over so many positions."""
+    return int(getattr(order, "length", count))
 
 
 def visited(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.block import BlockEpoch, BlockShuffle
-from oocdata.order.order import Order, visited
+from oocdata.order.lanes import Laned, Walk, laned
+from oocdata.order.order import Order, length_of, visited
 
 __all__ = ["Steps"]
 
@@ -24,10 +24,10 @@ thousands. The stretch around a step is computed once, and the next steps are sl
 class Steps:
     """The steps of an epoch, as one rank sees them.
 
-    Of a block shuffle every batch takes the same number of positions from each lane, and a rank has
-    whole lanes; of other orders it has a part of every batch. Either way the global batches are the
-    same for any number of ranks. All ranks get as many elements of a short last batch: those that
-    can't be dealt out are dropped.
+    Of an order with lanes every batch takes the same number of positions from each lane, and a rank
+    has whole lanes; of other orders it has a part of every batch. Either way the global batches are
+    the same for any number of ranks. All ranks get as many elements of a short last batch: those
+    that can't be dealt out are dropped.
 
     Attributes
     ----------
@@ -54,13 +54,18 @@ class Steps:
     _stretches: dict[tuple[int, int], list[NDArray[np.int64]]] = field(
         default_factory=dict, init=False
     )
-    _epochs: dict[int, BlockEpoch] = field(default_factory=dict, init=False)
+    _epochs: dict[int, Walk] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def length(self) -> int:
+        """Places in an epoch: the positions, unless the order says otherwise."""
+        return length_of(self.order, self.count)
 
     @cached_property
     def used(self) -> int:
-        """Positions visited in an epoch, by all ranks together."""
-        rest = self.count % self.batch_size
-        return self.count - (rest if self.drop_remainder else rest % self.num_shards)
+        """Places visited in an epoch, by all ranks together."""
+        rest = self.length % self.batch_size
+        return self.length - (rest if self.drop_remainder else rest % self.num_shards)
 
     @cached_property
     def number(self) -> int:
@@ -70,7 +75,8 @@ class Steps:
     @cached_property
     def lanes(self) -> int:
         """Parts of a batch that ranks of their own can read."""
-        return (self.order.lanes or 1) if isinstance(self.order, BlockShuffle) else self.batch_size
+        order = laned(self.order)
+        return self.batch_size if order is None else order.lanes or 1
 
     @cached_property
     def lane(self) -> int:
@@ -93,8 +99,9 @@ class Steps:
         return stretch[step - number * self._together]
 
     def _computed(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
-        if isinstance(self.order, BlockShuffle):
-            return self._of_lanes(self.order, start, stop, epoch)
+        order = laned(self.order)
+        if order is not None:
+            return self._of_lanes(order, start, stop, epoch)
         size, shards = self.batch_size, self.num_shards
         span = start * size, min(stop * size, self.used)
         positions = visited(self.order, self.count, *span, seed=self.seed, epoch=epoch).view()
@@ -106,15 +113,13 @@ class Steps:
             for batch, share in zip(batches, shares, strict=True)
         ]
 
-    def _of_lanes(
-        self, order: BlockShuffle, start: int, stop: int, epoch: int
-    ) -> list[NDArray[np.int64]]:
+    def _of_lanes(self, order: Laned, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
         walked = self._epochs.get(epoch)
         if walked is None:
-            walked = BlockEpoch(order, self.count, self.seed, epoch)
+            walked = order.walk(self.count, self.seed, epoch)
             _keep(self._epochs, epoch, walked, most=2)  # while one ends, the next is read ahead
         each, mine = self.batch_size // self.lanes, self.lanes // self.num_shards
-        borders = order.borders(self.count)[self.lane : self.lane + mine + 1]
+        borders = walked.borders[self.lane : self.lane + mine + 1]
         whole = min(stop, self.used // self.batch_size)
         # Lane by lane: neighbouring places lie in one window.
         number = whole - start

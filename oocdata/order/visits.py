@@ -2,7 +2,7 @@
 
 A *visit* counts blocks in the order in which they are visited, a *place* positions along the
 visited blocks laid end to end. Both classes go from one to the other and to slots of the blocks: in
-closed form and constant memory for `Blocks`, by a table for `BlockIds`.
+closed form and constant memory for `Blocks`, by a table for other kinds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["RegularVisits", "TableVisits"]
@@ -82,7 +82,7 @@ class RegularVisits:
 
 
 class TableVisits:
-    """The visits of `BlockIds`: a table with one entry for each block.
+    """The visits of `BlockIds` or `BlockRuns`: a table with one entry for each block.
 
     Examples
     --------
@@ -91,8 +91,8 @@ class TableVisits:
     (array([0, 1, 4]), array([0, 1]))
     """
 
-    def __init__(self, blocks: BlockIds, seed: int, epoch: int) -> None:
-        self.number = blocks.number(len(blocks.ids))
+    def __init__(self, blocks: BlockIds | BlockRuns, seed: int, epoch: int) -> None:
+        self.number = blocks.number(blocks.count)
         numbers = np.arange(self.number, dtype=np.uint64)
         order = forward(numbers, self.number, epoch_key(seed, epoch, "blocks")).view(np.int64)
         self._slots = blocks.starts(order)

@@ -7,7 +7,6 @@ import functools
 import http.server
 import os
 import threading
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
+from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.threads import cores, in_order_by_few
 from oocdata.tools.check import Health, check
 
@@ -408,12 +408,19 @@ def test_members_of_an_archive_match_their_checksum(tmp_path: Path) -> None:
     health = check(tmp_path / "a.npz")
     assert found(health, "u") == {"damaged": runs(range(60))}
     assert found(health, "v") == {}
-    np.savez_compressed(tmp_path / "b.npz", u=ROWS)
-    with pytest.raises(CompressedMemberError):
-        check(tmp_path / "b.npz")
-    with zipfile.ZipFile(tmp_path / "a.npz", "a", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(tmp_path / "a.npz", "w.npy")
-    assert found(check(tmp_path / "a.npz"), "w") == {"unchecked": []}
+    np.savez_compressed(tmp_path / "b.npz", u=np.random.default_rng(0).random((60, 40)))
+    assert found(check(tmp_path / "b.npz"), "u") == {}
+    spoil(tmp_path / "b.npz", 5000, 3)
+    assert found(check(tmp_path / "b.npz"), "u") == {"damaged": runs(range(60))}
+    set_memory(1 << 20)  # of which the cache has half
+    try:
+        np.savez_compressed(tmp_path / "c.npz", u=ROWS, large=np.zeros(1 << 18))
+        assert found(check(tmp_path / "c.npz"), "large") == {"unchecked": []}
+        np.savez_compressed(tmp_path / "c.npz", large=np.zeros(1 << 18))
+        with pytest.raises(CompressedMemberError):
+            check(tmp_path / "c.npz")
+    finally:
+        set_memory(DEFAULT_MEMORY)
 
 
 def test_a_file_never_filled(tmp_path: Path) -> None:

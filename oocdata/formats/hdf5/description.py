@@ -44,6 +44,9 @@ _DIMENSIONS = {
 }
 """Attributes by which HDF5 and netCDF4 keep dimensions."""
 
+_MOST_COLUMNS = 20
+"""Names of columns that are told."""
+
 _OF_SCALES = {"CLASS", "NAME"}
 """Those of a dimension scale; other datasets may have attributes of these names."""
 
@@ -105,7 +108,7 @@ def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storag
         format="HDF5",
         path=path,
         key=key,
-        layout=words.get(stored.kind, stored.kind) + _shorter(dataset, names),
+        layout=words.get(stored.kind, stored.kind) + _shorter(dataset, names) + _by_maker(dataset),
         codec=codec_name(dataset),
         stored_bytes=None if stored.kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[stored.kind],
@@ -148,6 +151,22 @@ def _shorter(dataset: Any, names: tuple[str, ...]) -> str:
         scale = _scale(dataset.dims[number])
         if scale is not None and scale.ndim == 1 and scale.size > dataset.shape[number]:
             return f", {dataset.shape[number]} of the {scale.size} along {name!r} written"
+    return ""
+
+
+def _by_maker(dataset: Any) -> str:
+    """Say what the attributes of a maker tell of the axes.
+
+    MATLAB (``.mat`` of version 7.3) keeps them in reverse. pandas (``format="fixed"``) keeps the
+    columns of one dtype as ``block0_values``, and their names beside it.
+    """
+    if dataset.ndim == 2 and dataset.name and "transposed" in dataset.attrs:
+        items = dataset.parent.get(_last(dataset.name).replace("_values", "_items"))
+        named = isinstance(items, type(dataset)) and items.shape == dataset.shape[1:]
+        if named and items.dtype.kind == "S" and len(items) <= _MOST_COLUMNS:
+            return f", columns {', '.join(text.decode('utf-8', 'replace') for text in items)}"
+    if dataset.ndim > 1 and "MATLAB_class" in dataset.attrs:
+        return f", in MATLAB {dataset.shape[::-1]}: its axes come in reverse"
     return ""
 
 

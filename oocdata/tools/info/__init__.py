@@ -29,7 +29,7 @@ _MOST_DESCRIBED = 500
 Shape = tuple[int, ...]
 
 _REASONS = {
-    "CompressedMemberError": "compressed: save it without compression, or convert it",
+    "CompressedMemberError": "compressed, and larger than the cache: unpack it",
     "ExternalDataError": "its data lie in another file: --external",
     "MissingChunkError": "chunks are missing: --missing fill",
     "MissingDependencyError": "its filter is not installed",

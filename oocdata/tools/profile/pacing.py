@@ -14,7 +14,8 @@ from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
 from oocdata.memory import cache_share
-from oocdata.order import BlockShuffle, Sequential
+from oocdata.order import Sequential
+from oocdata.order.lanes import laned
 
 __all__ = ["Clock", "Epochs", "Pace", "check_seconds", "pace", "steps_of_a_period"]
 
@@ -57,11 +58,11 @@ def steps_of_a_period(loader: Loader) -> int:
     >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(10, 4)))
     5
     """
-    order, dataset = loader.order, loader.dataset
+    order, dataset = laned(loader.order), loader.dataset
     together = 0
-    if loader.chunked and isinstance(order, BlockShuffle):
+    if loader.chunked and order is not None:
         together = order.elements_mixed(len(dataset))
-    elif loader.chunked and not isinstance(order, Sequential):
+    elif loader.chunked and not isinstance(loader.order, Sequential):
         decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
         together = len(dataset) if decoded <= cache_share() else 0  # decoded by the first reads
     return max(loader.steps_together, -(-together // loader.batch_size))

@@ -1,0 +1,87 @@
+"""Weights of elements, from their labels or as they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.masks import in_parts
+from oocdata.errors import ArgumentError
+
+__all__ = ["as_weights", "balanced"]
+
+
+def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
+    """Return weights with which each class is drawn equally often.
+
+    Parameters
+    ----------
+    labels : array_like of int, bool or str, shape (elements,), or View
+        The class of each element. A negative number is none: that of the categoricals of pandas and
+        AnnData for a missing value.
+
+    Returns
+    -------
+    ndarray of float64, shape (elements,)
+        ``1 / (classes * elements of the class)``, of sum 1; 0 for an element without a class, which
+        is never drawn.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the labels are no labels (floats, several axes), or there is none.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> ooc.balanced(["cat", "dog", "dog", "dog"])
+    array([0.5       , 0.16666667, 0.16666667, 0.16666667])
+    >>> x = ooc.open(np.arange(4))
+    >>> loader = x.batches(4, shuffle=True, weights=ooc.balanced([7, 8, 8, 8]))
+    >>> int((loader.batch(0) == 0).sum())
+    2
+    """
+    given = _read(labels) if isinstance(labels, Dataset) else np.asarray(labels)
+    if given.dtype == object and all(isinstance(label, str) for label in given.flat):
+        given = given.astype(str)
+    if given.ndim != 1 or given.dtype.kind not in "biuSUT":
+        raise ArgumentError(
+            "`labels` must be an integer, a bool or a text for each element; got "
+            f"{given.dtype} of shape {given.shape}. Of a column of a table take its codes."
+        )
+    known = given >= 0 if given.dtype.kind == "i" else np.ones(len(given), np.bool_)
+    if not known.any():
+        raise ArgumentError("`labels` must name a class for at least one element; got none.")
+    _, classes, counts = np.unique(given[known], return_inverse=True, return_counts=True)
+    weights = np.zeros(len(given))
+    weights[known] = (1 / (len(counts) * counts))[classes]
+    return weights
+
+
+def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
+    """Return the weights of elements, checked."""
+    given = _read(weights) if isinstance(weights, Dataset) else np.asarray(weights)
+    if given.shape != (count,) or given.dtype.kind not in "biuf":
+        raise ArgumentError(
+            f"`weights` must be one number for each of the {count} elements; got "
+            f"{given.dtype} of shape {given.shape}."
+        )
+    found = given.astype(np.float64, copy=False)
+    bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if len(bad):
+        raise ArgumentError(
+            f"`weights` must be finite and not negative; got {found[bad[0]]} for element {bad[0]}, "
+            f"and {len(bad) - 1} more like it. Give 0 to what should never be drawn."
+        )
+    if not found.any():
+        raise ArgumentError("`weights` must not all be 0: nothing could be drawn.")
+    return found
+
+
+def _read(numbers: Dataset) -> NDArray[Any]:
+    """Read one number an element, a part at a time."""
+    parts = [np.asarray(numbers.take(some)) for some in in_parts(len(numbers))]
+    return np.concatenate(parts) if parts else np.empty(0)

@@ -1,0 +1,323 @@
+"""Datasets one after the other.
+
+Of a batch, each part reads its own elements straight into their places. Where parts have functions
+of their own, or deliver arrays other than they read, each part makes a batch of its elements, and
+these are copied together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.blocks import AnyBlocks, BlockIds, joined
+from oocdata.box import Extent
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import ArrayRequest, Composite, Placement, Request
+from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
+from oocdata.engines.buffers import empty
+from oocdata.engines.numbers import Numbers
+from oocdata.errors import ArgumentError
+from oocdata.index import Selection, check_distinct, select, take
+
+__all__ = ["Concat", "checked_parts", "concat"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Concat(Dataset):
+    """Datasets one after the other; made by `oocdata.concat`.
+
+    Attributes
+    ----------
+    parts : tuple of Dataset
+        Of one spec, none empty unless all are.
+    chosen : range or ndarray of int64
+        Which of all their elements, in order.
+    """
+
+    parts: tuple[Dataset, ...]
+    chosen: Selection
+
+    _described: ClassVar[tuple[str, ...]] = ("parts", "chosen")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} elements of {len(self.parts)} datasets>"
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def _members(self) -> tuple[Dataset, ...]:
+        return self.parts
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Elements up to the end of each part, shape (parts,)."""
+        return np.cumsum([len(part) for part in self.parts])
+
+    @property
+    def spec(self) -> Spec:
+        """That of every part."""
+        return self.parts[0].spec
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """``(len,)``."""
+        return (len(self),)
+
+    # Which boxes ---------------------------------------------------------------------------------
+
+    @cached_property
+    def is_mapped(self) -> bool:
+        """Whether the parts' batches are made one by one and copied together."""
+        return not all(_delivers_what_it_reads(part, self.spec) for part in self.parts)
+
+    def _shares(
+        self, numbers: NDArray[np.int64]
+    ) -> list[tuple[Dataset, NDArray[np.int64], NDArray[np.int64]]]:
+        """Return each part that elements are of, their places, and their positions in the part."""
+        owners = np.searchsorted(self.ends, numbers, side="right")
+        order = np.argsort(owners, kind="stable")
+        ordered = owners[order]
+        firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        shares = []
+        for places in np.split(order, firsts[1:]) if len(order) else []:
+            owner = int(owners[places[0]])
+            part = self.parts[owner]
+            shares.append((part, places, numbers[places] - (int(self.ends[owner]) - len(part))))
+        return shares
+
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
+        """Return what each array is made of; with functions, also who the elements are of."""
+        numbers = take(self.chosen, positions)
+        shares = self._shares(numbers)
+        asked = [part.requests(own, draw) for part, _, own in shares]
+        if self.is_mapped:
+            own = Request(
+                Numbers(max(1, len(self))), numbers[:, None], Extent.of((1,)), (len(numbers),),
+                np.dtype(np.int64), Placement((None,)),
+            )  # fmt: skip
+            return (own, *[request for requests in asked for request in requests])
+        if not asked:
+            return self.parts[0].requests(positions, draw)
+        if len(asked) == 1:
+            return asked[0]
+        where = [places for _, places, _ in shares]
+        return tuple(
+            Composite(
+                tuple(zip(requests, where, strict=True)),
+                (len(numbers), *requests[0].shape[1:]),
+                requests[0].dtype,
+            )
+            for requests in zip(*asked, strict=True)
+        )
+
+    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+        """Return the arrays as an element's; or the parts' batches, copied together."""
+        if not self.is_mapped:
+            whole: Batch = map_tree(lambda _: next(arrays), self.spec)
+            return whole
+        numbers = next(arrays)
+        made: Batch = map_tree(
+            lambda leaf: empty((len(numbers), *leaf.shape), leaf.dtype), self.spec
+        )
+        for part, places, _ in self._shares(numbers):
+            batch = align(part.assemble(arrays, draw.of(places)), self.spec)
+            for one, out in zip(leaves(batch), leaves(made), strict=True):
+                out[places] = one
+        return made
+
+    @cached_property
+    def blocks(self) -> AnyBlocks:
+        """Those of the parts: chunks of unlike parts are unlike."""
+        filled = [(part.blocks, len(part)) for part in self.parts if len(part)] or [
+            (self.parts[0].blocks, 0)
+        ]
+        whole = joined(filled)
+        if isinstance(self.chosen, range) and self.chosen == range(int(self.ends[-1])):
+            return whole
+        chosen = np.asarray(self.chosen, np.int64)
+        return whole if whole.number(len(chosen)) == 0 else BlockIds(whole.of(chosen))
+
+    # Other selections ----------------------------------------------------------------------------
+
+    def _select(self, positions: Selection) -> Self:
+        chosen = select(self.chosen, positions)
+        found = self._by_parts(chosen)
+        if found is None:
+            return replace(self, chosen=chosen)
+        parts = tuple(part for part in found if len(part)) or found[:1]
+        return replace(self, parts=parts, chosen=range(len(chosen)))
+
+    def _by_parts(self, chosen: Selection) -> tuple[Dataset, ...] | None:
+        """Return what is chosen of each part; None where that is in another order."""
+        if not _ascends(chosen):
+            return None
+        if isinstance(chosen, range) and len(chosen) < 2:  # whatever its step is
+            chosen = range(chosen.start, chosen.start + len(chosen))
+        found, start = [], 0
+        for part, end in zip(self.parts, self.ends.tolist(), strict=True):
+            own = _within(chosen, start, end)
+            whole = isinstance(own, range) and own == range(len(part))
+            found.append(part if whole else part._select(own))
+            start = end
+        return tuple(found)
+
+    @property
+    def _can_cut(self) -> list[bool]:
+        return self.parts[0]._can_cut
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        self._check_split_axis(axis)
+        self._check_sources()
+        return np.arange(sum(self._rows))
+
+    @property
+    def _rows(self) -> list[int]:
+        """Rows of each part that have ids, where elements are split by them."""
+        return [len(part._row_places(None)) for part in self.parts]
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        own = np.split(rows, np.cumsum(self._rows)[:-1])
+        made = [part._made_of(some) for part, some in zip(self.parts, own, strict=True)]
+        return np.concatenate(made)[np.asarray(self.chosen, np.int64)]
+
+    def _gap_positions(self, gap: int) -> int:
+        check_distinct(self.chosen)
+        if not _ascends(self.chosen) and not _ascends(self.chosen[::-1]):
+            raise ArgumentError(
+                "elements must be in ascending or descending order to be split without sharing a "
+                "row; these were selected in another order. Split first, then select."
+            )
+        self._check_sources()
+        return super()._gap_positions(gap)
+
+    def _check_sources(self) -> None:
+        """Raise if two parts read the same array, of which parts of a split could share a row."""
+        read = [source for part in self.parts for source in set(map(_where, part.sources()))]
+        if len(set(read)) < len(read):
+            raise ArgumentError(
+                "datasets that read the same array must be split before they are put one after "
+                "the other, so that no two parts share a row; two of these read the same."
+            )
+
+    @property
+    def _together(self) -> int:
+        each = {part._together for part in self.parts}
+        if len(each) > 1 or any(len(part) % min(each) for part in self.parts):
+            raise ArgumentError(
+                "datasets of patches must be split before they are put one after the other, where "
+                f"they have unlike numbers of patches in an element; these have {sorted(each)}."
+            )
+        return each.pop()
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Self:
+        """Return the datasets one after the other that `describe` told of."""
+        return cls(checked_parts("concat", described["parts"]), described["chosen"])
+
+
+def concat(datasets: Sequence[Dataset]) -> Concat:
+    """Put datasets one after the other.
+
+    The datasets may be of any kind and storage: views, windows, zips, patches, functions. Arrays of
+    one shape that lie in several files are also one array for ``ooc.open([path, …])``, of which
+    windows can be made.
+
+    Parameters
+    ----------
+    datasets : sequence of Dataset
+        Of one spec: the same arrays in an element, each of one shape and dtype.
+
+    Returns
+    -------
+    Concat
+        Elements of the first dataset, then those of the second, … With ``shuffle=True`` they are
+        shuffled all together, and chunks of each are decoded together.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If there is no dataset, or one is a mixture; or if the specs differ: the message names the
+        first dataset that does.
+
+    Notes
+    -----
+    Where a dataset has functions (`map`), its function gets its own elements of a batch, and the
+    results are copied into the batch. One function for all belongs behind: ``concat(…).map(fn)``.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> both = ooc.concat([ooc.open(np.arange(3)), ooc.open(np.arange(10, 14))])
+    >>> len(both), both.take([0, 6, 2, 3])
+    (7, array([ 0, 13,  2, 10]))
+    """
+    parts = checked_parts("concat", datasets)
+    filled = tuple(part for part in parts if len(part)) or parts[:1]
+    return Concat(filled, range(sum(map(len, filled))))
+
+
+def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ...]:
+    """Return datasets of one spec, or raise what a caller's are not."""
+    parts = tuple(datasets) if isinstance(datasets, Sequence) else ()
+    if not parts or not all(isinstance(part, Dataset) for part in parts):
+        raise ArgumentError(
+            f"`{caller}` must get datasets; got {datasets!r}. Open arrays with ooc.open."
+        )
+    for number, part in enumerate(parts):
+        if part.shares is not None:
+            raise ArgumentError(
+                f"`{caller}` must get datasets that are no mixtures; dataset {number} is one. Mix "
+                "all its members at once, with the shares that they should have in all."
+            )
+        if part.spec != parts[0].spec:
+            raise ArgumentError(
+                f"`{caller}` must get datasets whose elements are alike; dataset 0 has "
+                f"{spec_text(parts[0].spec)}, dataset {number} has "
+                f"{spec_text(part.spec)}. Use `.astype`, cut the rows, or `.map` to make them "
+                "alike."
+            )
+    return parts
+
+
+def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
+    """Return whether a part's requests are the arrays of a spec, in this order."""
+    if part.is_mapped:
+        return False
+    none = np.zeros(0, np.int64)
+    asked = [(one.shape[1:], one.dtype) for one in part.requests(none, Draw())]
+    # Dicts are equal in any order; their arrays are asked for in the order of the part's own.
+    names = [spec_text(one) for one in (part.spec, spec)]
+    return names[0] == names[1] and asked == [(leaf.shape, leaf.dtype) for leaf in leaves(spec)]
+
+
+def _ascends(chosen: Selection) -> bool:
+    if isinstance(chosen, range):
+        return chosen.step > 0 or len(chosen) < 2
+    return bool((chosen[1:] > chosen[:-1]).all())
+
+
+def _within(chosen: Selection, start: int, stop: int) -> Selection:
+    """Return the ascending numbers that lie in a range, counted from its start."""
+    if isinstance(chosen, range):
+        low, high = (
+            max(0, min(len(chosen), -((chosen.start - end) // chosen.step)))
+            for end in (start, stop)
+        )
+        some = chosen[low:high]
+        return range(some.start - start, some.stop - start, some.step)
+    low, high = np.searchsorted(chosen, (start, stop)).tolist()
+    found: NDArray[np.int64] = chosen[low:high] - start
+    return found
+
+
+def _where(source: Any) -> Any:
+    """Return what two sources of one array have in common."""
+    storage = source.storage()
+    return id(source) if storage.path is None else (storage.path, storage.key)

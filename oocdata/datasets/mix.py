@@ -1,0 +1,207 @@
+"""A mixture: datasets of which each gives its share of every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import gcd, isfinite
+from typing import Any, ClassVar, Self
+
+from oocdata.datasets.concat import Concat, checked_parts
+from oocdata.datasets.dataset import Dataset
+from oocdata.errors import ArgumentError, EmptyError
+from oocdata.index import Selection, as_count
+
+__all__ = ["Members", "Mix", "mix"]
+
+
+@dataclass(frozen=True)
+class Members:
+    """The members of a mixture, as an order needs to know them.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Elements of each; those of one member follow on those of the one before.
+    weights : tuple of int
+        The shares, up to a factor.
+    given : int or None
+        Elements in an epoch, if the user said how many.
+    """
+
+    counts: tuple[int, ...]
+    weights: tuple[int, ...]
+    given: int | None
+
+    @property
+    def length(self) -> int:
+        """Elements in an epoch: by default as many as come before a member begins anew."""
+        total = sum(self.weights)
+        least = min(
+            count * total // weight for count, weight in zip(self.counts, self.weights, strict=True)
+        )
+        return least if self.given is None else self.given
+
+    @property
+    def ranges(self) -> list[range]:
+        """The positions of each member."""
+        ends = list(accumulate(self.counts))
+        return [range(end - count, end) for count, end in zip(self.counts, ends, strict=True)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mix(Concat):
+    """Datasets of which each gives its share of every batch; made by `oocdata.mix`.
+
+    By position it is its members one after the other.
+
+    Attributes
+    ----------
+    weights : tuple of int
+        The shares, up to a factor.
+    length : int or None
+        Elements in an epoch, if it was given.
+    """
+
+    weights: tuple[int, ...] = ()
+    length: int | None = None
+
+    _described: ClassVar[tuple[str, ...]] = ("parts", "weights", "length")
+
+    @property
+    def shares(self) -> Members:
+        """How often each member is drawn from."""
+        return Members(tuple(map(len, self.parts)), self.weights, self.length)
+
+    def _select(self, positions: Selection) -> Any:
+        found = self._by_parts(positions)
+        if found is None:
+            raise ArgumentError(
+                "elements of a mixture must be selected in ascending order, each once. Select from "
+                "its members, and mix these."
+            )
+        filled = [part for part in found if len(part)]
+        if len(filled) == 1:  # of one member alone, e.g. to see how it is stored
+            return filled[0]
+        if 0 < len(filled) < len(found):
+            raise EmptyError(
+                f"each of the {len(found)} members of a mixture must keep an element; of member "
+                f"{[len(part) for part in found].index(0)} none is left. Mix those that are left."
+            )
+        return replace(self, parts=found, chosen=range(sum(map(len, found))))
+
+    def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
+        """Split each member, and mix the parts with the same shares; see `Dataset.split`."""
+        given = sorted({"by", "stratify", "seed"} & options.keys())
+        if given:
+            raise ArgumentError(
+                f"`{given[0]}` must be given to each member of a mixture, which has rows of its "
+                "own. Split the members, and mix their parts."
+            )
+        parts = [part.split(*sizes, **options) for part in self.parts]
+        return tuple(self._of(found) for found in zip(*parts, strict=True))
+
+    def shard(self, num_shards: int, index: int) -> Self:
+        """Return a part of each member, mixed with the same shares; see `Dataset.shard`."""
+        return self._of(tuple(part.shard(num_shards, index) for part in self.parts))
+
+    def patches(self, *args: Any, **options: Any) -> Any:
+        """Return the mixture of the members' patches; see `Dataset.patches`."""
+        parts = tuple(part.patches(*args, **options) for part in self.parts)
+        made = self._of(parts)
+        length = None if self.length is None else self.length * len(parts[0]) // len(self.parts[0])
+        return replace(made, length=length)
+
+    def _of(self, parts: tuple[Dataset, ...]) -> Self:
+        return replace(self, parts=parts, chosen=range(sum(map(len, parts))))
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Self:
+        """Return the mixture that `describe` told of."""
+        parts = checked_parts("mix", described["parts"])
+        weights, length = described["weights"], described["length"]
+        if len(weights) != len(parts) or min(map(int, weights)) < 1:
+            raise ArgumentError(f"`weights` must be one for each member; got {weights!r}.")
+        return cls(parts, range(sum(map(len, parts))), tuple(weights), length)
+
+
+def mix(
+    members: Mapping[Dataset, float] | Sequence[tuple[Dataset, float]],
+    *,
+    length: int | None = None,
+) -> Mix:
+    """Mix datasets: each gives its share of every batch.
+
+    After any number of batches each member has given its share of their elements, to within half an
+    element of two members; of more, to within two elements, or four where chunks are shuffled in
+    lanes for several ranks. Each goes through its own elements in an order of its own,
+    by its own chunks, and begins anew when it is through: until then none of its elements is lost
+    or comes again. So a member may last for many epochs of the mixture, or be repeated within one.
+
+    Parameters
+    ----------
+    members : dict or sequence of (Dataset, weight)
+        Datasets of one spec, as for `concat`. Of the weights the ratios count.
+    length : int, optional
+        Elements in an epoch. By default as many as come before any member begins anew, which the
+        member sets that is the smallest for its share. An epoch has whole batches only; what they
+        leave comes with the next epoch.
+
+    Returns
+    -------
+    Mix
+        By position, and for ``len``, it is the members one after the other. ``split`` and ``shard``
+        do so to each member, and mix the parts.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If there are no members, the specs differ, or a weight is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> real, made = ooc.open(np.arange(100)), ooc.open(np.arange(1000, 1020))
+    >>> loader = ooc.mix({real: 0.7, made: 0.3}).batches(10)
+    >>> len(loader), loader.batch(1)
+    (6, array([   7, 1003,    8,    9,   10, 1004,   11,   12, 1005,   13]))
+    """
+    pairs = list(members.items() if isinstance(members, Mapping) else members)
+    if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise ArgumentError(
+            f"`members` must be a dict of datasets and weights, or pairs of them; got {members!r}. "
+            "Write ooc.mix({one: 0.7, other: 0.3})."
+        )
+    parts = checked_parts("mix", [part for part, _ in pairs])
+    for number, part in enumerate(parts):
+        if len(part) == 0:
+            raise EmptyError(f"each member must hold an element; member {number} holds none.")
+    given = None if length is None else as_count("length", length)
+    return Mix(parts, range(sum(map(len, parts))), _whole([w for _, w in pairs]), given)
+
+
+def _whole(weights: list[Any]) -> tuple[int, ...]:
+    """Return weights as whole numbers: the decimals that were written, not their binary neighbours.
+
+    Examples
+    --------
+    >>> _whole([0.7, 0.3]), _whole([1, 2.5])
+    ((7, 3), (2, 5))
+    """
+    from fractions import Fraction  # with decimal behind it, only here
+
+    try:
+        good = all(not isinstance(w, bool | str) and isfinite(w) and w > 0 for w in weights)
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise ArgumentError(
+            f"weights must be positive numbers; got {weights}. Leave out what gives nothing."
+        )
+    shares = [Fraction(w) if isinstance(w, int | Fraction) else Fraction(str(w)) for w in weights]
+    scale = 1
+    for share in shares:
+        scale = scale * share.denominator // gcd(scale, share.denominator)
+    found = [int(share * scale) for share in shares]
+    return tuple(number // gcd(*found) for number in found)

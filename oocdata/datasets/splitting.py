@@ -1,0 +1,436 @@
+"""Splits of a dataset: by range, groups, classes, borders of a coordinate, and k-fold.
+
+A range of positions costs nothing. All other ways choose rows, and then the elements whose rows are
+all chosen: so a window that lies in two parts is in none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import chain
+from math import lcm
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from oocdata.datasets.ids import as_ids
+from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
+from oocdata.errors import ArgumentError, EmptyError
+from oocdata.index import Selection, as_count, as_regular
+
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
+
+__all__ = ["Splitting"]
+
+Ids = ArrayLike | Any  # anything that numpy.asarray takes: a View, a DataArray
+
+
+class Splitting(ABC):
+    """A dataset's methods that split it, and what they must know of it."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the sample axes."""
+
+    @property
+    def _members(self) -> Sequence[Splitting]:
+        return ()
+
+    @property
+    def shares(self) -> Any:
+        """Of a mixture, how often its members are drawn from."""
+        return None
+
+    @abstractmethod
+    def _select(self, positions: Selection) -> Self:
+        """Return the dataset of the elements at checked positions, in that order."""
+
+    def split(
+        self,
+        *sizes: float,
+        gap: int = 0,
+        axis: int | str | None = None,
+        by: Ids | None = None,
+        stratify: Ids | None = None,
+        seed: int | None = None,
+    ) -> tuple[Self, ...]:
+        """Split: no copy, and no two parts share a row. By range, unless rows have ids or labels.
+
+        Parameters
+        ----------
+        *sizes : float or int
+            Fractions (each > 0, sum ≤ 1) or counts: of elements (not of their patches), or with
+            several sample axes of places along `axis`. With `by` or `stratify` of rows.
+        gap : int
+            Rows left unused between neighbouring parts; with several sample axes, places along
+            `axis`. Windows that would reach across the border are dropped besides, so even 0 never
+            leaks a row.
+        axis : int or str, optional
+            The sample axis to split along, by its number in the array or its name; by default the
+            outermost, so that trajectories stay whole.
+        by : array_like, shape (rows,), optional
+            A group for each row (of windows: each row of their view), or for each place along
+            `axis`: numbers, dates or texts. Groups stay whole. In order of first appearance, laid
+            end to end, they are cut at the borders between groups that are nearest to the ends
+            asked for, at least one group a part. Windows with rows of two parts are dropped.
+        stratify : array_like, shape (rows,), optional
+            A class for each row. Parts are drawn at random with the same shares of each class: the
+            exact share rounded up or down, by the method of largest remainders. Elements stay in
+            order. With `by`, the class of each group, and the shares are of groups.
+        seed : int, optional
+            Of `stratify`, 0 by default. With `by` alone, the groups come in a random order.
+
+        Returns
+        -------
+        tuple of Dataset
+            One for each size, in order.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
+            one was chosen twice, or windows were in another order.
+        oocdata.errors.EmptyError
+            If a part would hold no element.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> frames = ooc.open(np.zeros((10, 2)))
+        >>> [len(part) for part in frames.split(0.6, 0.2, 0.2)]
+        [6, 2, 2]
+        >>> [len(part) for part in frames.next_frame().split(0.5, 0.5)]
+        [4, 4]
+        >>> runs = ooc.open(np.zeros((4, 10, 2)), axis=(0, 1))
+        >>> [part.sample_shape for part in runs.split(0.5, 0.5, axis=1)]
+        [(4, 5), (4, 5)]
+        >>> patients = ["ann"] * 4 + ["bob"] * 3 + ["eve"] * 3
+        >>> [len(part) for part in frames.split(0.6, 0.4, by=patients)]
+        [7, 3]
+        >>> [part.rows.tolist() for part in frames.split(6, 4, stratify=[0, 1] * 5)]
+        [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
+        """
+        rows = as_count("gap", gap, at_least=0)
+        self._check_no_mixture("split")
+        if by is not None or stratify is not None:
+            return self._parted(self._row_parts(sizes, rows, axis, by, stratify, seed), len(sizes))
+        if seed is not None:
+            raise ArgumentError(
+                f"`seed` must come with `by` or `stratify`; got {seed!r}. A split is by range; for "
+                "a random one give each row the same class: stratify=numpy.zeros(rows, int)."
+            )
+        if len(self.sample_shape) > 1:
+            return self._split_axis(sizes, rows, axis)
+        self._check_split_axis(axis)
+        each = self._together
+        dropped = -(-self._gap_positions(rows) // each)
+        parts = split_ranges(len(self) // each, sizes, dropped)
+        return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
+
+    def split_at(
+        self, *borders: Any, coordinate: Ids, gap: int = 0, axis: int | str | None = None
+    ) -> tuple[Self, ...]:
+        """Split where a coordinate, e.g. the time of each row, reaches borders; see `split`.
+
+        Parameters
+        ----------
+        *borders : date, text of a date, or number
+            Ascending. The first part has the rows before the first border, the second those from
+            it on, up to the next, and so on.
+        coordinate : array_like or View of datetime64 or numbers, shape (rows,)
+            A value for each row (of windows: each row of their view), or for each place along
+            `axis`. The coordinate of a `DataArray` is decoded; numbers in a netCDF file are as
+            stored.
+        gap : int
+            Rows left unused before each border; then the coordinate must ascend.
+        axis : int or str, optional
+            As for `split`.
+
+        Returns
+        -------
+        tuple of Dataset
+            One more than there are borders.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If borders or coordinate don't fit.
+        oocdata.errors.EmptyError
+            If a part would hold no element.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> days = np.arange("2015-12-29", "2016-01-08", dtype="M8[D]")
+        >>> frames = ooc.open(np.zeros((10, 2)))
+        >>> [len(part) for part in frames.split_at("2016", "2016-01-04", coordinate=days)]
+        [3, 3, 4]
+        """
+        places = self._row_places(axis)
+        (values,), level = _given({"coordinate": coordinate}, places, "iufM")
+        if values.dtype.kind == "M":
+            ends = np.array([_date(border) for border in borders], "M8")
+        else:
+            ends = np.array([_number(border) for border in borders])
+        if not len(ends) or np.isnan(ends).any() or (ends[1:] <= ends[:-1]).any():
+            raise ArgumentError(f"borders must be at least one, and ascend; got {borders}.")
+        parts = np.searchsorted(ends, values, side="right")
+        rows = as_count("gap", gap, at_least=0) + self._rows_apart()
+        if rows:
+            if (values[1:] < values[:-1]).any():
+                raise ArgumentError(
+                    f"`coordinate` must ascend for a gap of {rows} rows between parts. Drop what "
+                    "lies between two borders instead."
+                )
+            for border in np.searchsorted(values, ends):
+                parts[max(0, border - rows) : border] = -1
+        return self._parted(parts[level], len(ends) + 1)
+
+    def folds(
+        self,
+        k: int,
+        *,
+        gap: int = 0,
+        axis: int | str | None = None,
+        by: Ids | None = None,
+        stratify: Ids | None = None,
+        seed: int | None = None,
+    ) -> list[tuple[Self, Self]]:
+        """Return `k` pairs (training, validation); each row is for validation once.
+
+        By range unless rows have ids or labels, so that time series are not mixed. Training has all
+        other rows, but for a gap on both sides, and the windows that lie in both are in none.
+        Training parts keep the number of each element, 8 bytes.
+
+        Parameters
+        ----------
+        k : int
+            At least 2.
+        gap, axis, by, stratify, seed
+            As for `split`.
+
+        Returns
+        -------
+        list of (Dataset, Dataset)
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError, oocdata.errors.EmptyError
+            As for `split`.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> pairs = ooc.open(np.zeros((9, 2))).next_frame()
+        >>> [(len(training), len(validation)) for training, validation in pairs.folds(3)]
+        [(5, 2), (4, 2), (5, 2)]
+        """
+        from fractions import Fraction
+
+        sizes = [Fraction(1, as_count("k", k, at_least=2))] * k
+        rows = as_count("gap", gap, at_least=0)
+        if by is not None or stratify is not None:
+            parts = self._row_parts(sizes, rows, axis, by, stratify, seed)  # type: ignore[arg-type]
+            masks = [(parts != fold, parts == fold) for fold in range(k)]
+        else:
+            places, rows = self._row_places(axis), rows + self._rows_apart()
+            length = int(places.max(initial=-1)) + 1
+            ranges = split_ranges(length, sizes)  # type: ignore[arg-type]
+            masks = [
+                (
+                    (places < one.start - rows) | (places >= one.stop + rows),
+                    (places >= one.start) & (places < one.stop),
+                )
+                for one in ranges
+            ]
+        return [self._chosen_by(pair) for pair in masks]  # type: ignore[misc]
+
+    def shard(self, num_shards: int, index: int) -> Self:
+        """Return one of `num_shards` contiguous parts whose union is everything.
+
+        Parameters
+        ----------
+        num_shards, index : int
+            0 ≤ index < num_shards. Lengths of parts differ by at most 1.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> [len(ooc.open(np.zeros((10, 2))).shard(3, i)) for i in range(3)]
+        [3, 3, 4]
+        """
+        shards = as_count("num_shards", num_shards)
+        place = as_count("index", index, at_least=0)
+        if place >= shards:
+            raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
+        self._check_no_mixture("shard")
+        length = len(self)
+        if length < shards:
+            raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
+        return self._select(range(length * place // shards, length * (place + 1) // shards))
+
+    # Parts of rows -------------------------------------------------------------------------------
+
+    def _row_parts(
+        self,
+        sizes: Sequence[float],
+        gap: int,
+        axis: int | str | None,
+        by: Ids | None,
+        stratify: Ids | None,
+        seed: int | None,
+    ) -> NDArray[np.int64]:
+        """Return the part of each row, by groups, classes, or classes of groups."""
+        if gap:
+            raise ArgumentError(
+                f"`gap` must be 0 with `by` or `stratify`, whose parts lie anywhere; got {gap}."
+            )
+        if self._rows_apart():
+            raise ArgumentError(
+                "a split by `by` or `stratify` must be of elements that share no row; in this zip "
+                "one row is in several elements. Split what is zipped, or make windows of it."
+            )
+        if isinstance(seed, bool) or not (seed is None or isinstance(seed, int | np.integer)):
+            raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
+        names = {"by": by, "stratify": stratify}
+        known = {name: ids for name, ids in names.items() if ids is not None}
+        given, level = _given(known, self._row_places(axis))
+        wanted: Any = shares(sizes, len(given[0]))
+        if by is None:
+            parts = class_parts(given[0], wanted, seed or 0)[level]
+            lost = int(self._made_of(parts >= 0).sum()) - sum(
+                int(self._made_of(parts == part).sum()) for part in range(len(wanted))
+            )
+            if lost:
+                raise ArgumentError(
+                    f"`stratify` must come with `by` for windows, because it deals out single "
+                    f"rows; {lost} windows would have rows in two parts. Give the episode of each "
+                    "row as `by`, which then stays whole."
+                )
+            return parts
+        if stratify is None:
+            return group_parts(given[0], wanted, seed)[level]
+        _, first, groups = np.unique(given[0], return_index=True, return_inverse=True)
+        classes = given[1][first]
+        mixed = np.flatnonzero(classes[groups] != given[1])
+        if len(mixed):
+            raise ArgumentError(
+                f"`stratify` must be one class for each group of `by`; group "
+                f"{given[0][mixed[0]]!s} has {classes[groups[mixed[0]]]!s} and "
+                f"{given[1][mixed[0]]!s}."
+            )
+        return class_parts(classes, wanted, seed or 0)[groups][level]
+
+    def _parted(self, parts: NDArray[np.int64], number: int) -> tuple[Self, ...]:
+        """Return the elements of each part, by the part of each row."""
+        return self._chosen_by([parts == part for part in range(number)])
+
+    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
+        """Return the elements whose rows are all in a mask, for each."""
+        chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
+        if not all(map(len, chosen)):
+            raise EmptyError(
+                "every part must hold at least one element; they would hold "
+                f"{', '.join(str(len(one)) for one in chosen)}, of {len(self)}."
+            )
+        return tuple(self._select(as_regular(one)) for one in chosen)
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        """Return the place along a sample axis of each row that a caller can give an id for."""
+        raise ArgumentError(
+            f"a {type(self).__name__} must be split by range. Split what it is made of."
+        )
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which elements are made of such rows alone, shape (len(self),)."""
+        raise NotImplementedError
+
+    @property
+    def _is_rows(self) -> bool:
+        """Whether each element is one row, so that ids of rows are ids of elements."""
+        return False
+
+    def _first_rows(self) -> list[tuple[View, Selection]]:
+        """Return views that elements are made of, with the first row of each element in it."""
+        found = [part._first_rows() for part in self._members]
+        return list(chain.from_iterable(found))
+
+    # Ranges of positions -------------------------------------------------------------------------
+
+    def _gap_positions(self, gap: int) -> int:
+        """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
+        return max((part._gap_positions(gap) for part in self._members), default=gap)
+
+    def _rows_apart(self) -> int:
+        """Return how many rows must lie between parts so that they share none."""
+        return max((part._rows_apart() for part in self._members), default=0)
+
+    @property
+    def _together(self) -> int:
+        """Positions side by side that a split leaves together: patches of one element."""
+        return lcm(*(part._together for part in self._members))
+
+    def _check_no_mixture(self, method: str) -> None:
+        """Raise if parts by range would be parts of some members alone."""
+        if self.shares is not None:
+            raise ArgumentError(
+                f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
+                f"`{method}` on the mixture: it does so to each member."
+            )
+
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        """Raise if an axis is given that is not the only sample axis."""
+        if axis is not None:
+            raise ArgumentError(
+                f"`axis` must be None for elements along one sample axis; got {axis!r}."
+            )
+
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
+        """Split along one of several sample axes."""
+        raise NotImplementedError
+
+
+def _given(
+    known: dict[str, Any], places: NDArray[np.int64], kinds: str = "biumMU"
+) -> tuple[list[NDArray[Any]], NDArray[np.int64] | slice]:
+    """Return ids of rows, or of places along the axis, and which of them each row has."""
+    found = {name: as_ids(name, ids, kinds) for name, ids in known.items()}
+    length = int(places.max(initial=-1)) + 1
+    for name, ids in found.items():
+        if len(ids) not in (len(places), length):
+            along = "" if length == len(places) else f", or of the {length} places along the axis"
+            raise ArgumentError(
+                f"`{name}` must have one value for each of the {len(places)} rows{along}; got "
+                f"{len(ids)}."
+            )
+    if all(len(ids) == length for ids in found.values()):
+        return list(found.values()), places
+    each = [ids if len(ids) == len(places) else ids[places] for ids in found.values()]
+    return each, slice(None)
+
+
+def _date(border: Any) -> np.datetime64:
+    try:
+        return np.datetime64(border)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"borders must be dates, as the coordinate is, e.g. '2016-01-01'; got {border!r}."
+        ) from error
+
+
+def _number(border: Any) -> Any:
+    if isinstance(border, int | float | np.number) and not isinstance(border, bool):
+        return border
+    raise ArgumentError(
+        f"borders must be numbers, as the coordinate is; got {border!r}. Of a netCDF file's time "
+        "numbers, xarray.open_dataset(path)['time'] makes dates."
+    )

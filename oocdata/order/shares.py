@@ -1,0 +1,131 @@
+"""Shares: which member of a mixture gives the next element, in closed form.
+
+A tree halves the members again and again (Huffman's, so that large shares are decided first). At
+each node, of the first x elements ``floor(x * share + phase)`` go to one side. So every place of a
+training is computed by itself, and after any number of elements each member has given its share: of
+two members to within half an element, of more to within two elements. Where a batch is dealt out in
+lanes, each has phases of its own, spread evenly: by Hermite's identity the lanes' counts of a node
+sum up to the rounded share of all of them together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Shares"]
+
+Ints: TypeAlias = NDArray[np.int64]
+
+Node: TypeAlias = "int | tuple[Node, Node, int, int]"
+"""A member; or two sides and the share of the first, as numerator and denominator."""
+
+_MOST = 10**6
+"""Denominators up to this are exact; other shares are off by less than 10**-12."""
+
+_GOLDEN = 0.6180339887498949
+
+
+class Shares:
+    """How often each member gives an element.
+
+    Parameters
+    ----------
+    weights : tuple of int
+        Each at least 1; their ratios count.
+    lanes : int
+
+    Examples
+    --------
+    >>> shares = Shares((7, 3), 1)
+    >>> shares.given(np.arange(11))[:, 0].tolist()
+    [[0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 7], [0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3]]
+    """
+
+    def __init__(self, weights: tuple[int, ...], lanes: int) -> None:
+        self.weights, self.lanes = weights, lanes
+        self._tree = _tree(weights)
+
+    def given(self, rows: Ints) -> Ints:
+        """Return what members have given in each lane before its elements `rows`.
+
+        Parameters
+        ----------
+        rows : ndarray of int64, shape (n,)
+            Elements of a lane, counted through the whole training.
+
+        Returns
+        -------
+        ndarray of int64, shape (members, lanes, n)
+        """
+        found = np.empty((len(self.weights), self.lanes, len(rows)), np.int64)
+        first = np.argsort(np.argsort(np.arange(self.lanes) * _GOLDEN % 1))
+        counts = np.broadcast_to(rows, found.shape[1:])
+        self._divide(self._tree, counts, first[:, None], found)
+        return found
+
+    def turns(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return what members have given before ascending rows, and 1 for who gives in each."""
+        first, last = int(rows[0]), int(rows[-1])
+        if last - first >= 2 * len(rows):
+            given = self.given(rows)
+            return given, self.given(rows + 1) - given
+        # Mostly rows follow on one another: what one leaves is what the next one finds.
+        every, at = self.given(np.arange(first, last + 2)), rows - first
+        return every[:, :, at], every[:, :, at + 1] - every[:, :, at]
+
+    def _divide(self, node: Node, counts: Ints, phase: Ints, found: Ints) -> None:
+        """Divide the elements of a node among its members."""
+        if isinstance(node, int):
+            found[node] = counts
+            return
+        one, other, share, of = node
+        lanes = self.lanes
+        # In two steps: the products stay within 64 bits for any count.
+        whole, rest = np.divmod(counts, of)
+        left = whole * share + (rest * (2 * lanes * share) + (2 * phase + 1) * of) // (
+            2 * lanes * of
+        )
+        # Lanes that follow on one another in this phase lie apart in the next one.
+        phase = np.argsort(np.argsort(phase[:, 0] * _GOLDEN % 1))[:, None]
+        self._divide(one, left, phase, found)
+        self._divide(other, counts - left, phase, found)
+
+    def row_of(self, member: int, draw: int) -> int:
+        """Return the last row before which a member has given at most `draw` elements."""
+        own, total, lanes = self.weights[member], sum(self.weights), self.lanes
+        slack = 4 * lanes
+        low = max(0, (draw - slack) * total // (lanes * own) - 1)
+        high = (draw + slack) * total // (lanes * own) + 1
+        while low > 0 and self._total(member, low) > draw:
+            low //= 2
+        while self._total(member, high) <= draw:
+            high *= 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._total(member, middle) <= draw:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _total(self, member: int, row: int) -> int:
+        return int(self.given(np.array([row]))[member].sum())
+
+
+def _tree(weights: tuple[int, ...]) -> Node:
+    from fractions import Fraction  # with decimal behind it, only here
+
+    numbered: list[tuple[int, int, Node]] = [(w, at, at) for at, w in enumerate(weights)]
+    heapq.heapify(numbered)
+    number = len(weights)
+    while len(numbered) > 1:
+        light, heavy = heapq.heappop(numbered), heapq.heappop(numbered)
+        share = Fraction(heavy[0], heavy[0] + light[0]).limit_denominator(_MOST)
+        node: Node = (heavy[2], light[2], share.numerator, share.denominator)
+        heapq.heappush(numbered, (heavy[0] + light[0], number, node))
+        number += 1
+    return numbered[0][2]

@@ -1,0 +1,143 @@
+"""Draws by weight: each element as often as its weight says, to within one, in every epoch.
+
+Systematic sampling [1]_: an epoch of n draws over n elements takes the points ``(j + u) / n``, j
+from 0 to n - 1, of the cumulated weights, with one random u for the epoch. So an element of share w
+comes ``floor(n w)`` or ``ceil(n w)`` times, and draws that follow one another lie side by side in
+storage: to shuffle them by blocks decodes each chunk once, as without weights.
+
+References
+----------
+.. [1] W. G. Madow, "On the theory of systematic sampling, II", Annals of Mathematical Statistics
+   20, 1949, doi:10.1214/aoms/1177729988.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.blocks import BlockRuns
+from oocdata.errors import ArgumentError
+from oocdata.order.block import BlockEpoch, BlockShuffle
+from oocdata.order.order import Order, check_epoch, check_places, visited
+from oocdata.order.permutation import epoch_key
+
+__all__ = ["Weighted", "WeightedEpoch", "cumulated"]
+
+Ints = NDArray[np.int64]
+
+_BITS, _FEWEST_BITS = 40, 8
+"""Of the whole sum, and of a draw: the rounding of a sum in floating point stays below a unit."""
+
+
+def cumulated(weights: NDArray[np.float64]) -> Ints:
+    """Return the cumulated weights in units of which each draw has a power of two.
+
+    Examples
+    --------
+    >>> cumulated(np.array([1.0, 0.0, 3.0, 4.0])) / 2**37
+    array([0.5, 0.5, 2. , 4. ])
+    """
+    count = len(weights)
+    whole = float(count << max(_FEWEST_BITS, _BITS - count.bit_length()))
+    sums = np.cumsum(weights)
+    sums /= sums[-1]
+    sums *= whole
+    return np.rint(sums, out=sums).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """With replacement, by weight: the order of ``batches(weights=…)``.
+
+    Attributes
+    ----------
+    order : Order
+        Of an epoch's draws, which are as many as there are elements.
+    sums : ndarray of int64, shape (elements,)
+        The cumulated weights, as `cumulated` returns them; of a block shuffle in the order of its
+        blocks.
+
+    Examples
+    --------
+    >>> from oocdata.order import Sequential
+    >>> order = Weighted(Sequential(), cumulated(np.array([1.0, 0.0, 3.0, 4.0])))
+    >>> order.positions(4, 0, 4, seed=7, epoch=0)
+    array([0, 2, 3, 3])
+    """
+
+    order: Order
+    sums: Ints = field(repr=False)
+
+    @property
+    def lanes(self) -> int | None:
+        """Those of a block shuffle."""
+        return self.order.lanes if isinstance(self.order, BlockShuffle) else None
+
+    def positions(
+        self, count: int, start: int, stop: int, *, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """Return the positions at a range of places; see `Order.positions`."""
+        count, start, stop = check_places(count, start, stop)
+        seed, epoch = check_epoch(seed, epoch)
+        if start == stop:
+            return np.empty(0, np.int64)
+        if isinstance(self.order, BlockShuffle):
+            return self.walk(count, seed, epoch).at(np.arange(start, stop))
+        draws = visited(self.order, count, start, stop, seed=seed, epoch=epoch)
+        return self.drawn(draws, self.begin(count, seed, epoch))
+
+    def walk(self, count: int, seed: int, epoch: int) -> WeightedEpoch:
+        """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
+        assert isinstance(self.order, BlockShuffle)
+        return WeightedEpoch(self, self.order, self.begin(count, seed, epoch), seed, epoch)
+
+    def elements_mixed(self, count: int) -> int:
+        """Return how many elements a block shuffle mixes at a time."""
+        order = self.order
+        return order.elements_mixed(count) if isinstance(order, BlockShuffle) else count
+
+    def begin(self, count: int, seed: int, epoch: int) -> int:
+        """Return where the first draw of an epoch lies."""
+        if count != len(self.sums):
+            raise ArgumentError(
+                f"`count` must be the {len(self.sums)} elements that have weights; got {count}."
+            )
+        return int(epoch_key(seed, epoch, "weights")[0]) % self.unit
+
+    @property
+    def unit(self) -> int:
+        """From one draw to the next."""
+        return int(self.sums[-1]) // len(self.sums)
+
+    def drawn(self, draws: Ints, begin: int) -> Ints:
+        """Return the positions, or slots of the blocks, of an epoch's draws."""
+        # Sought in ascending order the sums are walked once: five times as fast among millions.
+        order, found = np.argsort(draws), np.empty(len(draws), np.int64)
+        points = draws[order] * self.unit + begin
+        found[order] = np.searchsorted(self.sums, points, side="right")
+        return found
+
+
+class WeightedEpoch:
+    """One epoch of draws by weight in blocks."""
+
+    def __init__(
+        self, order: Weighted, inner: BlockShuffle, begin: int, seed: int, epoch: int
+    ) -> None:
+        self._order, self._begin, self._blocks = order, begin, inner.blocks
+        count = len(order.sums)
+        slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
+        # The first draw of each block: those before it lie below what was cumulated before it.
+        before = np.concatenate(([0], order.sums))[np.minimum(slots, count)]
+        draws = BlockRuns(np.unique(np.maximum(-((begin - before) // order.unit), 0)))
+        shuffle = replace(inner, blocks=draws)
+        self._walk = BlockEpoch(shuffle, count, seed, epoch, shuffle.borders(count))
+        self.borders = self._walk.borders
+
+    def at(self, places: Ints) -> Ints:
+        """Return the positions at places, in any order of them, shape (n,)."""
+        slots = self._order.drawn(self._walk.at(places), self._begin)
+        return self._blocks.positions(slots)

@@ -1,0 +1,87 @@
+"""HDF5 as MATLAB, pandas and PyTables write it; the layouts are those of files that they wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.errors import UnsupportedDtypeError
+from oocdata.tools.info import contents
+
+ARRAY = np.arange(24.0).reshape(2, 3, 4)  # as MATLAB shows it
+
+
+def matlab(path: Path, **options: Any) -> Path:
+    """Write what ``save -v7.3`` writes: a text of 128 bytes in a user block, axes in reverse."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, value, kind in [
+            ("u", ARRAY.T, "double"),
+            ("flag", np.ones((2, 1), "u1"), "logical"),
+        ]:
+            made = file.create_dataset(name, data=value, **(options if name == "u" else {}))
+            made.attrs["MATLAB_class"] = np.bytes_(kind)
+        pair = np.dtype([("real", "f8"), ("imag", "f8")])
+        file.create_dataset("c", data=np.zeros((4, 1), pair))
+    with open(path, "r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM")
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip", "chunks": (4, 3, 1)}], ids=str)
+def test_matlab(tmp_path: Path, options: Any):
+    path = matlab(tmp_path / "a.mat", **options)
+    view = ooc.open(path, "u")
+    assert_array_equal(np.asarray(view.transpose()), np.moveaxis(ARRAY, -1, 0))
+    assert view.storage.layout.endswith(", in MATLAB (2, 3, 4): its axes come in reverse")
+    assert "its axes come in reverse" in " ".join(str(contents(str(path), "u")).split())
+    with pytest.raises(UnsupportedDtypeError, match="real"):
+        ooc.open(path, "c")
+
+
+def frame(path: Path) -> np.ndarray:
+    """Write what ``DataFrame.to_hdf(path, key="df", format="fixed")`` writes."""
+    values = np.arange(100.0).reshape(50, 2)
+    with h5py.File(path, "w") as file:
+        group = file.create_group("df")
+        group.attrs["pandas_type"] = np.bytes_("frame")
+        for name, data in [
+            ("axis0", np.array(["a", "speed", "n"], "S5")),
+            ("axis1", np.arange(50)),
+            ("block0_items", np.array(["a", "speed"], "S5")),
+            ("block0_values", values),
+            ("block1_items", np.array(["n"], "S1")),
+            ("block1_values", np.arange(50)[:, None]),
+        ]:
+            made = group.create_dataset(name, data=data)
+            made.attrs["CLASS"] = np.bytes_("ARRAY")
+            made.attrs["transposed"] = np.uint8(1)
+    return values
+
+
+def test_a_fixed_frame_of_pandas(tmp_path: Path):
+    values = frame(tmp_path / "a.h5")
+    view = ooc.open(tmp_path / "a.h5", "df/block0_values")
+    assert_array_equal(np.asarray(view), values)
+    assert view.storage.layout == "contiguous, columns a, speed"
+    assert ooc.open(tmp_path / "a.h5", "df/block1_values").storage.layout == "contiguous, columns n"
+    assert_array_equal(ooc.open(tmp_path / "a.h5", "df/axis1").take([3, 1]), [3, 1])
+
+
+def test_what_pandas_and_pytables_write(tmp_path: Path):
+    pd, tables = pytest.importorskip("pandas"), pytest.importorskip("tables")
+    frame = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50.0) * 2})
+    for number, options in enumerate([{}, {"complevel": 5, "complib": "zlib"}]):
+        path = tmp_path / f"{number}.h5"
+        frame.to_hdf(path, key="df", mode="w", format="fixed", **options)
+        view = ooc.open(path, "df/block0_values")
+        assert_array_equal(np.asarray(view), frame.to_numpy())
+        assert view.storage.layout.endswith("columns a, b")
+    with tables.open_file(tmp_path / "t.h5", "w") as file:
+        file.create_carray("/", "u", obj=ARRAY, filters=tables.Filters(5, "zlib", shuffle=True))
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "t.h5", "u")), ARRAY)

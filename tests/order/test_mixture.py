@@ -1,0 +1,337 @@
+"""Mixtures and draws by weight: exact shares, every element once an epoch, for any ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from oocdata.blocks import BlockIds, BlockRuns, Blocks, joined
+from oocdata.errors import ArgumentError
+from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.order.mixture import Mixture
+from oocdata.order.shares import Shares
+from oocdata.order.steps import Steps
+from oocdata.order.weighted import Weighted, cumulated
+
+WEIGHTS = st.lists(st.integers(1, 1000), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> tuple[Mixture, int]:
+    """A mixture and its lanes."""
+    weights = draw(WEIGHTS)
+    counts = tuple(draw(st.integers(9, 90)) for _ in weights)
+    lanes = draw(st.sampled_from([1, 2, 8]))
+    orders: list[Order] = []
+    for count in counts:
+        length = draw(st.integers(1, 20))
+        blocks = draw(
+            st.sampled_from(
+                [Blocks(length, length), Blocks(length, 1), BlockIds(np.arange(count) % length)]
+            )
+        )
+        mixed = BlockShuffle(blocks, draw(st.integers(1, 9)), lanes)
+        orders.append(draw(st.sampled_from([Sequential(), Shuffle(), mixed, mixed])))
+    in_lanes = any(isinstance(order, BlockShuffle) for order in orders)
+    length = lanes * draw(st.integers(1, 12))
+    made = Mixture(tuple(orders), counts, weights, length, lanes if in_lanes else None)
+    return made, lanes
+
+
+def owners(order: Mixture, positions: np.ndarray) -> np.ndarray:
+    return np.searchsorted(np.cumsum(order.counts), positions, side="right")
+
+
+# --- shares
+
+
+@given(WEIGHTS, st.sampled_from([1, 2, 8]), st.integers(0, 10**12))
+@settings(max_examples=150)
+def test_every_lane_gives_one_element_a_row_and_all_give_their_shares(
+    weights: tuple[int, ...], lanes: int, first: int
+) -> None:
+    rows = np.arange(first, first + 200)
+    given_ = Shares(weights, lanes).given(rows)
+    steps = np.diff(given_, axis=2)
+    assert ((steps == 0) | (steps == 1)).all()
+    assert_array_equal(steps.sum(axis=0), 1)
+    if first == 0:
+        ideal = np.outer(np.array(weights) / sum(weights), rows) * lanes
+        off = np.abs(given_.sum(axis=1) - ideal).max()
+        assert off <= 0.5 + 1e-6 if len(weights) <= 2 else off < (2 if lanes == 1 else 4)
+
+
+def test_shares_hold_from_the_first_batch_on() -> None:
+    shares = Shares((7, 3), 4).given(np.arange(0, 10_001))
+    ideal = np.outer([0.7, 0.3], np.arange(10_001)) * 4
+    assert np.abs(shares.sum(axis=1) - ideal).max() <= 0.5 + 1e-9
+    assert np.abs(shares - ideal[:, None] / 4).max() < 1  # and in each lane
+
+
+@given(WEIGHTS, st.sampled_from([1, 2, 8]), st.integers(0, 10**13), st.data())
+@settings(max_examples=100)
+def test_the_row_of_a_draw(
+    weights: tuple[int, ...], lanes: int, draw: int, data: st.DataObject
+) -> None:
+    member = data.draw(st.integers(0, len(weights) - 1))
+    shares = Shares(weights, lanes)
+    row = shares.row_of(member, draw)
+    before, after = shares.given(np.array([row, row + 1]))[member].sum(axis=0).tolist()
+    assert before <= draw < after or (before == after == draw) or draw == before
+
+
+# --- mixtures
+
+
+@given(mixtures(), st.integers(0, 3))
+@settings(max_examples=60)
+def test_a_member_gives_each_element_once_before_one_comes_again(
+    case: tuple[Mixture, int], seed: int
+) -> None:
+    order, lanes = case
+    count, rows = sum(order.counts), order.length // lanes
+    counts = np.zeros(count, np.int64)
+    steps = Steps(order, count, lanes, seed, False)  # a batch is a row: one element of each lane
+    assert steps.number == rows
+    for epoch in range(6):
+        for step in range(rows):
+            np.add.at(counts, steps.positions(step, epoch), 1)
+            if order.lanes is None or lanes == 1:
+                for start, own in zip(order.starts, order.counts, strict=True):
+                    part = counts[start : start + own]
+                    assert part.max() - part.min() <= 1 or lanes > 1
+    # Over all rows: whole epochs of each member, and the beginning of one.
+    shares = Shares(order.weights, order.lanes or 1)
+    elements = np.array([6 * order.length // (order.lanes or 1)])
+    given_ = shares.given(elements).sum(axis=(1, 2))
+    for start, own, total in zip(order.starts, order.counts, given_.tolist(), strict=True):
+        part = counts[start : start + own]
+        assert part.sum() == total
+        assert set(part.tolist()) <= {total // own, total // own + 1}
+
+
+@given(mixtures(), st.sampled_from([1, 2, 4, 8]), st.integers(0, 4))
+@settings(max_examples=40)
+def test_ranks_share_the_batches_of_a_mixture(
+    case: tuple[Mixture, int], ranks: int, epoch: int
+) -> None:
+    order, lanes = case
+    ranks, count = min(ranks, lanes), sum(order.counts)
+    for size in {size for size in (lanes, lanes * 3) if order.length % size == 0}:
+        whole = Steps(order, count, size, 5, False)
+        parts = [Steps(order, count, size, 5, False, ranks, index) for index in range(ranks)]
+        for step in range(whole.number):
+            together = np.concatenate([part.positions(step, epoch) for part in parts])
+            assert_array_equal(together, whole.positions(step, epoch))
+
+
+@given(mixtures(), st.data())
+@settings(max_examples=40)
+def test_a_place_of_a_mixture_does_not_depend_on_what_was_asked_before(
+    case: tuple[Mixture, int], data: st.DataObject
+) -> None:
+    order, lanes = case
+    used, fresh = (Steps(order, sum(order.counts), lanes, 1, False) for _ in range(2))
+    asked = st.tuples(st.integers(0, used.number - 1), st.integers(0, 50))
+    for step, epoch in data.draw(st.lists(asked, min_size=1, max_size=6)):
+        used.positions(step, epoch)
+    assert_array_equal(used.positions(step, epoch), fresh.positions(step, epoch))
+
+
+def test_members_in_order_go_on_from_epoch_to_epoch() -> None:
+    order = Mixture((Sequential(), Sequential()), (5, 7), (2, 1), 6)
+    every = np.concatenate([order.positions(12, 0, 6, seed=0, epoch=e) for e in range(7)])
+    assert every[every < 5].tolist() == [*range(5)] * 5 + [0, 1, 2]
+    assert every[every >= 5].tolist() == [*range(5, 12)] * 2
+
+
+def test_members_of_one_length_are_shuffled_unlike() -> None:
+    order = Mixture((Shuffle(), Shuffle()), (50, 50), (1, 1), 100)
+    every = order.positions(100, 0, 100, seed=3, epoch=0)
+    assert every[every < 50].tolist() != (every[every >= 50] - 50).tolist()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_a_rank_needs_its_share_of_each_member(ranks: int) -> None:
+    blocks = 200
+    order = Mixture(
+        (BlockShuffle(16, 16, 8), BlockShuffle(16, 16, 8)), (16 * blocks,) * 2, (3, 1), 3200, 8
+    )
+    for index in (0, ranks - 1):
+        steps = Steps(order, 32 * blocks, 32, 7, False, ranks, index)
+        every = np.concatenate(
+            [steps.positions(step, epoch) for epoch in range(4) for step in range(100)]
+        )
+        # Four epochs of the mixture are three of the first member, and one of the second.
+        runs = np.unique(every[every < 16 * blocks] // 16, return_counts=True)[0]
+        assert len(runs) <= min(blocks, 3 * (blocks / ranks + 8))
+        second = np.unique(every[every >= 16 * blocks] // 16)
+        assert len(second) <= blocks / ranks + 8 // ranks + 1
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        (((Shuffle(),), (3, 4), (1, 1), 4), "one entry for each member"),
+        (((Shuffle(), Shuffle()), (3, 0), (1, 1), 4), "at least 1"),
+        (((Shuffle(), Shuffle()), (3, 4), (1, 1), 9, 2), "multiple of the 2 lanes"),
+    ],
+)
+def test_what_is_no_mixture(given_: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        Mixture(*given_)
+    with pytest.raises(ArgumentError, match="the 7 positions"):
+        Mixture((Shuffle(), Shuffle()), (3, 4), (1, 1), 4).walk(8, 0, 0)
+
+
+# --- weights
+
+
+@st.composite
+def weighted(draw: st.DrawFn) -> tuple[Weighted, np.ndarray, int]:
+    """An order by weight, the weights of positions, and its lanes."""
+    count = draw(st.integers(1, 300))
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    weights = draw(
+        st.sampled_from(
+            [
+                np.ones(count),
+                random.integers(0, 4, count) + (np.arange(count) == count // 2),
+                random.pareto(1, count) + 0.001,
+                (np.arange(count) == count - 1) * 1.0,
+            ]
+        )
+    ).astype(float)
+    lanes, length = draw(st.sampled_from([1, 2, 8])), draw(st.integers(1, 40))
+    blocks: Any = draw(
+        st.sampled_from(
+            [
+                Blocks(length, length),
+                Blocks(length, 1, 41),
+                BlockIds(np.arange(count) ** 2 % (length + 1)),
+                BlockRuns(np.unique(np.append(np.arange(0, count, length), count))),
+            ]
+        )
+    )
+    order: Order = BlockShuffle(blocks, draw(st.integers(1, 9)), lanes)
+    order = draw(st.sampled_from([order, order, Shuffle()]))
+    in_blocks = isinstance(order, BlockShuffle)
+    slots = blocks.positions(np.arange(count)) if in_blocks else np.arange(count)
+    return Weighted(order, cumulated(weights[slots])), weights, lanes
+
+
+@given(weighted(), st.integers(0, 9), st.integers(0, 9))
+@settings(max_examples=150)
+def test_each_element_is_drawn_as_often_as_it_weighs(
+    case: tuple[Weighted, np.ndarray, int], seed: int, epoch: int
+) -> None:
+    order, weights, lanes = case
+    count = len(weights)
+    steps = Steps(order, count, lanes, seed, False)
+    drawn = np.concatenate([steps.positions(step, epoch) for step in range(steps.number)])
+    times = np.bincount(drawn, minlength=count)
+    expected = count * weights / weights.sum()
+    assert times.sum() == count
+    assert (np.abs(times - expected) < 1 + 1e-6).all()
+    assert (times[weights == 0] == 0).all()
+    assert_array_equal(
+        order.positions(count, count // 3, count, seed=seed, epoch=epoch),
+        order.positions(count, 0, count, seed=seed, epoch=epoch)[count // 3 :],
+    )
+
+
+def test_equal_weights_draw_each_element_once() -> None:
+    for count in (7, 1000, 12_345):
+        order = Weighted(Shuffle(), cumulated(np.full(count, 0.1)))
+        for epoch in range(5):
+            drawn = order.positions(count, 0, count, seed=1, epoch=epoch)
+            assert_array_equal(np.sort(drawn), np.arange(count))
+
+
+def test_over_epochs_draws_are_in_proportion() -> None:
+    random, epochs = np.random.default_rng(0), 400
+    weights = random.random(50)
+    order = Weighted(Shuffle(), cumulated(weights))
+    times = np.zeros(50)
+    for epoch in range(epochs):
+        times += np.bincount(order.positions(50, 0, 50, seed=3, epoch=epoch), minlength=50)
+    # An epoch adds a draw or none to the whole part: five standard deviations of that.
+    expected = epochs * 50 * weights / weights.sum()
+    part = 50 * weights / weights.sum() % 1
+    assert (np.abs(times - expected) <= 5 * np.sqrt(epochs * part * (1 - part)) + 1e-6).all()
+
+
+@given(weighted(), st.sampled_from([2, 4, 8]))
+@settings(max_examples=60)
+def test_ranks_share_the_draws(case: tuple[Weighted, np.ndarray, int], ranks: int) -> None:
+    order, weights, lanes = case
+    ranks, count, size = min(ranks, lanes), len(weights), 2 * lanes
+    whole = Steps(order, count, size, 5, True)
+    parts = [Steps(order, count, size, 5, True, ranks, index) for index in range(ranks)]
+    for step in range(whole.number):
+        together = np.concatenate([part.positions(step, 1) for part in parts])
+        assert_array_equal(together, whole.positions(step, 1))
+
+
+def test_draws_by_weight_need_each_block_in_one_stretch() -> None:
+    weights = np.random.default_rng(1).random(3200)
+    order = Weighted(BlockShuffle(16, 8, 4), cumulated(weights))
+    steps = Steps(order, 3200, 32, 7, False)
+    of = np.concatenate([steps.positions(step, 0) for step in range(100)]) // 16
+    begun, ended = {}, {}
+    for place, block in enumerate(of.tolist()):
+        begun.setdefault(block, place)
+        ended[block] = place
+    spans = [ended[block] - begun[block] for block in begun]
+    assert len(begun) == 200
+    # A block lasts for its window: two blocks of each of four lanes, walked side by side.
+    assert np.median(spans) <= 2 * 16 * 4 * 1.5
+    assert Counter(span > 600 for span in spans)[True] <= 4 + 1  # those that a border cuts
+
+
+def test_a_count_other_than_that_of_the_weights_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="the 3 elements"):
+        Weighted(Shuffle(), cumulated(np.ones(3))).positions(4, 0, 4, seed=0, epoch=0)
+
+
+# --- blocks of several parts
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["regular", "period", "ids", "rows"]), st.integers(1, 40)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(2, 9),
+)
+def test_blocks_of_unlike_parts_are_unlike(parts: list[tuple[str, int]], length: int) -> None:
+    made: list[tuple[Any, int]] = []
+    for kind, count in parts:
+        blocks: Any = {
+            "regular": Blocks(length, 1),
+            "period": Blocks(length, length, 11),
+            "ids": BlockIds(np.arange(count) % length),
+            "rows": Blocks(1, 1),
+        }[kind]
+        made.append((blocks, count))
+    whole = joined(made)
+    total = sum(count for _, count in made)
+    found, start = whole.of(np.arange(total)), 0
+    seen: set[int] = set()
+    for blocks, count in made:
+        own, inner = found[start : start + count], blocks.of(np.arange(count))
+        assert not set(own.tolist()) & seen or whole == Blocks(1, 1)
+        seen |= set(own.tolist())
+        if blocks != Blocks(1, 1):
+            pairs = set(zip(own.tolist(), inner.tolist(), strict=True))
+            assert len(np.unique(own)) == len(np.unique(inner)) == len(pairs)
+        start += count
+    slots = whole.positions(np.arange(total))
+    assert_array_equal(np.sort(slots), np.arange(total))
