@@ -32,7 +32,7 @@ from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 
 if typing.TYPE_CHECKING:
-    from oocdata.describe.parts import load_split, save_split
+    from oocdata.describe.splits import load_split, save_split
     from oocdata.frontends.resume import Resume
     from oocdata.tools.bench import Bench, bench
     from oocdata.tools.check import Health, check
@@ -102,9 +102,9 @@ _LATER = {
     "check": "tools.check",
     "convert": "tools.convert",
     "create": "writers",
-    "load_split": "describe.parts",
+    "load_split": "describe.splits",
     "preview": "tools.preview",
-    "save_split": "describe.parts",
+    "save_split": "describe.splits",
     "stats": "tools.stats",
 }
 """Imported when they are asked for: `import oocdata` should take no longer than it must."""
