@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import sys
-import textwrap
 import threading
 import traceback
 import warnings
@@ -24,6 +23,7 @@ from oocdata.errors import (
     SeveralDatasetsError,
     arguments_named,
 )
+from oocdata.tools.lines import wrapped
 
 __all__ = ["errors", "in_options"]
 
@@ -138,10 +138,4 @@ def _interrupted_in_the_end() -> Iterator[None]:
 
 def _complain(message: str) -> None:
     width = min(max(shutil.get_terminal_size().columns, 40), 100)
-    text = textwrap.fill(
-        " ".join(f"oocdata: {message}".split()),
-        width,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    typer.echo(text, err=True)
+    typer.echo(wrapped(" ".join(f"oocdata: {message}".split()), width=width), err=True)

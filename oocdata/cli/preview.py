@@ -11,6 +11,7 @@ from oocdata.cli.command import command
 from oocdata.cli.failures import in_options
 from oocdata.cli.options import Json, Output, flag, numbers, option, print_json, rows_of
 from oocdata.tools.opening import Opening
+from oocdata.tools.pictures import PICTURES, check_picture
 
 __all__ = ["preview"]
 
@@ -90,10 +91,10 @@ def preview(
       oocdata preview ds.npy --json
     """  # noqa: D301
     from oocdata.tools.preview import preview as make
-    from oocdata.tools.preview.sheet import FILMS, check_folder
+    from oocdata.tools.preview.sheet import FILMS
 
     if output is not None:
-        check_folder(output.expanduser())
+        check_picture(output, PICTURES + FILMS)
         if output.suffix.lower() in FILMS:
             consecutive = True
             if count is None and not isinstance(rows, list):

@@ -22,8 +22,15 @@ from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.tools.bench.files import Files, files_of
-from oocdata.tools.bench.limits import MEMORY, Measure, copying, decoding, disk_reading
+from oocdata.tools.bench.limits import (
+    MEMORY,
+    Files,
+    Measure,
+    copying,
+    decoding,
+    disk_reading,
+    files_of,
+)
 from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.profile.pacing import Clock, check_seconds, pace, steps_of_a_period

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +54,8 @@ def manifest_writer(target: str, path: str, *, overwrite: bool = False) -> Itera
         raise ArgumentError(f"a manifest must lie beside the data, not in it; got '{path}'.")
     refuse_to_overwrite()
     try:
-        number, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        # A folder of its own, so that the file has the permissions of any that is made there.
+        scratch = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
     except OSError as error:
         raise SourceError(
             f"a manifest must be written to a folder where files may be made; {error.strerror}."
@@ -61,22 +63,17 @@ def manifest_writer(target: str, path: str, *, overwrite: bool = False) -> Itera
             path=place,
         ) from error
     try:
-        with os.fdopen(number, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                writer = ManifestWriter(target, archive)
-                yield writer
-            file.flush()
-            os.fsync(file.fileno())
+        made = os.path.join(scratch, name)
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+            writer = ManifestWriter(target, archive)
+            yield writer
         if writer.kept:
+            sync_file(made)
             refuse_to_overwrite()
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)
-            os.replace(temporary, place)
+            os.replace(made, place)
             sync_file(folder)
     finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        shutil.rmtree(scratch)
 
 
 class ManifestWriter:

@@ -138,8 +138,8 @@ def changes(manifest: Manifest, target: str, label: str = "") -> list[Finding]:
         if count > 0:
             start = first_of[name] + first
             wrong = read_rows(table, range(start, start + count)) != checksums[:count]
-            for part in ranges_of(wrong, first):
-                different.setdefault(name, Ranges()).add(part)
+            if wrong.any():
+                different.setdefault(name, Ranges()).add_all(ranges_of(wrong, first))
     for name, blocks in different.items():
         reason = (
             f"every byte must be what it was; {blocks.count} of {whole[name]} blocks of "

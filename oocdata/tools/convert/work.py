@@ -25,8 +25,7 @@ from oocdata.threads import cores, in_order
 from oocdata.tools.convert.journal import Journal
 from oocdata.tools.convert.plan import Plan
 from oocdata.tools.convert.reading import read_box
-from oocdata.tools.convert.scratch import Scratch
-from oocdata.tools.convert.steps import Grid
+from oocdata.tools.convert.steps import Grid, Scratch
 from oocdata.tools.lines import labelled
 from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
@@ -47,32 +46,15 @@ Read = Callable[[Box, NDArray[Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a conversion did.
+    """What a conversion did."""
 
-    Attributes
-    ----------
-    plan : Plan
-        What was to be done, and why so.
-    stored_bytes : int
-        Of the result, on disk.
-    seconds : float
-    resumed : bool
-        It went on with what an earlier run had done.
-    anew : str
-        Why it didn't, where an earlier run had begun; empty where none had.
-    verified : bool or None
-        Every bit of the result is that of the source; None: not asked for.
-    differing_rows : tuple of int
-        The first of the rows that differ; the result was thrown away then.
-    """
-
-    plan: Plan
-    stored_bytes: int
+    plan: Plan  #: what was to be done, and why so
+    stored_bytes: int  #: of the result, on disk
     seconds: float
-    resumed: bool
-    anew: str
-    verified: bool | None
-    differing_rows: tuple[int, ...]
+    resumed: bool  #: it went on with what an earlier run had done
+    anew: str  #: why it didn't, where an earlier run had begun; empty where none had
+    verified: bool | None  #: every bit of the result is that of the source; None: not asked for
+    differing_rows: tuple[int, ...]  #: the first ones; the result was thrown away then
 
     def __str__(self) -> str:
         return f"{self.plan}\n{self.outcome}"
@@ -122,18 +104,12 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
 
 
 class _Run:
-    """One conversion under way.
-
-    Attributes
-    ----------
-    noted : bool
-        The journal tells of something that is safe on the disk.
-    """
+    """One conversion under way."""
 
     def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
         self._plan, self._progress, self._lock = plan, progress, lock
         path = os.path.join(plan.placement.folder, "journal")
-        self.noted = os.path.exists(path)
+        self.noted = os.path.exists(path)  # the journal tells of something safe on the disk
         self._journal = Journal(path, plan.about)
 
     def whole(self, resume: bool) -> Conversion:

@@ -20,7 +20,7 @@ from oocdata.errors import MissingDependencyError
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["build", "import_tensorflow", "is_frame"]
+__all__ = ["build", "import_tensorflow"]
 
 _FILTERS = 24
 _UNITS = 64
@@ -52,18 +52,6 @@ def import_tensorflow(needed: str = "the demonstration trains") -> Any:
     return tf
 
 
-def is_frame(element: tuple[int, ...], letters: str) -> bool:
-    """Return whether an element is an image that convolutions suit, not a row of numbers.
-
-    Examples
-    --------
-    >>> is_frame((3, 50, 50), "CHW"), is_frame((7, 3), "HW"), is_frame((100,), "W")
-    (True, False, False)
-    """
-    sides = [length for length, letter in zip(element, letters, strict=True) if letter in "HW"]
-    return len(sides) == 2 and min(sides) >= _SMALLEST_FRAME
-
-
 def build(
     inputs: int, element: tuple[int, ...], letters: str, seed: int, change: ArrayLike = 1.0
 ) -> keras.Model:
@@ -80,7 +68,9 @@ def build(
     last = x[:, -1:]
     # What it sees is the last frame, and how that came about, in units of the usual change.
     seen = keras.ops.concatenate([last, (x[:, 1:] - x[:, :-1]) / unit], axis=1)
-    network = _convolutional if is_frame(element, letters) else _dense
+    sides = [length for length, letter in zip(element, letters, strict=True) if letter in "HW"]
+    is_image = len(sides) == 2 and min(sides) >= _SMALLEST_FRAME
+    network = _convolutional if is_image else _dense
     found = keras.layers.Reshape((1, *element))(network(seen, inputs, element, letters))
     model = keras.Model(x, last + found * unit, name="next_frame")
     model.compile(keras.optimizers.Adam(_LEARNING_RATE), "mse")
