@@ -13,13 +13,13 @@ from math import inf
 
 import numpy as np
 
-from oocdata.advice.reading import Reading, as_typed, reading_of, size
+from oocdata.advice.reading import Reading, as_typed, reading_of, size, view_below
 from oocdata.memory import DEFAULT_MEMORY, cache_share, memory_limit
 from oocdata.order.mixing import Mixing
 
 __all__ = [
     "POOR_MIXING", "Advice", "Measured", "Reading", "advise", "as_typed", "mixing_share",
-    "reading_of", "size",
+    "reading_of", "size", "view_below",
 ]  # fmt: skip
 
 _MUCH = 1.5

@@ -26,9 +26,9 @@ _PERCENTILE = "They span these percentiles of the values shown; 1,99 by default.
 _PAIR = numbers("0.5,99", count=(2,))
 
 
-def _chosen(text: Any) -> Any:
+def _chosen(text: str) -> slice | list[int]:
     """Return a range of rows, or a list of them."""
-    return rows_of(text) if ":" in str(text) else list(numbers("3,7,9")(text))
+    return rows_of(text) if ":" in text else list(numbers("3,7,9")(text))
 
 
 def _colormaps(incomplete: str) -> list[str]:

@@ -16,9 +16,10 @@ import oocdata as ooc
 from oocdata.engines.cache import cache
 from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
 from oocdata.tools import bench as module
-from oocdata.tools.bench import limits, take_turns
+from oocdata.tools.bench import limits
 from oocdata.tools.bench.limits import Files, copying, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
+from oocdata.tools.profile.pacing import take_turns
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 

@@ -28,12 +28,12 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.cache import cache
 from oocdata.order import Order, Sequential, Shuffle
 from oocdata.threads import cores
+from oocdata.tools.profile.pacing import Measure
 
 __all__ = [
     "MEMORY",
     "THREADS",
     "Files",
-    "Measure",
     "copying",
     "decoding",
     "disk_reading",
@@ -112,9 +112,6 @@ def _cached_share(path: str) -> float:
 
 
 THREADS = max(2, cores())
-
-Measure = Callable[[float, int], float]
-"""Does its work for about so many seconds in a round, and returns a rate: here bytes a second."""
 
 MEMORY = 256 << 20
 """Bytes that measuring a limit takes, at most, unless a single chunk is larger."""

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from oocdata.errors import ArgumentError, ServiceError
 from oocdata.frontends.address import reached, split_address
+from oocdata.tools.tensorflow import import_tensorflow
 
 __all__ = [
     "LOOPBACK",
@@ -29,7 +30,6 @@ __all__ = [
     "is_loopback",
     "keep",
     "only_loopback",
-    "quiet_tensorflow",
     "work",
 ]
 
@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 def dispatch(port: int, host: str | None, journal: Path | None, say: Say) -> NoReturn:
     """Run a dispatcher; with a folder for its `journal` it goes on after it was ended."""
     own = free_port(port)
-    service = quiet_tensorflow().data.experimental.service
+    service = import_tensorflow("the cluster works").data.experimental.service
     asked = asked_to_end()
     server = service.DispatchServer(
         service.DispatcherConfig(
@@ -84,7 +84,7 @@ def work(
         )
     address = _waited_for(dispatcher, patience)
     own = free_port(port)
-    service = quiet_tensorflow().data.experimental.service
+    service = import_tensorflow("the cluster works").data.experimental.service
     from oocdata.frontends.serving import answer
 
     server = service.WorkerServer(
@@ -129,15 +129,6 @@ def is_loopback(host: str) -> bool:
     (True, True, False)
     """
     return host in (LOOPBACK, "::1") or host.startswith("127.")
-
-
-def quiet_tensorflow() -> Any:
-    """Import TensorFlow without its greeting, and without a GPU, which is for the model."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
-
-    tf.config.set_visible_devices([], "GPU")
-    return tf
 
 
 def free_port(port: int) -> int:

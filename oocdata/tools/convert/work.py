@@ -40,8 +40,10 @@ SAVE_BYTES = 256 << 20
 
 _MOST_ROWS = 20
 
-Read = Callable[[Box, NDArray[Any]], None]
-"""Fills an array of a box's shape."""
+Consume = Callable[[Box, NDArray[Any]], None]
+"""Fills an array of a box's shape, or takes what it holds."""
+
+Save = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +162,7 @@ class _Run:
         return open_storage(plan.target, placement.result), anew
 
     def _through(
-        self,
-        label: str,
-        threads: ThreadPoolExecutor,
-        consume: Callable[[Box, NDArray[Any]], None],
-        save: Callable[[], None] | None,
+        self, label: str, threads: ThreadPoolExecutor, consume: Consume, save: Save | None
     ) -> None:
         """Bring the whole array from the source to what takes its blocks, in the plan's steps.
 
@@ -184,12 +182,7 @@ class _Run:
             self._pass(label, scratch.read, blocks, consume, save)
 
     def _pass(
-        self,
-        label: str,
-        read: Read,
-        grid: Grid,
-        consume: Callable[[Box, NDArray[Any]], None],
-        save: Callable[[], None] | None,
+        self, label: str, read: Consume, grid: Grid, consume: Consume, save: Save | None
     ) -> None:
         """Bring every box of a grid that is not done yet from one side to the other."""
         dtype = self._plan.target.dtype

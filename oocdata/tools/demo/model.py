@@ -6,50 +6,21 @@ zero weights. So training begins at the baseline, and whatever is learned is gai
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from oocdata.errors import MissingDependencyError
-
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["build", "import_tensorflow"]
+__all__ = ["build"]
 
 _FILTERS = 24
 _UNITS = 64
 _SMALLEST_FRAME = 8
 _LEARNING_RATE = 2e-3
-
-
-def import_tensorflow(needed: str = "the demonstration trains") -> Any:
-    """Import TensorFlow on the CPU, without the lines it writes to standard error."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    # What C++ code writes before its log level is set can only be caught at the descriptor.
-    sys.stderr.flush()
-    usual = os.dup(2)
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), 2)
-        try:
-            import tensorflow as tf
-
-            tf.constant(0)  # the devices are looked for, and complained about, only now
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"{needed} with TensorFlow; {error}. Install it: pip install tensorflow."
-            ) from error
-        finally:
-            os.dup2(usual, 2)
-            os.close(usual)
-    return tf
 
 
 def build(
@@ -78,13 +49,12 @@ def build(
 
 
 def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) -> Any:
-    from keras import layers
+    from keras import layers, ops
 
     across = [letters.index("H"), letters.index("W")]
-    others = [axis for axis in range(len(element)) if axis not in across]
-    height, width, *rest = (element[axis] for axis in across + others)
-    # Keras numbers the axes behind that of the batch from 1, here with time first.
-    x = layers.Permute([axis + 2 for axis in across] + [1] + [axis + 2 for axis in others])(x)
+    height, width = (element[axis] for axis in across)
+    rest = [length for axis, length in enumerate(element) if axis not in across]
+    x = ops.moveaxis(x, [axis + 2 for axis in across], [1, 2])  # behind the batch; time is a rest
     x = layers.Reshape((height, width, inputs * prod(rest)))(x)
     x = layers.Conv2D(_FILTERS, 4, strides=2, padding="same", activation="relu")(x)
     for _ in range(2):
@@ -93,7 +63,7 @@ def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) 
         prod(rest), 4, strides=2, padding="same", kernel_initializer="zeros"
     )(x)
     x = layers.Reshape((height, width, *rest))(x[:, :height, :width])  # odd sides came out even
-    return layers.Permute([int(axis) + 1 for axis in np.argsort(across + others)])(x)
+    return ops.moveaxis(x, [1, 2], [axis + 1 for axis in across])
 
 
 def _dense(x: Any, inputs: int, element: tuple[int, ...], letters: str) -> Any:

@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import repeat
+from math import inf
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,16 @@ from oocdata.advice import Advice, Measured, advise, reading_of
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
-from oocdata.tools.profile.pacing import Clock, Epochs, check_seconds, pace, steps_of_a_period
+from oocdata.tools.profile.pacing import (
+    ROUNDS,
+    Clock,
+    Epochs,
+    Measure,
+    check_seconds,
+    pace,
+    steps_of_a_period,
+    take_turns,
+)
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -103,7 +113,6 @@ def _time(seconds: float) -> str:
     return f"{1000 * seconds:.{1 if seconds < 0.00995 else 0}f} ms"
 
 
-_ROUNDS = 3
 _WARM_UP = 2
 _BATCHES = 4
 """Batches that are read and mapped one by one, to tell the one from the other."""
@@ -154,18 +163,21 @@ def _rates(
     clock: Clock,
 ) -> tuple[float, float | None, float | None]:
     """Return elements a second of the data and of the model, and the share that it waited."""
-    share = seconds / _ROUNDS / (3 if consume else 1)
-    take = partial(pace, seconds=share, clock=clock)
+    take = partial(pace, consume=consume, clock=clock)
     batch = _first(epochs)
-    data, model, both = [], [], []
-    for number in range(_ROUNDS):
-        data.append(take(epochs, period=period, first=number).rate)
-        if consume is not None:
-            model.append(take(lambda _: repeat(batch), consume=consume).rate)
-            both.append(take(epochs, period=period, first=number, consume=consume).waited)
+    measures: dict[str, Measure] = {
+        "data": lambda share, number: (
+            pace(epochs, share, period=period, first=number, clock=clock).rate
+        ),
+        "model": lambda share, _: take(lambda _: repeat(batch), share).rate,
+        "both": lambda share, number: take(epochs, share, period=period, first=number).waited,
+    }
     if consume is None:
-        return median(data), None, None
-    return median(data), median(model), median(both)
+        measures = {"data": measures["data"]}
+    share = seconds / ROUNDS / len(measures)
+    turns = take_turns({name: (one, share) for name, one in measures.items()}, inf, clock=clock)
+    found = {name: median(rates) for name, rates in turns.items()}
+    return found["data"], found.get("model"), found.get("both")
 
 
 def _epochs(loader: Loader, to_tf: bool) -> Epochs:
