@@ -61,7 +61,7 @@ def bench(
     from oocdata.tools.bench import bench as measure
 
     if to_tf:
-        from oocdata.tools.tensorflow import import_tensorflow
+        from oocdata.tools.libraries import import_tensorflow
 
         import_tensorflow("batches of to_tf are made")
     view = array.view()

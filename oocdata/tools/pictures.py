@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import ArgumentError
+from oocdata.tools.libraries import matplotlib
 
-__all__ = ["PICTURES", "check_picture", "matplotlib"]
+__all__ = ["PICTURES", "check_picture"]
 
 PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
-
-
-def matplotlib(module: str = "") -> Any:
-    """Import matplotlib, or a module of it; a `MissingDependencyError` says how to install it."""
-    try:
-        return import_module(f"matplotlib.{module}".rstrip("."))
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"pictures are drawn with matplotlib; {error}. Install it: "
-            "pip install 'oocdata[pictures]'."
-        ) from error
 
 
 def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:

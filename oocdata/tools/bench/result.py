@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.advice import Advice, size
+from oocdata.tools.libraries import matplotlib
 from oocdata.tools.lines import table, wrapped
-from oocdata.tools.pictures import check_picture, matplotlib
+from oocdata.tools.pictures import check_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from oocdata.errors import ArgumentError, ServiceError
 from oocdata.frontends.address import reached, split_address
-from oocdata.tools.tensorflow import import_tensorflow
+from oocdata.tools.libraries import import_tensorflow
 
 __all__ = [
     "LOOPBACK",

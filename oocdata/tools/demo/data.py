@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import MissingDependencyError, OocdataError
+from oocdata.errors import OocdataError
 from oocdata.explain import size
+from oocdata.tools.libraries import library
 from oocdata.writers import create
 
 __all__ = ["Clips", "checksums", "write"]
@@ -62,14 +63,9 @@ class Clips:
     @cached_property
     def digits(self) -> NDArray[np.float32]:
         """The images, shape (1797, 8, 8), from 0 to 1."""
-        try:
-            from sklearn.datasets import load_digits
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"the demonstration's digits come from scikit-learn; {error}. Install it: "
-                "pip install 'oocdata[demo]'."
-            ) from error
-        images: NDArray[np.float32] = np.asarray(load_digits().images / 16, np.float32)
+        use = "the demonstration's digits come from scikit-learn"
+        datasets = library("sklearn.datasets", use, "'oocdata[demo]'")
+        images: NDArray[np.float32] = np.asarray(datasets.load_digits().images / 16, np.float32)
         return images
 
     def choice(self, clip: int) -> range:

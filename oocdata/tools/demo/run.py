@@ -30,10 +30,10 @@ from oocdata.tools.demo.data import Clips, write
 from oocdata.tools.demo.measure import Subject, check_frames, growth, read, train, usual_way
 from oocdata.tools.demo.report import Demo, Measured, Screen, draw
 from oocdata.tools.info import contents
+from oocdata.tools.libraries import import_tensorflow
 from oocdata.tools.opening import Opening
 from oocdata.tools.pictures import check_picture
 from oocdata.tools.stats import stats
-from oocdata.tools.tensorflow import import_tensorflow
 
 __all__ = ["Plan", "demo_on_digits", "demo_on_file"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.tools.pictures import matplotlib
+from oocdata.tools.libraries import matplotlib
 
 __all__ = ["BAD", "COLOUR", "Drawing", "Panel", "Scale", "colormap_of", "colours", "scale_of"]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.errors import ArgumentError
-from oocdata.tools.pictures import matplotlib
+from oocdata.tools.libraries import matplotlib
 from oocdata.tools.preview.scale import BAD, Panel, Scale, colormap_of, colours
 
 if TYPE_CHECKING:
