@@ -166,7 +166,8 @@ def _rows(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
             cut.flat[found.numbers] = end is not None and found.offsets + found.sizes > end
         others = tuple(place for place in range(len(grid)) if place != axis)
         for rows, chosen in ((unwritten, ~written), (beyond, cut)):
-            rows.add_all(ranges_of(chosen.any(axis=others), 0, steps[axis], shape[axis]))
+            along = np.asarray(chosen.any(axis=others))
+            rows.add_all(ranges_of(along, 0, steps[axis], shape[axis]))
     elif plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count() and dataset.size:
         offset = dataset.id.get_offset()
         if offset is None:

@@ -120,7 +120,8 @@ class Screen:
 def draw(path: Path, subject: Subject, model: keras.Model) -> None:
     """Write pictures of test elements: what the model saw last, what came, what it said."""
     places = np.linspace(0, len(subject.parts[2]) - 1, _SHOWN).astype(np.int64)
-    x, y = subject.batches(subject.parts[2]).dataset.take(np.unique(places))
+    batch: Any = subject.batches(subject.parts[2]).dataset.take(np.unique(places))
+    x, y = batch
     predicted = model.predict(x, verbose=0)
     shown = {
         "last frame": x[:, -1],
