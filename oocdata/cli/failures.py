@@ -27,9 +27,6 @@ from oocdata.tools.lines import wrapped
 
 __all__ = ["errors", "in_options"]
 
-_SOON = 0.01
-"""Seconds."""
-
 _OTHER_NAMES = {
     "files": "FILE", "path": "FILE", "target": "FILE", "source": "FILE", "destination": "DST",
     "sizes": "--split", "service": "--dispatcher",
@@ -54,12 +51,7 @@ def in_options(text: str, context: typer.Context) -> str:
 def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
     """Print an error as one paragraph on standard error, and exit with the code that it has.
 
-    Parameters
-    ----------
-    context : typer.Context
-        Of the command, whose options are named in messages.
-    verbose : bool
-        Print the traceback too.
+    The options of the context's command are named in it; `verbose` prints the traceback too.
     """
     try:
         with _interrupted_in_the_end(), _warnings_told(context):
@@ -125,7 +117,7 @@ def _interrupted_in_the_end() -> Iterator[None]:
             usual(dropped)
             return
         # Raised right here it would be dropped once more.
-        later = threading.Timer(_SOON, signal.pthread_kill, (main, signal.SIGINT))
+        later = threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT))
         later.daemon = True
         later.start()
 

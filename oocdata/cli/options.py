@@ -193,13 +193,6 @@ def given(
 ) -> Opening:  # fmt: skip
     """Return what these options open; commands get it by `oocdata.cli.command`.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If they don't go together.
-    oocdata.errors.MissingFileError
-        If one of several files is none.
-
     Examples
     --------
     >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
@@ -237,18 +230,6 @@ def split_key(text: str) -> tuple[str, str | None]:
 
 
 def print_json(found: object) -> None:
-    """Print what a command reports as one JSON object; a number that JSON has not is null.
-
-    Examples
-    --------
-    >>> print_json({"mean": float("nan"), "rows": (1, 2)})
-    {
-      "mean": null,
-      "rows": [
-        1,
-        2
-      ]
-    }
-    """
+    """Print what a command reports as one JSON object; a number that JSON has not is null."""
     finite = json.loads(json.dumps(found), parse_constant=lambda word: None)
     typer.echo(json.dumps(finite, indent=2))

@@ -74,16 +74,7 @@ class Files:
 
 
 def files_of(dataset: Dataset) -> Files:
-    """Return the local files that a dataset is read from; none for memory and for URLs.
-
-    Examples
-    --------
-    >>> import tempfile, oocdata as ooc
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(f"{folder}/a.npy", np.zeros(100))
-    ...     files_of(ooc.open(f"{folder}/a.npy")).sizes
-    (928,)
-    """
+    """Return the local files that a dataset is read from; none for memory and for URLs."""
     sizes: dict[str, int] = {}
     for source in dataset.sources() if len(dataset) else []:
         storage = source.storage()

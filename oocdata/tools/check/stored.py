@@ -35,19 +35,8 @@ Files: TypeAlias = Sequence[tuple[str, int]]
 def data_files(target: str) -> list[tuple[str, int]]:
     """Return name and bytes of every file of a file or folder, ascending by name.
 
-    Links are followed; names are relative, with ``/``, and empty for a target that is one file.
+    Links are followed; names are relative, as ``c/0``, and empty for a target that is one file.
     None at a URL, where they can't be listed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     os.mkdir(f"{folder}/c")
-    ...     for name in ("zarr.json", "c/0"):
-    ...         with open(f"{folder}/{name}", "wb") as file:
-    ...             _ = file.write(b"abc")
-    ...     data_files(folder)
-    [('c/0', 3), ('zarr.json', 3)]
     """
     if "://" in target:
         return []

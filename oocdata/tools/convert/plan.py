@@ -74,12 +74,7 @@ class Plan:
         return needed + sum(nbytes for nbytes, _ in self.more_disk)
 
     def check_disk(self, there: int) -> None:
-        """Raise if the disk has too little room, beside `there` bytes that were written before.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-        """
+        """Raise if the disk has too little room, beside `there` bytes that were written before."""
         free = shutil.disk_usage(os.path.dirname(self.placement.path)).free
         needed = self.disk_bytes - there
         if needed <= free:

@@ -56,13 +56,6 @@ def growth() -> Iterator[Growth]:
     """Measure by how much the process grows at its peak while a block runs.
 
     The kernel records the peak and misses nothing (``VmHWM`` in proc(5), on Linux).
-
-    Examples
-    --------
-    >>> with growth() as grown:
-    ...     block = bytearray(50_000_000)
-    >>> grown.nbytes is None or grown.nbytes > 40_000_000
-    True
     """
     # The reuse of memory that was freed before would hide growth.
     cache.forget()

@@ -53,7 +53,7 @@ _ALLOCATORS_BYTES = 16 << 20
 """What the allocators of TensorFlow's threads were seen to take, differing from run to run."""
 
 _MEMORY = (
-    "Memory is by how much the process grew, with all libraries and the model loaded before. The "
+    "Memory is by how much the process grew, with what it needs loaded or compiled before. The "
     "bound is the one that loader.explain() states for reading; what the allocators of "
     f"TensorFlow's threads take, up to {_ALLOCATORS_BYTES >> 20} MiB, comes on top."
 )

@@ -125,13 +125,7 @@ class Moments:
 
 
 def range_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that holds the least and greatest value of any of its kind exactly.
-
-    Examples
-    --------
-    >>> range_dtype(np.dtype("f2")), range_dtype(np.dtype("u1")), range_dtype(np.dtype("?"))
-    (dtype('float64'), dtype('uint64'), dtype('int64'))
-    """
+    """Return the dtype that holds the least and greatest value of any of its kind exactly."""
     return np.dtype({"f": "f8", "u": "u8"}.get(dtype.kind, "i8"))
 
 
