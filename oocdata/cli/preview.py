@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import command
-from oocdata.cli.failures import in_options
+from oocdata.cli.command import command, in_options
 from oocdata.cli.options import Json, Output, flag, numbers, option, print_json, rows_of
 from oocdata.tools.opening import Opening
 from oocdata.tools.pictures import PICTURES, check_picture
