@@ -30,15 +30,7 @@ from oocdata.order import Order, Sequential, Shuffle
 from oocdata.threads import cores
 from oocdata.tools.profile.pacing import Measure
 
-__all__ = [
-    "MEMORY",
-    "THREADS",
-    "Files",
-    "copying",
-    "decoding",
-    "disk_reading",
-    "files_of",
-]
+__all__ = ["MEMORY", "THREADS", "Files", "copying", "decoding", "disk_reading", "files_of"]
 
 _MOST_FILES = 20_000
 _LOOKED_AT = 8

@@ -34,14 +34,9 @@ from oocdata.tools.ranges import Ranges, ranges_of, said
 from oocdata.writers.disk import sync_file
 
 __all__ = [
-    "BLOCK_BYTES",
-    "ManifestWriter",
-    "block_checksums",
-    "changes",
-    "data_files",
-    "list_as_json",
+    "BLOCK_BYTES", "ManifestWriter", "block_checksums", "changes", "data_files", "list_as_json",
     "manifest_writer",
-]
+]  # fmt: skip
 
 
 def list_as_json(files: Sequence[tuple[str, int]]) -> bytes:

@@ -23,15 +23,9 @@ from oocdata.frontends.address import reached, split_address
 from oocdata.tools.libraries import import_tensorflow
 
 __all__ = [
-    "LOOPBACK",
-    "asked_to_end",
-    "dispatch",
-    "free_port",
-    "is_loopback",
-    "keep",
-    "only_loopback",
+    "LOOPBACK", "asked_to_end", "dispatch", "free_port", "is_loopback", "keep", "only_loopback",
     "work",
-]
+]  # fmt: skip
 
 _UNUSED_SECONDS = 120
 """After as long without a trainer an epoch is given up, with what workers keep ready for it. Who

@@ -6,7 +6,6 @@ Fortran order), no order of reading is good for both sides. Then it goes through
 rechunker (Abernathey and others, https://rechunker.readthedocs.io): *tiles* of whole stored chunks
 are read once, and written there in pieces; *blocks* of whole chunks of the result are read from
 there. Tiles and blocks both fit into memory, and their common pieces each lie in one run of bytes.
-Integer arithmetic alone.
 """
 
 from __future__ import annotations

@@ -31,17 +31,9 @@ if TYPE_CHECKING:
     import keras
 
 __all__ = [
-    "Growth",
-    "Subject",
-    "Training",
-    "Usual",
-    "check_frames",
-    "compiled",
-    "growth",
-    "read",
-    "train",
+    "Growth", "Subject", "Training", "Usual", "check_frames", "compiled", "growth", "read", "train",
     "usual_way",
-]
+]  # fmt: skip
 
 
 @dataclass(slots=True)
