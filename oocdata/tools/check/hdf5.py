@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -83,38 +84,16 @@ def _open(path: str, stack: ExitStack) -> tuple[Any, int | None]:
     try:
         return stack.enter_context(open_file(path)), None
     except TruncatedFileError as error:
-        raw = stack.enter_context(open(path, "rb"))  # noqa: SIM115  # the stack closes it
-        promised = _promised_bytes(raw)
+        promised = re.search(r"base_addr = (\d+), stored_eof = (\d+)", error.message)
         if promised is None:
             raise
-        padded = _Padded(raw, promised)
+        raw = stack.enter_context(open(path, "rb"))  # noqa: SIM115  # the stack closes it
+        padded = _Padded(raw, sum(map(int, promised.groups())))
         try:
             file = hdf5_library().File(padded, "r")
         except (OSError, ValueError, RuntimeError, KeyError):
             raise error from None
         return stack.enter_context(file), os.path.getsize(path)
-
-
-def _promised_bytes(file: io.BufferedReader) -> int | None:
-    """Return how long a file must be by its superblock; None where that is not found.
-
-    HDF5 File Format Specification, II.A: it is the third address, in all of its versions.
-    """
-    place = 0
-    size = os.fstat(file.fileno()).st_size
-    while place < size:
-        file.seek(place)
-        head = file.read(64)
-        if head.startswith(b"\x89HDF\r\n\x1a\n") and len(head) == 64:
-            version = head[8]
-            if version > 3:
-                return None
-            width = head[13] if version < 2 else head[9]
-            first = (24, 28, 12, 12)[version]
-            start = first + 2 * width
-            return int.from_bytes(head[start : start + width], "little")
-        place = max(512, place * 2)
-    return None
 
 
 class _Padded(io.RawIOBase):

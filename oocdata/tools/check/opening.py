@@ -10,21 +10,19 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from oocdata.datasets.spec import as_dtype
 from oocdata.datasets.view import View
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import FileVersion, OpenFile
-from oocdata.engines.source import Storage, check_dtype
-from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.engines.files import OpenFile
+from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.explain import size
+from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import format_of
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
@@ -75,26 +73,16 @@ def _opened_plain(opening: Opening) -> Opened:
         fault = Fault("trailing", error.message)
         if isinstance(error, TruncatedFileError):
             fault.kind = kind_of(error)
-    path = opening.target
+    path, axis = opening.target, opening.axis
     if opening.shape is not None and opening.dtype is not None:
-        fortran, dtype, offset = False, as_dtype(opening.dtype), opening.offset
-        known = prod(length for length in opening.shape if length != -1) * dtype.itemsize
-        rows = max(0, os.path.getsize(path) - offset) // max(1, known)
-        shape = tuple(rows if length == -1 else length for length in opening.shape)
+        given: Any = {"dtype": opening.dtype, "shape": opening.shape, "offset": opening.offset}
+        view = View.of(open_raw(path, **given, whole=False), axis)
     else:
-        with open(path, "rb") as file:
-            first = npy_format.read_magic(file) == (1, 0)
-            read = npy_format.read_array_header_1_0 if first else npy_format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-            offset = file.tell()
-    version, stored = FileVersion.of(path), check_dtype(dtype, path)
-    strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
-    named = "raw" if opening.shape else ".npy"
-    storage = Storage(named, version.path, strides=strides, offset=offset, files=(version,))
-    source = Strided(OpenFile(version), stored, shape, strides, offset, storage)
-    view = View.of(source, opening.axis)
-    lost = rows_beyond(shape, strides, stored.itemsize, view.axes[0], version.nbytes - offset)
-    fault.rows.add(lost)
+        view = View.of(open_npy(path, whole=False), axis)
+    storage, shape = view.storage, view.source.shape
+    nbytes = storage.files[0].nbytes - storage.offset
+    strides = storage.strides or ()
+    fault.rows.add(rows_beyond(shape, strides, view.dtype.itemsize, view.axes[0], nbytes))
     return Opened(view, (fault, *_sparse_rows(view)), tuple(fault.rows.kept))
 
 

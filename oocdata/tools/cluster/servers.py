@@ -33,6 +33,8 @@ shares it must have begun by then."""
 
 _LOOK_SECONDS = 10
 
+LOOPBACK = "localhost"
+
 Say = Callable[[str], None]
 
 
@@ -109,9 +111,6 @@ def _waited_for(dispatcher: str, patience: float) -> str:
             if time.monotonic() >= until:
                 raise
         time.sleep(0.2)
-
-
-LOOPBACK = "localhost"
 
 
 def is_loopback(host: str) -> bool:
