@@ -395,8 +395,8 @@ def test_demo_on_any_shape(
 @pytest.mark.parametrize(
     ("values", "options", "words"),
     [
-        (np.zeros((30, 4), "c8"), [], "must hold real numbers"),
-        (np.zeros((30, 0)), [], "hold none"),
+        (np.zeros((30, 4), "c8"), [], "must be real numbers"),
+        (np.zeros((30, 0)), [], "none is finite"),
         (np.zeros((3, 4)), [], "must"),
         (np.full((30, 4), np.nan), [], "none is finite"),
         (np.zeros((30, 4)), ["--output", "none/a.png"], "folder must exist"),

@@ -22,7 +22,7 @@ from oocdata.blocks import Blocks
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError, EmptyError, OocdataError
+from oocdata.errors import ArgumentError, OocdataError
 from oocdata.explain import size
 from oocdata.memory import at_most
 from oocdata.order import BlockShuffle
@@ -152,10 +152,6 @@ def demo_on_file(
     These are so many rows each, or "files". `output` and `aside` are as in `demo_on_digits`.
     """
     screen = Screen(aside)
-    if whole.dtype.kind == "c":
-        raise ArgumentError(f"rows must hold real numbers; those of {whole!r} are complex.")
-    if prod(whole.element) == 0:
-        raise EmptyError(f"rows must hold at least one number; those of {whole!r} hold none.")
     output = output and check_picture(output)
     frames = _middle(whole)
     rows = np.arange(len(frames)) // episodes if isinstance(episodes, int) else episodes
@@ -170,10 +166,10 @@ def demo_on_file(
         text += f" Of each row the middle {frames.element} is used, to keep the time short."
     screen.say(f"{text}\n")
     with at_most(plan.memory):
-        with screen.step("import TensorFlow"):
-            import_tensorflow()
         with screen.step("mean and deviation of rows for training"):
             scale, change, note = scaling(frames, parts[0])
+        with screen.step("import TensorFlow"):
+            import_tensorflow()
         spec: Any = parts[0].spec
         values = sum(prod(leaf.shape) for leaf in spec)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
@@ -194,7 +190,7 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], NDArray[An
 
     Each channel or column is scaled to mean 0 and deviation 1, by a sample of the training part.
     """
-    most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // frames.spec.nbytes))
+    most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
     places = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
     found = stats(part.view[part.starts(np.asarray(part.chosen)[places])], duplicates=False)
     wrong = int(found.overall.count - found.overall.finite)
