@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from oocdata.tools.profile.result import Profile
+    from oocdata.tools.profile import Profile
 
 __all__ = ["Loader", "make_loader"]
 

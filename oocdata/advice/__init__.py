@@ -6,19 +6,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 
-from oocdata.advice.reading import Reading, as_typed, reading_of, size
+from oocdata.advice.reading import Reading, as_typed, reading_of, size, view_below
 from oocdata.memory import DEFAULT_MEMORY, cache_share, memory_limit
 from oocdata.order.mixing import Mixing
 
 __all__ = [
     "POOR_MIXING", "Advice", "Measured", "Reading", "advise", "as_typed", "mixing_share",
-    "reading_of", "size",
+    "reading_of", "size", "view_below",
 ]  # fmt: skip
 
 _MUCH = 1.5
@@ -51,6 +52,11 @@ class Advice:
     kind: str  # "layout", "order", "chunks", "memory", "map", "codec", "disk" or "batch"
     text: str  # whole sentences, with figures
     command: str | None = None  # for the shell
+
+    def __str__(self) -> str:
+        text = textwrap.fill(self.text, 80, initial_indent="- ", subsequent_indent="  ",
+                             break_long_words=False, break_on_hyphens=False)  # fmt: skip
+        return text if self.command is None else f"{text}\n    {self.command}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

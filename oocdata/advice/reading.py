@@ -26,7 +26,7 @@ from oocdata.order.mixing import Mixing, mixing
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Reading", "as_typed", "reading_of", "size"]
+__all__ = ["Reading", "as_typed", "reading_of", "size", "view_below"]
 
 _CHUNK_BYTES = 128 << 10
 """Chunks of about this size cost little to decode for one row, and little each."""
@@ -123,7 +123,8 @@ def reading_of(loader: Loader) -> Reading:
     requests = of_sources(dataset.requests(at, Draw(positions=at)))
     request = max(requests, key=lambda one: chunk_bytes(one.source, one.source.storage()))
     storage = request.source.storage()
-    axes = _sample_axes(dataset)
+    view = view_below(dataset)
+    axes = None if view is None else view.axes
     # Of several arrays: the axes along which elements differ.
     samples = np.ptp(request.origins, axis=0) > 0
     if axes is not None:
@@ -151,14 +152,19 @@ def reading_of(loader: Loader) -> Reading:
     )
 
 
-def _sample_axes(dataset: Any) -> tuple[int, ...] | None:
-    """Return the sample axes of the one view below a dataset."""
-    while not isinstance(dataset, View):
+def view_below(dataset: Any) -> View | None:
+    """Return the one view that windows, maps and the like are made from; None of several.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> view_below(ooc.open(np.zeros((100, 8))).windows(2).map(np.abs))
+    <View: 100 rows of (8,) float64>
+    """
+    while not isinstance(dataset, View) and dataset is not None:
         below = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
         dataset = next((one for one in below if isinstance(one, Dataset)), None)
-        if dataset is None:
-            return None
-    return dataset.axes
+    return dataset
 
 
 def _full_cost(loader: Loader, unused: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -11,10 +10,10 @@ from oocdata.cli.command import command
 from oocdata.cli.options import Json, Output, Quiet, flag, numbers, option, print_json
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
+from oocdata.tools.pictures import check_picture
 
 __all__ = ["bench"]
 
-_PICTURES = (".png", ".svg", ".pdf")
 _WINDOWS = "Windows of N rows, and M that follow, as elements."
 _LENGTHS = numbers("8,4", least=1, count=(1, 2))
 _COLD = "Drop the file from the page cache before each epoch, and measure the disk."
@@ -58,16 +57,11 @@ def bench(
     """  # noqa: D301
     if windows is not None and next_frame:
         raise ArgumentError("`windows` and `next_frame` must not be given together.")
-    if not 0 < seconds <= 86_400:
-        raise ArgumentError(f"`seconds` must be above 0, up to a day; got {seconds}.")
-    if output is not None and output.suffix.lower() not in _PICTURES:
-        raise ArgumentError(f"`output` must end in {', '.join(_PICTURES)}; got '{output}'.")
-    if output is not None and not os.access(output.absolute().parent, os.W_OK):
-        raise ArgumentError(f"`output` must be in a folder that can be written to; got '{output}'.")
+    output = output and check_picture(output)
     from oocdata.tools.bench import bench as measure
 
     if to_tf:
-        from oocdata.tools.demo.model import import_tensorflow
+        from oocdata.tools.libraries import import_tensorflow
 
         import_tensorflow("batches of to_tf are made")
     view = array.view()
@@ -85,8 +79,8 @@ def bench(
     else:
         typer.echo(str(found))
     if output is not None:  # after the figures: none are lost where it can't be written
-        from oocdata.tools.bench.picture import draw
+        from oocdata.tools.bench.result import draw
 
-        draw(found, str(output))
+        draw(found, output)
         if not json:
             typer.echo(f"\nThe picture is {output}.")

@@ -1,19 +1,38 @@
-"""How a function becomes a command: shared options, errors told, help that reads well."""
+"""How a function becomes a command: shared options, help that reads well, and errors.
+
+Every error is one paragraph on standard error, and an exit code.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+import shutil
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from oocdata.cli.failures import errors
 from oocdata.cli.options import flag, given
+from oocdata.errors import (
+    ArgumentError,
+    EmptyError,
+    OocdataError,
+    PositionError,
+    SeveralDatasetsError,
+    arguments_named,
+)
+from oocdata.tools.lines import wrapped
 
-__all__ = ["Command", "command"]
+__all__ = ["Command", "command", "errors", "in_options"]
 
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
 
@@ -85,3 +104,109 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 _GIVEN = tuple(_parameters(given))
+
+
+_OTHER_NAMES = {
+    "files": "FILE", "path": "FILE", "target": "FILE", "source": "FILE", "destination": "DST",
+    "sizes": "--split", "service": "--dispatcher",
+}  # fmt: skip
+"""Arguments in Python whose options have other names; all others have the same."""
+
+
+def in_options(text: str, context: typer.Context) -> str:
+    """Return a text that names options of a command instead of arguments of a function."""
+    options = dict(_OTHER_NAMES)
+    for param in context.command.params:
+        if param.name and param.opts[0].startswith("-"):
+            options[param.name] = max(param.opts, key=len)
+    for name in arguments_named(text):
+        if name in options:
+            text = text.replace(f"`{name}`", options[name]).replace(f"{name}=True", options[name])
+            text = re.sub(rf"""\b{name}=["']?(\w+)["']?""", rf"{options[name]} \1", text)
+    return text
+
+
+@contextmanager
+def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
+    """Print an error as one paragraph on standard error, and exit with the code that it has.
+
+    The options of the context's command are named in it; `verbose` prints the traceback too.
+    """
+    try:
+        with _interrupted_in_the_end(), _warnings_told(context):
+            yield
+    except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
+        raise
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        if verbose:
+            traceback.print_exc()
+        message, code = _told(error, context)
+        _complain(message)
+        raise typer.Exit(code) from None
+
+
+def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
+    """Return the message of an error and the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped.", 130
+    if isinstance(error, OocdataError | OSError | MemoryError):
+        message = _with_hint(error, context) or type(error).__name__
+        # A file that is too short for what is asked is no wrong call.
+        wrong = isinstance(error, ArgumentError | PositionError)
+        return message, 2 if wrong and not isinstance(error, EmptyError) else 1
+    return (
+        f"unexpected {type(error).__name__}: {error}. This should not happen: run it again with "
+        "--verbose, and report what it shows."
+    ), 1
+
+
+def _with_hint(error: object, context: typer.Context) -> str:
+    hint = " Name it: --key NAME, or FILE::NAME." if isinstance(error, SeveralDatasetsError) else ""
+    return in_options(f"{error}{hint}", context)
+
+
+@contextmanager
+def _warnings_told(context: typer.Context) -> Iterator[None]:
+    """Print a warning of oocdata's as a paragraph, without the line of code that gave it."""
+    usual = warnings.showwarning
+
+    def told(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, OocdataError):
+            _complain(_with_hint(message, context))
+        else:
+            usual(message, category, *where, **more)
+
+    warnings.showwarning = told
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
+
+
+@contextmanager
+def _interrupted_in_the_end() -> Iterator[None]:
+    """Send Ctrl-C again where it came while a finaliser ran: Python drops what that raises."""
+    usual = sys.unraisablehook
+    main = threading.main_thread().ident
+
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt) or main is None:
+            usual(dropped)
+            return
+        # Raised right here it would be dropped once more.
+        later = threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT))
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
+
+
+def _complain(message: str) -> None:
+    width = min(max(shutil.get_terminal_size().columns, 40), 100)
+    typer.echo(wrapped(" ".join(f"oocdata: {message}".split()), width=width), err=True)

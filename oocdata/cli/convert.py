@@ -32,10 +32,8 @@ _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
-def _nbytes(text: Any) -> Any:
+def _nbytes(text: str) -> int:
     """Return a number of bytes, such as 512M or 2G."""
-    if not isinstance(text, str):
-        return text
     number = text.strip().lower().removesuffix("b").removesuffix("i")
     unit = _UNITS.get(number[-1:], 0)
     try:

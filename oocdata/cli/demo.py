@@ -17,9 +17,9 @@ __all__ = ["demo"]
 _EPISODES = "Rows in each episode of your file, or 'files': no pair crosses them."
 
 
-def _episodes(text: Any) -> Any:
+def _episodes(text: str) -> int | str:
     """Return a number of rows, or the word 'files'."""
-    if text == "files" or not isinstance(text, str):
+    if text == "files":
         return text
     if text.isdecimal() and int(text) > 0:
         return int(text)

@@ -27,8 +27,19 @@ _OPENING = "Opening the file"
 _MOST_OFFERED = 500
 
 
-def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
-    """Return an option of Typer's with a value, named like its argument unless names are given."""
+def option(
+    metavar: str,
+    text: str,
+    *names: str,
+    parser: Callable[[str], Any] | None = None,
+    **more: Any,
+) -> Any:
+    """Return an option of Typer's with a value, named like its argument unless names are given.
+
+    What is no text is a default, or was read already: the `parser` does not get it.
+    """
+    if parser is not None:
+        more["parser"] = lambda given: parser(given) if isinstance(given, str) else given
     return typer.Option(*names, metavar=metavar, help=text, **more)
 
 
@@ -45,17 +56,10 @@ Output = Annotated[Path | None, option("FILE", "Write a picture.", "--output", "
 
 def numbers(
     example: str, *, least: float | None = None, count: tuple[int, ...] | None = None
-) -> Callable[[Any], Any]:
-    """Return what reads a list of numbers from a text.
+) -> Callable[[str], tuple[Any, ...]]:
+    """Return what reads a list of numbers, none below `least`, of a length that is in `count`.
 
-    Parameters
-    ----------
-    example : str
-        For the message; without a point in it, only whole numbers are read.
-    least : float, optional
-        No number is lower.
-    count : tuple of int, optional
-        How many there may be.
+    Without a point in the example, only whole numbers are read.
 
     Examples
     --------
@@ -63,9 +67,7 @@ def numbers(
     ((1, 2), (0.5, 3))
     """
 
-    def parse(text: Any) -> Any:
-        if not isinstance(text, str):  # a default, or one that was read already
-            return text
+    def parse(text: str) -> tuple[Any, ...]:
         try:
             found = tuple(_number(part) for part in text.strip("()[] ,").split(","))
         except ValueError:
@@ -87,7 +89,7 @@ def _number(text: str) -> int | float:
         return float(text)
 
 
-def rows_of(text: Any) -> Any:
+def rows_of(text: str) -> slice:
     """Return a range of rows, as Python slices.
 
     Examples
@@ -95,8 +97,6 @@ def rows_of(text: Any) -> Any:
     >>> rows_of("100:200"), rows_of(":-1")
     (slice(100, 200, None), slice(None, -1, None))
     """
-    if not isinstance(text, str):
-        return text
     parts = text.split(":")
     try:
         ends = [int(part) if part.strip() else None for part in parts]
@@ -107,16 +107,14 @@ def rows_of(text: Any) -> Any:
     return slice(*ends)
 
 
-def _axes(text: Any) -> Any:
+def _axes(text: str) -> Any:
     """Return one or several axes: each a number, or the name of a dimension."""
-    if not isinstance(text, str):
-        return text
     parts = [part.strip() for part in text.split(",") if part.strip()] or [text]
     axes = tuple(int(part) if re.fullmatch(r"[+-]?\d+", part) else part for part in parts)
     return axes[0] if len(axes) == 1 else axes
 
 
-def dtype_of(text: Any) -> Any:
+def dtype_of(text: str) -> str:
     """Refuse what NumPy doesn't know as a dtype."""
     import numpy as np
 
@@ -195,13 +193,6 @@ def given(
 ) -> Opening:  # fmt: skip
     """Return what these options open; commands get it by `oocdata.cli.command`.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If they don't go together.
-    oocdata.errors.MissingFileError
-        If one of several files is none.
-
     Examples
     --------
     >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
@@ -239,18 +230,6 @@ def split_key(text: str) -> tuple[str, str | None]:
 
 
 def print_json(found: object) -> None:
-    """Print what a command reports as one JSON object; a number that JSON has not is null.
-
-    Examples
-    --------
-    >>> print_json({"mean": float("nan"), "rows": (1, 2)})
-    {
-      "mean": null,
-      "rows": [
-        1,
-        2
-      ]
-    }
-    """
+    """Print what a command reports as one JSON object; a number that JSON has not is null."""
     finite = json.loads(json.dumps(found), parse_constant=lambda word: None)
     typer.echo(json.dumps(finite, indent=2))

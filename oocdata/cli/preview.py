@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import command
-from oocdata.cli.failures import in_options
+from oocdata.cli.command import command, in_options
 from oocdata.cli.options import Json, Output, flag, numbers, option, print_json, rows_of
 from oocdata.tools.opening import Opening
+from oocdata.tools.pictures import PICTURES, check_picture
 
 __all__ = ["preview"]
 
@@ -25,9 +25,9 @@ _PERCENTILE = "They span these percentiles of the values shown; 1,99 by default.
 _PAIR = numbers("0.5,99", count=(2,))
 
 
-def _chosen(text: Any) -> Any:
+def _chosen(text: str) -> slice | list[int]:
     """Return a range of rows, or a list of them."""
-    return rows_of(text) if ":" in str(text) else list(numbers("3,7,9")(text))
+    return rows_of(text) if ":" in text else list(numbers("3,7,9")(text))
 
 
 def _colormaps(incomplete: str) -> list[str]:
@@ -90,10 +90,10 @@ def preview(
       oocdata preview ds.npy --json
     """  # noqa: D301
     from oocdata.tools.preview import preview as make
-    from oocdata.tools.preview.sheet import FILMS, check_folder
+    from oocdata.tools.preview.sheet import FILMS
 
     if output is not None:
-        check_folder(output.expanduser())
+        check_picture(output, PICTURES + FILMS)
         if output.suffix.lower() in FILMS:
             consecutive = True
             if count is None and not isinstance(rows, list):

@@ -15,11 +15,11 @@ __all__ = ["stats"]
 _SPLIT = "Read the first part only: 0.6,0.2,0.2, or counts."
 
 
-def _channels(text: Any) -> Any:
+def _channels(text: str) -> int | str | None:
     """Return the number or the name of an axis, None for 'none', or 'auto'."""
     if text == "none":
         return None
-    return int(text) if str(text).lstrip("-").isdecimal() else text
+    return int(text) if text.lstrip("-").isdecimal() else text
 
 
 @command

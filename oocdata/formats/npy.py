@@ -44,10 +44,11 @@ _ZIP_STORED = 0  # APPNOTE 4.4.5
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
 
 
-def open_npy(path: str, *, axis: int | str = 0) -> Source:
+def open_npy(path: str, *, axis: int | str = 0, whole: bool = True) -> Source:
     """Open a ``.npy`` file of any header version, order and byte order.
 
-    Errors call places along `axis` rows, here and in all functions of this module.
+    Errors call places along `axis` rows, here and in all functions of this module. A file that need
+    not be `whole` may be cut short, or be too long.
 
     Raises
     ------
@@ -73,11 +74,17 @@ def open_npy(path: str, *, axis: int | str = 0) -> Source:
         offset = file.tell()
     held = version.nbytes - offset
     described = Storage(".npy", version.path, opened={"target": version.path})
-    return _strided(version, shape, dtype, fortran, offset, held, axis, described)
+    return _strided(version, shape, dtype, fortran, offset, held, axis, described, whole)
 
 
 def open_raw(
-    path: str, *, dtype: DTypeLike, shape: Sequence[int], offset: int = 0, axis: int | str = 0
+    path: str,
+    *,
+    dtype: DTypeLike,
+    shape: Sequence[int],
+    offset: int = 0,
+    axis: int | str = 0,
+    whole: bool = True,
 ) -> Source:
     """Open raw binary: numbers in C order from byte `offset` to the end of the file.
 
@@ -89,6 +96,8 @@ def open_raw(
         One entry may be -1: worked out from the length of the file.
     offset : int
         Bytes to skip.
+    whole : bool
+        As for `open_npy`.
 
     Raises
     ------
@@ -103,7 +112,7 @@ def open_raw(
     check_dtype(stored, path)
     start = as_count("offset", offset, at_least=0)
     held = version.nbytes - start
-    if held < 0:
+    if held < 0 and whole:
         raise TruncatedFileError(
             f"`offset` must lie within the {version.nbytes} bytes of the file; got {start}.",
             path=path,
@@ -118,10 +127,10 @@ def open_raw(
         )
     if -1 in lengths:
         known = prod(length for length in lengths if length != -1) * stored.itemsize
-        lengths[lengths.index(-1)] = held // known if known else 0
+        lengths[lengths.index(-1)] = max(0, held) // known if known else 0
     again = {"target": version.path, "dtype": stored.str, "shape": lengths, "offset": start}
     described = Storage("raw", version.path, opened=again)
-    return _strided(version, tuple(lengths), stored, False, start, held, axis, described)
+    return _strided(version, tuple(lengths), stored, False, start, held, axis, described, whole)
 
 
 def list_npz(path: str) -> list[str]:
@@ -261,6 +270,7 @@ def _strided(
     held: int,
     axis: int | str,
     described: Storage,
+    whole: bool = True,
 ) -> Source:
     stored = _checked(dtype, shape, held, described)
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
@@ -285,13 +295,13 @@ def _checked(
     stored = check_dtype(dtype, **about)
     needed = prod(shape) * stored.itemsize
     promise = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
-    if held < needed:
+    if whole and held < needed:
         raise TruncatedFileError(
             f"the file must hold {promise}; got {held}. It was cut short, or its writer is not "
             "done.",
             **about,
         )
-    if held > needed:
+    if whole and held > needed:
         raise TrailingBytesError(
             f"the file must end after {promise}; got {held - needed} more. "
             "The shape is wrong, or something was appended.",

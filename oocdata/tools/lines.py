@@ -1,11 +1,30 @@
-"""Text that several tools print alike: labelled lines, and tables."""
+"""Text that several tools print alike: paragraphs, labelled lines, and tables."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["labelled", "table"]
+__all__ = ["labelled", "table", "wrapped"]
+
+
+def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
+    """Return a text in lines of at most `width` where words allow it, behind `first` and `rest`.
+
+    Examples
+    --------
+    >>> print(wrapped("Chunks of 100 rows are long for shuffling.", "- ", "  ", width=30))
+    - Chunks of 100 rows are long
+      for shuffling.
+    """
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
@@ -17,14 +36,7 @@ def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
     codec      shuffle, gzip 4: a sample
                comes down to 84 %
     """
-    return textwrap.fill(
-        text,
-        max(width, 40),
-        initial_indent=f"{label:<{indent - 1}} ",
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(text, f"{label:<{indent - 1}} ", " " * indent, max(width, 40))
 
 
 def table(

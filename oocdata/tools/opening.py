@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack
 
 from numpy.typing import DTypeLike
 
+from oocdata.advice import view_below
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.spec import as_dtype
@@ -146,10 +147,7 @@ class Opening:
         """
         if not isinstance(self.target, Dataset):
             return self
-        sources = self.target.sources()
-        view: Any = self.target
-        while not isinstance(view, View) and view is not None:
-            view = getattr(view, "view", None) or getattr(view, "source", None)  # windows, maps
+        sources, view = self.target.sources(), view_below(self.target)
         opened = sources[0].storage().opened if len(sources) == 1 else None
         if view is None or opened is None:
             return None

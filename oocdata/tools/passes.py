@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, Blocks
-from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
@@ -24,7 +24,7 @@ from oocdata.threads import cores, in_order
 from oocdata.tools.progress import progress as bar
 from oocdata.tools.ranges import outside
 
-__all__ = ["Block", "each_block", "read_rows", "spec_of_one_array"]
+__all__ = ["Block", "each_block", "read_into", "read_rows", "spec_of_one_array"]
 
 BLOCK_BYTES = 8 << 20
 """Of a block: more is no faster."""
@@ -38,14 +38,10 @@ Made = TypeVar("Made")
 class Block:
     """Rows that follow one another."""
 
-    rows: range
-    """Their positions."""
-    values: NDArray[Any]
-    """Of shape (rows, *element), C-contiguous; zero where rows were skipped or can't be read."""
-    failed: tuple[tuple[range, SourceError], ...] = ()
-    """Which rows can't be read, and why."""
-    skipped: bool = False
-    """Nothing of it was to be read."""
+    rows: range  # their positions
+    values: NDArray[Any]  # (rows, *element), C-contiguous; 0 where skipped or not readable
+    failed: tuple[tuple[range, SourceError], ...] = ()  # which rows can't be read, and why
+    skipped: bool = False  # nothing of it was to be read
 
 
 def each_block(
@@ -59,30 +55,13 @@ def each_block(
 ) -> Generator[Made]:
     """Read a dataset once, and yield what `work` makes of each block, from first to last row.
 
-    Blocks are whole chunks of about 8 MiB. Several threads read and work at a time, as many as half
-    of the memory for batches has room for; a block larger than that half is read in fewer rows, and
-    then a chunk may be decoded more than once.
+    Blocks are whole chunks of about 8 MiB, and of a multiple of `unit` rows. Several threads read
+    and work at a time, as many as half of the memory for batches has room for; a block larger than
+    that half is read in fewer rows, and then a chunk may be decoded more than once.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Of one array.
-    work : callable
-        Called in threads; its results come in order.
-    goes_on : bool
-        Go on after an error: `Block.failed` has the rows that one chunk, or one row where rows have
-        addresses, makes unreadable. Otherwise the first error is raised.
-    skip : sequence of range
-        Positions that are not read, ascending.
-    unit : int
-        Every block but the last holds a multiple of as many rows.
-    label : str
-        Of the bar on standard error; empty for none.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If a row can't be read, unless it goes on.
+    The first error is raised; or it `goes_on`, and `Block.failed` has the rows that one chunk, or
+    one row where rows have addresses, makes unreadable. Positions to `skip`, ascending, are not
+    read. A bar with a `label` is shown on standard error.
 
     Examples
     --------
@@ -97,11 +76,7 @@ def each_block(
     rows, threads = _sizes(dataset, unit)
 
     def read(block: range) -> tuple[int, Made]:
-        whole = next(outside(block, skip), None) == block
-        found = _read(dataset, block, goes_on) if whole else _read_parts(dataset, block, skip)
-        if found.failed and not goes_on:
-            raise found.failed[0][1]
-        return len(block), work(found)
+        return len(block), work(_read(dataset, block, skip, goes_on))
 
     with (
         bar(label, len(dataset) * row_bytes, shown=bool(label)) as advance,
@@ -155,47 +130,56 @@ def _ranges(dataset: Dataset, rows: int) -> Iterator[range]:
 
 def read_rows(dataset: Dataset, rows: range) -> NDArray[Any]:
     """Return rows of a dataset of one array that follow one another, C-contiguous."""
-    if isinstance(dataset, View) and len(dataset.axes) == 1 and isinstance(dataset.rows, range):
-        part = dataset[rows.start : rows.stop].windows(len(rows))  # a single box
-        box: NDArray[Any] = cast("NDArray[Any]", part.take([0]))[0]
-        return box
-    taken = cast("NDArray[Any]", dataset.take(np.arange(rows.start, rows.stop)))
-    return np.ascontiguousarray(taken)  # a mapped function may return any layout
+    spec = spec_of_one_array(dataset)
+    out: NDArray[Any] = np.empty((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
+    read_into(dataset, rows, out)
+    return out
 
 
-def _read(dataset: Dataset, rows: range, goes_on: bool) -> Block:
-    try:
-        return Block(rows, read_rows(dataset, rows))
-    except (SourceError, OSError):
-        if not goes_on:
-            raise
-    return _read_parts(dataset, rows, ())
+def read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
+    """Read rows that follow one another into C-contiguous memory of their shape and dtype."""
+    if not isinstance(dataset, View):
+        out[...] = dataset.take(np.arange(rows.start, rows.stop))
+    elif len(dataset.axes) == 1 and isinstance(dataset.rows, range):  # rows that are a single box
+        box = dataset[rows.start : rows.stop].windows(len(rows))
+        (request,) = box.requests(np.zeros(1, np.int64), Draw())
+        request.read_into(out[None])
+    else:
+        (request,) = dataset.requests(np.arange(rows.start, rows.stop), Draw())
+        request.read_into(out)
 
 
-def _read_parts(dataset: Dataset, rows: range, skip: Sequence[range]) -> Block:
+def _read(dataset: Dataset, rows: range, skip: Sequence[range], goes_on: bool) -> Block:
     """Read what can be read of a block, outside of what is skipped."""
     spec = spec_of_one_array(dataset)
     values = np.zeros((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
     failed: list[tuple[range, SourceError]] = []
-    for part in outside(rows, skip):
-        failed += _fill(dataset, part, values[part.start - rows.start : part.stop - rows.start])
-    return Block(rows, values, tuple(failed), skipped=next(outside(rows, skip), None) is None)
+    wanted = list(outside(rows, skip))
+    for part in wanted:
+        out = values[part.start - rows.start : part.stop - rows.start]
+        failed += _fill(dataset, part, out, goes_on)
+    return Block(rows, values, tuple(failed), skipped=not wanted)
 
 
-def _fill(dataset: Dataset, rows: range, out: NDArray[Any]) -> Iterator[tuple[range, SourceError]]:
-    """Read rows; yield those that can't be, as few as lie in one chunk, and why."""
+def _fill(
+    dataset: Dataset, rows: range, out: NDArray[Any], goes_on: bool
+) -> list[tuple[range, SourceError]]:
+    """Read rows; return those that can't be, as few as lie in one chunk, and why."""
     try:
-        out[...] = read_rows(dataset, rows)
-        return
-    except SourceError as error:
-        failure = error.with_traceback(None)  # whose frames would keep the memory
-    except OSError as error:
-        failure = SourceError(f"the rows must be readable; {error}.")
+        read_into(dataset, rows, out)
+        return []
+    except (SourceError, OSError) as error:
+        if not goes_on:
+            raise
+        failure = error if isinstance(error, SourceError) else None
+        failure = failure or SourceError(f"the rows must be readable; {error}.")
+        failure = failure.with_traceback(None)  # whose frames would keep the memory
+    out[...] = 0
     borders = _borders(dataset)
     first, last = borders.of(np.array([rows.start, rows.stop - 1])).tolist()
     if first == last:
-        yield rows, failure
-        return
+        return [(rows, failure)]
     middle = int(borders.starts(np.array([(first + last + 1) // 2]))[0])
-    yield from _fill(dataset, range(rows.start, middle), out[: middle - rows.start])
-    yield from _fill(dataset, range(middle, rows.stop), out[middle - rows.start :])
+    lower, upper = range(rows.start, middle), range(middle, rows.stop)
+    found = _fill(dataset, lower, out[: len(lower)], goes_on)
+    return found + _fill(dataset, upper, out[len(lower) :], goes_on)

@@ -21,23 +21,8 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """Show on standard error how far a block has come; nothing where that is no terminal.
 
-    Parameters
-    ----------
-    label : str
-        What is done.
-    total : int
-        What there is to do, in `unit`.
-    unit : str
-        "bytes", or the plural of what is counted: "elements", "chunks".
-    shown : bool
-        Whether to show anything.
-    console : rich.console.Console, optional
-        Where to show it instead.
-
-    Yields
-    ------
-    callable
-        To be called with what was done since the last call; from any thread.
+    Gives what is to be called, from any thread, with what was done since the last call: bytes, or
+    whatever the `unit`, a plural, names.
 
     Examples
     --------

@@ -27,6 +27,10 @@ class Ranges:
     def __init__(self, ranges: Iterable[range] = ()) -> None:
         self.kept: list[range] = []
         self.count = 0
+        self.add_all(ranges)
+
+    def add_all(self, ranges: Iterable[range]) -> None:
+        """Add several ranges."""
         for one in ranges:
             self.add(one)
 
@@ -44,8 +48,12 @@ class Ranges:
             self.kept.append(range(start, rows.stop))
 
 
-def ranges_of(chosen: NDArray[np.bool_], first: int = 0, step: int = 1) -> Iterator[range]:
-    """Yield the runs of what is true, as ranges of rows: `step` an entry, the first at `first`.
+def ranges_of(
+    chosen: NDArray[np.bool_], first: int = 0, step: int = 1, end: int | None = None
+) -> Iterator[range]:
+    """Yield the runs of what is true, as ranges of rows below `end`.
+
+    Each entry stands for `step` rows, the first of them at `first`.
 
     Examples
     --------
@@ -54,7 +62,8 @@ def ranges_of(chosen: NDArray[np.bool_], first: int = 0, step: int = 1) -> Itera
     """
     edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
     for start, stop in edges.reshape(-1, 2).tolist():
-        yield range(first + start * step, first + stop * step)
+        last = first + stop * step
+        yield range(first + start * step, last if end is None else min(last, end))
 
 
 def outside(rows: range, others: Sequence[range]) -> Iterator[range]:

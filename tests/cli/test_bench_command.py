@@ -21,7 +21,7 @@ import oocdata as ooc
 from oocdata.cli.bench import bench as command
 from oocdata.errors import ArgumentError
 from oocdata.tools.bench import bench
-from oocdata.tools.bench.picture import draw
+from oocdata.tools.bench.result import draw
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
@@ -149,7 +149,7 @@ def test_a_picture_that_fails_loses_no_figures(
     def fail(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "bench.png")
 
-    monkeypatch.setattr("oocdata.tools.bench.picture.draw", fail)
+    monkeypatch.setattr("oocdata.tools.bench.result.draw", fail)
     result = run("ds.npy", "--seconds", "0.1", "--output", "bench.png")
     assert result.exit_code == 1
     assert "what to change" in result.stdout

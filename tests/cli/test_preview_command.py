@@ -111,6 +111,7 @@ def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
     assert found["rows"] == [[0], [39]]
     assert found["axes"][""] == {
         "letters": "CHW", "sizes": [3, 8, 10], "names": ["channel", "y", "x"], "certain": True,
+        "reason": "by their lengths",
     }  # fmt: skip
     (scale,) = found["scales"]
     values = FRAMES[[0, 39], 0].astype("f8")

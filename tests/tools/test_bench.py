@@ -16,11 +16,10 @@ import oocdata as ooc
 from oocdata.engines.cache import cache
 from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
 from oocdata.tools import bench as module
-from oocdata.tools.bench import files as bench_files
-from oocdata.tools.bench import limits, take_turns
-from oocdata.tools.bench.files import Files, files_of
-from oocdata.tools.bench.limits import copying, decoding, disk_reading
+from oocdata.tools.bench import limits
+from oocdata.tools.bench.limits import Files, copying, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
+from oocdata.tools.profile.pacing import take_turns
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
@@ -175,7 +174,7 @@ def test_pages_are_dropped(folder: Path) -> None:
     if not files.are_gone():
         pytest.skip("this file system lies in memory")
     (folder / "ds.npy").read_bytes()
-    assert bench_files._cached_share(files.paths[0]) == 1.0
+    assert limits._cached_share(files.paths[0]) == 1.0
     assert not files.are_gone()
 
 

@@ -29,8 +29,8 @@ from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import model as demo_model
 from oocdata.tools.demo import run as demo_run
 from oocdata.tools.demo.data import Clips, checksums, write
-from oocdata.tools.demo.measure import Subject, check_frames, usual_way
-from oocdata.tools.demo.scaling import scaling_of
+from oocdata.tools.demo.measure import Subject, check_frames, compiled, usual_way
+from oocdata.tools.demo.run import scaling
 
 SMALL = Clips(count=10, frames=6)
 
@@ -178,7 +178,7 @@ def test_no_library_opens_several_files(tmp_path: Path) -> None:
 
 GROWTH = """
 import numpy as np
-from oocdata.tools.demo.memory import growth
+from oocdata.tools.demo.measure import growth
 with growth() as grown:
     block = np.ones(100_000_000, np.uint8)
     del block
@@ -244,11 +244,9 @@ def test_convolutions_run_over_height_and_width(element: tuple[int, ...], letter
 def test_the_model_that_is_compiled_on_zeros_has_not_moved(
     written: tuple[list[str], Any],
 ) -> None:
-    from oocdata.tools.demo.measure import Model
-
-    compiled = Model(subject(written[0][0])).keras.get_weights()
+    weights = compiled(subject(written[0][0])).get_weights()
     fresh = demo_model.build(2, (64, 64), "HW", seed=3).get_weights()
-    assert all(np.array_equal(a, b) for a, b in zip(compiled, fresh, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(weights, fresh, strict=True))
 
 
 # --- scaling
@@ -259,24 +257,24 @@ def test_each_column_of_a_table_has_its_scale() -> None:
     values[7, 1] = np.inf
     frames = ooc.open(values)
     part = frames.windows(2, 1)
-    scaling = scaling_of(frames, part)
-    x, y = scaling.scale(*part.take(range(len(part))))
+    scale, change, note = scaling(frames, part)
+    x, y = scale(*part.take(range(len(part))))
     assert x.dtype == np.float32
     assert np.allclose(x.mean((0, 1)), 0, atol=0.05)
     assert np.allclose(x.std((0, 1)), 1, atol=0.05)
     assert np.isfinite(x).all()
-    assert scaling.change == pytest.approx(np.sqrt(((y[:, 0] - x[:, 1]) ** 2).mean(0)), rel=0.01)
-    assert "each column by its own" in scaling.note
-    assert "1 of their values are NaN or infinite" in scaling.note
+    assert change == pytest.approx(np.sqrt(((y[:, 0] - x[:, 1]) ** 2).mean(0)), rel=0.01)
+    assert "each column by its own" in note
+    assert "1 of their values are NaN or infinite" in note
 
 
 def test_an_image_has_a_scale_for_each_channel_and_a_constant_none() -> None:
     values = np.zeros((20, 3, 10, 10), "u1")
     values[:, 1] = np.random.default_rng(0).integers(0, 255, (20, 10, 10))
     frames = ooc.open(values)
-    scaling = scaling_of(frames, frames.windows(2, 1))
-    assert scaling.change.shape == (3, 1, 1)
-    assert scaling.change[:, 0, 0] == pytest.approx([1, 1.4, 1], abs=0.1)
+    _, change, _ = scaling(frames, frames.windows(2, 1))
+    assert change.shape == (3, 1, 1)
+    assert change[:, 0, 0] == pytest.approx([1, 1.4, 1], abs=0.1)
 
 
 # --- the workspace
@@ -344,9 +342,10 @@ def test_demo_on_a_file(
     found = demo.demo_on_file(TINY, ooc.open("mine.h5", "u"), episodes=40)
     said = capsys.readouterr().out
     assert str(found) in said
-    assert max(map(len, said.splitlines())) <= 80
+    assert max(len(line) for line in said.splitlines() if "ooc.open(" not in line) <= 80
     words = " ".join(said.split())
-    assert "mine.h5, /u: 120 rows of (12, 10) float32" in words
+    assert "mine.h5 /u" in words
+    assert "120 rows of (12, 10)" in words
     assert "8 elements are bit for bit what h5py reads" in words
     assert "of their values are NaN or infinite" in words
     assert [path.name for path in tmp_path.iterdir()] == ["mine.h5"]  # nothing unasked
@@ -360,11 +359,11 @@ def test_demo_on_a_file(
 def test_trajectories_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
     demo.demo_on_file(TINY, ooc.open(tmp_path / "runs.npy"))
-    assert "--axis 0,1" in capsys.readouterr().out
+    assert "look like trajectory × time: axis=(0, 1)" in capsys.readouterr().out
     demo.demo_on_file(TINY, ooc.open(tmp_path / "runs.npy", axis=(0, 1)))
     said = capsys.readouterr().out
-    assert "--axis" not in said
-    assert "120 rows of (9, 9) float32" in " ".join(said.split())
+    assert "look like" not in said
+    assert "10 × 12 rows of (9, 9)" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(
@@ -396,8 +395,8 @@ def test_demo_on_any_shape(
 @pytest.mark.parametrize(
     ("values", "options", "words"),
     [
-        (np.zeros((30, 4), "c8"), [], "must hold real numbers"),
-        (np.zeros((30, 0)), [], "hold none"),
+        (np.zeros((30, 4), "c8"), [], "must be real numbers"),
+        (np.zeros((30, 0)), [], "none is finite"),
         (np.zeros((3, 4)), [], "must"),
         (np.full((30, 4), np.nan), [], "none is finite"),
         (np.zeros((30, 4)), ["--output", "none/a.png"], "folder must exist"),

@@ -225,9 +225,9 @@ check(sys.argv[1], write_manifest=True, overwrite=True)
     ("module", "name", "number"),
     [
         ("check.manifest", "os.replace", "SIGKILL"),
-        ("check.stored", "checksums_of", "SIGKILL"),
+        ("check.manifest", "checksums_of", "SIGKILL"),
         ("check.rows", "checksums_of", "SIGKILL"),
-        ("check.stored", "checksums_of", "SIGINT"),
+        ("check.manifest", "checksums_of", "SIGINT"),
     ],
 )
 def test_a_process_that_is_ended_leaves_the_old_one(

@@ -21,8 +21,8 @@ from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.loader import Loader
 from oocdata.tools import profile as module
+from oocdata.tools.profile import Profile
 from oocdata.tools.profile.pacing import Epochs, pace, steps_of_a_period
-from oocdata.tools.profile.result import Profile
 
 ROWS = np.random.default_rng(0).normal(0, 1, (4000, 256)).astype("f4")
 

@@ -23,8 +23,8 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.testing import RecordingSource
 from oocdata.tools.stats import stats
+from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.result import Stats
-from oocdata.tools.stats.summary import Summary
 
 RNG = np.random.default_rng(5)
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]

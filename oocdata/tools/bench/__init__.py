@@ -7,12 +7,12 @@ busy machine slows all of them down alike. A figure is the median of the rounds.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from oocdata.advice import Advice, Measured, Reading, advise, reading_of, size
 from oocdata.cost import chunk_bytes
@@ -22,11 +22,17 @@ from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.tools.bench.files import Files, files_of
-from oocdata.tools.bench.limits import MEMORY, Measure, copying, decoding, disk_reading
+from oocdata.tools.bench.limits import MEMORY, Files, copying, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.opening import OpenArguments, Opening
-from oocdata.tools.profile.pacing import Clock, check_seconds, pace, steps_of_a_period
+from oocdata.tools.profile.pacing import (
+    ROUNDS,
+    Measure,
+    check_seconds,
+    pace,
+    steps_of_a_period,
+    take_turns,
+)
 from oocdata.tools.progress import progress as shown_progress
 
 __all__ = ["Bench", "bench"]
@@ -37,7 +43,6 @@ _ORDERS: dict[str, bool | str] = {
     "full shuffle": "global",
     "block shuffle": "block",
 }
-_ROUNDS = 3
 _IN_FLIGHT = 4
 """Batches, or runs of them, that exist at a time in plain iteration."""
 
@@ -46,8 +51,6 @@ _DECODED_BYTES = 32 << 20
 
 _LIMIT, _WAYS = 0.03, 0.6
 """Shares of the time: a round of a limit, and all rounds of all ways."""
-
-K = TypeVar("K")
 
 
 def bench(
@@ -129,9 +132,9 @@ def bench(
     for way, loader in loaders.items():
         measure = partial(_measure, way, loader, files if state == "cold" else None)
         if way.order == "sequential":
-            measure(0.0, _ROUNDS)  # so that none pays for what all of them load
-        measures[way] = (measure, _WAYS * seconds / (_ROUNDS * len(loaders)))
-    with shown_progress("measuring", _ROUNDS * len(measures), "stretches", progress) as advance:
+            measure(0.0, ROUNDS)  # so that none pays for what all of them load
+        measures[way] = (measure, _WAYS * seconds / (ROUNDS * len(loaders)))
+    with shown_progress("measuring", ROUNDS * len(measures), "stretches", progress) as advance:
         rates = take_turns(measures, seconds, advance)
     storage = dataset.sources()[0].storage()
     found = Bench(
@@ -195,34 +198,6 @@ def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, numbe
         return iter(loader.to_tf(start=(epoch, 0)))
 
     return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
-
-
-def take_turns(
-    measures: Mapping[K, tuple[Measure, float]],
-    seconds: float,
-    advance: Callable[[int], object],
-    clock: Clock = perf_counter,
-) -> dict[K, tuple[float, ...]]:
-    """Let measures take turns, each for its share of the time; return their rates.
-
-    Each has a first round; in later ones those are left out for which time is too short.
-
-    Examples
-    --------
-    >>> take_turns({"a": (lambda seconds, number: 1.0 + number, 0.0)}, 1.0, lambda count: None)
-    {'a': (1.0, 2.0, 3.0)}
-    """
-    end = clock() + seconds
-    rates: dict[K, list[float]] = {name: [] for name in measures}
-    lasted = dict.fromkeys(measures, 0.0)
-    for number in range(_ROUNDS):
-        for name, (measure, share) in measures.items():
-            begun = clock()
-            if not number or begun + lasted[name] <= end:
-                rates[name].append(measure(share, number))
-                lasted[name] = clock() - begun
-            advance(1)
-    return {name: tuple(found) for name, found in rates.items()}
 
 
 def _needed(dataset: Dataset, limit: str) -> float:

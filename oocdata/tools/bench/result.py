@@ -1,19 +1,24 @@
-"""What `bench` found: limits, ways to read, and what to change; it prints itself."""
+"""What `bench` found: limits, ways to read, and what to change; it prints and draws itself."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from oocdata.advice import Advice, size
-from oocdata.tools.lines import table
+from oocdata.tools.libraries import matplotlib
+from oocdata.tools.lines import table, wrapped
+from oocdata.tools.pictures import check_picture
 
-__all__ = ["LIMITS", "Bench", "Limit", "Way"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-_WIDTH = 80
+__all__ = ["LIMITS", "Bench", "Limit", "Way", "draw"]
 
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
@@ -105,7 +110,7 @@ class Bench:
         limits = table(header, map(_limit_row, self.limits))
         header = ["way", "batch", "reader", "elements/s", "spread", "decoded", "of its limit"]
         ways = table(header, map(self._way_row, self.ways), left=(0, 2, 6))
-        parts = ["\n".join(map(_wrapped, head)), limits, ways, "\n".join(self._to_change())]
+        parts = ["\n".join(map(wrapped, head)), limits, ways, "\n".join(self._to_change())]
         return "\n\n".join(parts)
 
     def _way_row(self, way: Way) -> Sequence[str]:
@@ -121,16 +126,13 @@ class Bench:
         )
 
     def _to_change(self) -> list[str]:
-        lines = ["what to change"]
-        for one in self.advice:
-            lines.append(_wrapped(one.text, "- ", "  "))
-            lines += [f"    {one.command}"] if one.command else []
+        lines = ["what to change", *map(str, self.advice)]
         if not self.advice:
             best = max(self.ways, key=lambda way: way.rate / self.bound(way).elements)
             bound = self.bound(best)
             share = min(1.0, best.rate / bound.elements)
             reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[bound.name]}"
-            lines.append(_wrapped(f"Nothing stands out: {reached}.", "- ", "  "))
+            lines.append(wrapped(f"Nothing stands out: {reached}.", "- ", "  "))
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -159,6 +161,65 @@ def _spread(rounds: tuple[float, ...]) -> str:
     return f"{(max(rounds) - min(rounds)) / middle:.0%}" if middle and len(rounds) > 1 else "-"
 
 
-def _wrapped(text: str, first: str = "", rest: str = "") -> str:
-    lines = textwrap.wrap(text, _WIDTH - len(first), break_long_words=False, break_on_hyphens=False)
-    return f"{first}" + f"\n{rest}".join(lines)
+_COLOURS = {"sequential": "#4c78a8", "full shuffle": "#b5651d", "block shuffle": "#0b6e4f"}
+_LINES = {
+    "disk in sequence": ("#7a5195", "--"),
+    "disk at random": ("#7a5195", ":"),
+    "decoder": ("#c0392b", "-"),
+    "memory": ("#444444", "-."),
+}
+_REACH = 3.0
+"""A limit that is so many times the fastest way is named in the legend, not drawn to scale."""
+
+
+def draw(found: Bench, path: str | Path) -> None:
+    """Draw the ways beside the limits, and write the picture."""
+    path = check_picture(Path(path))
+    figure = matplotlib("figure").Figure(
+        figsize=(9.0, 2.1 + 0.34 * len(found.ways)), layout="constrained"
+    )
+    axes = figure.add_subplot()
+    _bars(axes, found)
+    _limits(axes, found)
+    axes.set_xlabel("elements/s")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.spines[["top", "right"]].set_visible(False)
+    title = f"{found.name}: {found.element}\n{found.storage}, codec {found.codec}"
+    axes.set_title(title, loc="left", fontsize=10, parse_math=False)
+    figure.savefig(path, dpi=130)
+
+
+def _bars(axes: Axes, found: Bench) -> None:
+    ways = found.ways
+    several = len({way.reader for way in ways}) > 1
+    spreads = [(way.rate - min(way.rounds), max(way.rounds) - way.rate) for way in ways]
+    bars = axes.barh(
+        range(len(ways)),
+        [way.rate for way in ways],
+        color=[_COLOURS[way.order] for way in ways],
+        xerr=np.array(spreads).T,
+        error_kw={"ecolor": "#222222", "elinewidth": 0.9, "capsize": 2},
+    )
+    box: Any = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+    axes.bar_label(bars, [f"{way.rate:,.0f}" for way in ways], padding=4, fontsize=8, bbox=box)
+    labels = [f"{way.order}, {way.batch_size:,}{f', {way.reader}' * several}" for way in ways]
+    axes.set_yticks(range(len(ways)), labels, fontsize=8.5)
+    axes.invert_yaxis()
+
+
+def _limits(axes: Axes, found: Bench) -> None:
+    """Draw a line for each limit in reach; name the others in the legend all the same."""
+    widest = max(max(way.rounds) for way in found.ways)
+    near = [limit for limit in found.limits if limit.elements <= _REACH * widest]
+    axes.set_xlim(0, 1.14 * max([widest, *(limit.elements for limit in near)]))
+    for limit in found.limits:
+        colour, dashes = _LINES[limit.name]
+        beyond = "" if limit in near else ": beyond the right edge"
+        axes.axvline(
+            limit.elements if limit in near else -1.0,  # out of sight
+            color=colour,
+            linestyle=dashes,
+            linewidth=1.4,
+            label=f"{LIMITS[limit.name]} {limit.elements:,.0f}{beyond}",
+        )
+    axes.figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)

@@ -24,11 +24,17 @@ from oocdata.errors import (
 )
 from oocdata.formats.manifest import Manifest
 from oocdata.formats.opening import format_of, list_datasets
-from oocdata.tools.check.manifest import ManifestWriter, manifest_writer
+from oocdata.tools.check.manifest import (
+    BLOCK_BYTES,
+    ManifestWriter,
+    block_checksums,
+    changes,
+    data_files,
+    manifest_writer,
+)
 from oocdata.tools.check.opening import Opened, opened
 from oocdata.tools.check.result import KINDS, Checked, Finding, Health
 from oocdata.tools.check.rows import Fault, kind_of, look_through
-from oocdata.tools.check.stored import BLOCK_BYTES, block_checksums, changes, data_files
 from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from oocdata.formats.hdf5 import from_dataset, open_hdf5
 from oocdata.formats.hdf5.description import dimension_names, stored_dtype
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.formats.hdf5.table import grid_of, present_chunks
 from oocdata.tools.check.opening import Opened, rows_beyond
 from oocdata.tools.check.rows import Fault
 from oocdata.tools.opening import Opening
@@ -82,39 +84,16 @@ def _open(path: str, stack: ExitStack) -> tuple[Any, int | None]:
     try:
         return stack.enter_context(open_file(path)), None
     except TruncatedFileError as error:
-        raw = stack.enter_context(open(path, "rb"))  # noqa: SIM115  # the stack closes it
-        promised = _promised_bytes(raw)
+        promised = re.search(r"base_addr = (\d+), stored_eof = (\d+)", error.message)
         if promised is None:
             raise
-        padded = _Padded(raw, promised)
+        raw = stack.enter_context(open(path, "rb"))  # noqa: SIM115  # the stack closes it
+        padded = _Padded(raw, sum(map(int, promised.groups())))
         try:
             file = hdf5_library().File(padded, "r")
         except (OSError, ValueError, RuntimeError, KeyError):
             raise error from None
         return stack.enter_context(file), os.path.getsize(path)
-
-
-def _promised_bytes(file: io.BufferedReader) -> int | None:
-    """Return how long a file must be by its superblock; None where that is not found.
-
-    HDF5 File Format Specification, II.A: the end-of-file address is the third address in versions
-    0 and 1 and in versions 2 and 3.
-    """
-    place = 0
-    size = os.fstat(file.fileno()).st_size
-    while place < size:
-        file.seek(place)
-        head = file.read(64)
-        if head.startswith(b"\x89HDF\r\n\x1a\n") and len(head) == 64:
-            version = head[8]
-            if version > 3:
-                return None
-            width = head[13] if version < 2 else head[9]
-            first = (24, 28, 12, 12)[version]
-            start = first + 2 * width
-            return int.from_bytes(head[start : start + width], "little")
-        place = max(512, place * 2)
-    return None
 
 
 class _Padded(io.RawIOBase):
@@ -155,11 +134,20 @@ class _Padded(io.RawIOBase):
 def _rows(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
     """Return the rows that were never written, and those that reach beyond the end of the file."""
     h5d = hdf5_library().h5d
-    plist, shape = dataset.id.get_create_plist(), dataset.shape
+    plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
     unwritten, beyond = Ranges(), Ranges()
     if plist.get_layout() == h5d.CHUNKED:
-        return _chunks(dataset, axis, end)
-    if plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count() and dataset.size:
+        grid = grid_of(shape, steps)
+        written, cut = np.zeros(grid, np.bool_), np.zeros(grid, np.bool_)
+        if dataset.size:
+            found = present_chunks(dataset)
+            written.flat[found.numbers] = True
+            cut.flat[found.numbers] = end is not None and found.offsets + found.sizes > end
+        others = tuple(place for place in range(len(grid)) if place != axis)
+        for rows, chosen in ((unwritten, ~written), (beyond, cut)):
+            along = np.asarray(chosen.any(axis=others))
+            rows.add_all(ranges_of(along, 0, steps[axis], shape[axis]))
+    elif plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count() and dataset.size:
         offset = dataset.id.get_offset()
         if offset is None:
             unwritten.add(range(shape[axis]))
@@ -170,38 +158,13 @@ def _rows(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
     return unwritten, beyond
 
 
-def _chunks(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
-    """Return the rows of chunks never written, and of those that reach beyond the end."""
-    steps, total = dataset.chunks, dataset.shape[axis]
-    grid = tuple(-(-n // step) for n, step in zip(dataset.shape, steps, strict=True))
-    written, beyond = np.zeros(grid, np.bool_), np.zeros(grid, np.bool_)
-
-    def note(info: Any) -> None:
-        place = tuple(at // step for at, step in zip(info.chunk_offset, steps, strict=True))
-        # Chunks may be left beyond the end of a dataset that shrank.
-        if all(at < count for at, count in zip(place, grid, strict=True)):
-            written[place] = True
-            beyond[place] = end is not None and info.byte_offset + info.size > end
-
-    if dataset.size:
-        dataset.id.chunk_iter(note)
-    others = tuple(place for place in range(len(grid)) if place != axis)
-
-    def rows(chosen: Any) -> Ranges:
-        found = ranges_of(chosen.any(axis=others), 0, steps[axis])
-        return Ranges(range(part.start, min(part.stop, total)) for part in found)
-
-    return rows(~written), rows(beyond)
-
-
 def _missing_elsewhere(path: str, name: str, axis: int, external: bool) -> list[Fault]:
     """Return what is missing of the files that a dataset is made of, or of its chunks."""
     try:
         open_hdf5(path, name, axis=axis, external=external)
     except (MissingChunkError, MissingFileError) as error:
-        rows = np.unique(np.array(error.rows or (), np.int64))
-        found = Ranges(range(row, row + 1) for row in rows.tolist())
-        return [Fault("missing", error.message, found)]
+        rows = sorted(set(error.rows or ()))
+        return [Fault("missing", error.message, Ranges(range(row, row + 1) for row in rows))]
     except SourceError:
-        return []  # opening it says why
+        pass  # opening it says why
     return []

@@ -10,21 +10,27 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
+from typing import Any
 
-from numpy.lib import format as npy_format
+import numpy as np
+from numpy.typing import NDArray
 
-from oocdata.datasets.spec import as_dtype
 from oocdata.datasets.view import View
-from oocdata.engines.files import FileVersion, OpenFile
-from oocdata.engines.source import Storage, check_dtype
-from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.errors import TrailingBytesError, TruncatedFileError
+from oocdata.engines.axes import sample_axes
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.files import OpenFile
+from oocdata.engines.source import Storage
+from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.explain import size
+from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import format_of
+from oocdata.formats.zarr.hierarchy import find_array
+from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.readers import reader_of
+from oocdata.formats.zarr.store import store_of
 from oocdata.tools.check.rows import Fault, kind_of
 from oocdata.tools.opening import Opening
-from oocdata.tools.ranges import Ranges
+from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["Opened", "opened", "rows_beyond"]
 
@@ -36,11 +42,9 @@ _PAGE = 4096
 class Opened:
     """An array as far as it is there, and what is known to be wrong without reading it."""
 
-    view: View
-    """All rows, along one axis."""
+    view: View  # all rows, along one axis
     faults: tuple[Fault, ...] = ()
-    lost: tuple[range, ...] = ()
-    """Rows that must not be read, ascending."""
+    lost: tuple[range, ...] = ()  # rows that must not be read, ascending
 
 
 @contextmanager
@@ -53,9 +57,7 @@ def opened(opening: Opening) -> Iterator[Opened]:
         with opened_hdf5(opening) as found:
             yield found
     elif kind == "zarr":
-        from oocdata.tools.check.zarr import opened_zarr
-
-        yield opened_zarr(opening)
+        yield _opened_zarr(opening)
     elif kind == "npz":
         yield _opened_npz(opening)
     else:
@@ -71,26 +73,16 @@ def _opened_plain(opening: Opening) -> Opened:
         fault = Fault("trailing", error.message)
         if isinstance(error, TruncatedFileError):
             fault.kind = kind_of(error)
-    path = opening.target
+    path, axis = opening.target, opening.axis
     if opening.shape is not None and opening.dtype is not None:
-        fortran, dtype, offset = False, as_dtype(opening.dtype), opening.offset
-        known = prod(length for length in opening.shape if length != -1) * dtype.itemsize
-        rows = max(0, os.path.getsize(path) - offset) // max(1, known)
-        shape = tuple(rows if length == -1 else length for length in opening.shape)
+        given: Any = {"dtype": opening.dtype, "shape": opening.shape, "offset": opening.offset}
+        view = View.of(open_raw(path, **given, whole=False), axis)
     else:
-        with open(path, "rb") as file:
-            first = npy_format.read_magic(file) == (1, 0)
-            read = npy_format.read_array_header_1_0 if first else npy_format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
-            offset = file.tell()
-    version, stored = FileVersion.of(path), check_dtype(dtype, path)
-    strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
-    named = "raw" if opening.shape else ".npy"
-    storage = Storage(named, version.path, strides=strides, offset=offset, files=(version,))
-    source = Strided(OpenFile(version), stored, shape, strides, offset, storage)
-    view = View.of(source, opening.axis)
-    lost = rows_beyond(shape, strides, stored.itemsize, view.axes[0], version.nbytes - offset)
-    fault.rows.add(lost)
+        view = View.of(open_npy(path, whole=False), axis)
+    storage, shape = view.storage, view.source.shape
+    nbytes = storage.files[0].nbytes - storage.offset
+    strides = storage.strides or ()
+    fault.rows.add(rows_beyond(shape, strides, view.dtype.itemsize, view.axes[0], nbytes))
     return Opened(view, (fault, *_sparse_rows(view)), tuple(fault.rows.kept))
 
 
@@ -180,3 +172,69 @@ def _opened_npz(opening: Opening) -> Opened:
             reason = f"a member must match its CRC-32; {error}."
             return Opened(view, (Fault("damaged", reason, Ranges([range(len(view))])),))
     return Opened(view)
+
+
+def _opened_zarr(opening: Opening) -> Opened:
+    """Open an array whatever is the matter with its chunks: absent ones read as the fill value.
+
+    At a URL, where asking for each object would take as long as reading it, an absent chunk is
+    found when it is read.
+    """
+    store = store_of(opening.target)
+    name, metadata = find_array(store, opening.key, opening.target)
+    named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
+    (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
+    objects = Objects(store, name, metadata, axis)
+    view = View.of(Chunked(reader_of(objects, "fill" if store.listable else "error")), axis)
+    if not store.listable:
+        return Opened(view)
+    absent, short = _faults_of_objects(objects)
+    faults = tuple(fault for fault in (absent, short) if fault.reason)
+    return Opened(view, faults, tuple(short.rows.kept))
+
+
+def _faults_of_objects(objects: Objects) -> tuple[Fault, Fault]:
+    """Look whether each stored object, a chunk or a shard, is there and as long as it must be."""
+    metadata, axis = objects.metadata, objects.axis
+    total, count, example = metadata.shape[axis], 0, ""
+    absent, short = Fault("unwritten", ""), Fault("truncated", "")
+    missing = np.zeros(metadata.grid[axis] * metadata.chunks_per_object[axis], np.bool_)
+    cut = np.zeros(metadata.grid[axis], np.bool_)
+    for place in np.ndindex(*metadata.grid):
+        name = objects.name(place)
+        status = objects.store.status(name)
+        if status is not None and status.nbytes < metadata.least_bytes:
+            cut[place[axis]] = True  # more is found when it is decoded
+            need = f"{'' if metadata.raw_bytes else 'at least '}{metadata.least_bytes}"
+            short.reason = short.reason or (
+                f"a stored object must hold {need} bytes; {name!r} holds {status.nbytes}. It "
+                "was cut short, or its writer was."
+            )
+            continue
+        chunks = _absent_chunks(objects, place, status is None)
+        if len(chunks):
+            missing[chunks[:, axis]] = True
+            count, example = count + 1, example or name
+    absent.rows = Ranges(ranges_of(missing, 0, metadata.chunk_shape[axis], total))
+    short.rows = Ranges(ranges_of(cut, 0, metadata.object_shape[axis], total))
+    if count:
+        unit = "shards, or chunks in them" if metadata.sharded else "chunks"
+        absent.reason = (
+            f"every chunk must be stored; {unit} that are not: {count}, the first {example!r}. "
+            "They were never written or have been lost, and read as the fill value "
+            f"{metadata.fill_value}."
+        )
+    return absent, short
+
+
+def _absent_chunks(objects: Objects, place: tuple[int, ...], whole: bool) -> NDArray[np.int64]:
+    """Return the places of an object's chunks that are not stored, as far as that can be told."""
+    if whole:
+        return objects.chunks(place)
+    if objects.metadata.codecs.shard_index is None:  # no shards, or only its reader decodes it
+        return np.empty((0, len(place)), np.int64)
+    chunks = objects.chunks(place)
+    try:
+        return chunks[objects.absent(chunks)]
+    except SourceError:  # reading it says why
+        return chunks[:0]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from oocdata.explain import size
-from oocdata.tools.lines import labelled
+from oocdata.tools.lines import labelled, wrapped
 from oocdata.tools.ranges import said
 
 __all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
@@ -35,33 +34,15 @@ NOTES = ("sparse", "unchecked")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, with all rows that it concerns.
+    """One thing that is wrong, with all rows that it concerns."""
 
-    Attributes
-    ----------
-    kind : str
-        One of `KINDS`.
-    path : str
-        The file.
-    key : str or None
-        The dataset in it; None where it concerns the file, or there is only one.
-    rows : tuple of range
-        The first 10,000 runs of rows; empty where no row can be named.
-    row_count : int
-        All of them.
-    values : int or None
-        Numbers, for "nan" and "inf".
-    reason : str
-        What must hold, and what came; of several faults the first.
-    """
-
-    kind: str
-    path: str
-    key: str | None
-    rows: tuple[range, ...]
-    row_count: int
-    values: int | None
-    reason: str
+    kind: str  # one of `KINDS`
+    path: str  # of the file
+    key: str | None  # of the dataset in it; None where it concerns the file, or there is only one
+    rows: tuple[range, ...]  # the first 10,000 runs of rows; empty where no row can be named
+    row_count: int  # of all of them
+    values: int | None  # how many numbers, for "nan" and "inf"
+    reason: str  # what must hold, and what came; of several faults the first
 
     def to_json(self) -> dict[str, Any]:
         """Return it for ``json.dumps``: rows as ``[[first, one past the last], …]``.
@@ -82,24 +63,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A dataset that was checked.
-
-    Attributes
-    ----------
-    path : str
-    key : str or None
-    shape : tuple of int
-        ``(rows, *element)``.
-    dtype : str
-    nbytes : int
-        Of all rows, in memory.
-    """
+    """A dataset that was checked."""
 
     path: str
     key: str | None
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # (rows, *element)
     dtype: str
-    nbytes: int
+    nbytes: int  # of all rows, in memory
 
     def __str__(self) -> str:
         rows, element = self.shape[0], self.shape[1:]
@@ -109,25 +79,15 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a check found; ``print`` it.
+    """What a check found; ``print`` it."""
 
-    Attributes
-    ----------
-    name : str
-        What was checked.
-    datasets : tuple of Checked
-    findings : tuple of Finding
-    compared : tuple of str
-        Manifests that the files were compared with.
-    written : tuple of str
-        Manifests that were written.
-    """
-
-    name: str
+    name: str  #: what was checked
+    #: Path, key, shape, dtype and nbytes of each dataset.
     datasets: tuple[Checked, ...] = ()
+    #: Kind, path, key, rows (ranges), row_count, values and reason of each thing that is wrong.
     findings: tuple[Finding, ...] = ()
-    compared: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()  #: manifests that the files were compared with
+    written: tuple[str, ...] = ()  #: manifests that were written
 
     @classmethod
     def together(cls, name: str, parts: Sequence[Health]) -> Health:
@@ -181,9 +141,7 @@ class Health:
         for place, checked in of.items():
             found = [finding for finding in self.findings if _place(finding) == place]
             said = f"{checked}" if _wrong(found) else f"{checked}, healthy"
-            lines += textwrap.wrap(
-                said, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-            )
+            lines.append(wrapped(said, rest="  ", width=width))
             lines += _lines(found, width, show)
         notes = [finding for finding in others if finding.kind in NOTES]
         lines += _lines(notes, width, show, named=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -23,12 +23,6 @@ from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.tools.ranges import Ranges, outside, ranges_of
 
 __all__ = ["Fault", "kind_of", "look_through"]
-
-
-_NotFinite: TypeAlias = dict[str, tuple[list[range], int]]
-_Looked: TypeAlias = tuple[
-    range, tuple[tuple[range, SourceError], ...], _NotFinite, NDArray[np.uint64]
-]
 
 
 @dataclass(slots=True)
@@ -75,29 +69,30 @@ def look_through(
     changed = Fault("changed", "every row must be what its checksum was made of; these are not.")
     bad = {"nan": Fault("nan", "NaN", values=0), "inf": Fault("inf", "infinite", values=0)}
 
-    def look(block: Block) -> _Looked:
+    def look(block: Block) -> tuple[Block, dict[str, _Where], NDArray[np.uint64]]:
         checksums = checksums_of(block.values, unit) if wanted else np.empty(0, np.uint64)
-        return block.rows, block.failed, {} if block.skipped else _not_finite(block), checksums
+        found = {} if block.skipped else _not_finite(block)
+        return replace(block, values=np.empty(0)), found, checksums  # the rows are let go
 
     passed = each_block(view, look, goes_on=True, skip=lost, unit=unit, label=label)
     with closing(passed) as each:
-        for block, errors, found, checksums in each:
-            for rows, error in errors:
+        for block, found, checksums in each:
+            for rows, error in block.failed:
                 kind = kind_of(error)
                 failed.setdefault(kind, Fault(kind, error.message)).rows.add(rows)
             for name, (parts, count) in found.items():
                 bad[name].values = (bad[name].values or 0) + count
-                for part in parts:
-                    bad[name].rows.add(part)
+                bad[name].rows.add_all(parts)
             if append is not None:
                 append(checksums)
             if expected is not None:
-                first = block.start // unit
-                right = read_rows(expected, range(first, first + len(checksums))) == checksums
-                known = sorted([*lost, *(rows for rows, _ in errors)], key=lambda rows: rows.start)
-                for rows in ranges_of(~right, block.start, unit):
-                    for part in outside(range(rows.start, min(rows.stop, len(view))), known):
-                        changed.rows.add(part)
+                start = block.rows.start
+                units = range(start // unit, start // unit + len(checksums))
+                right = read_rows(expected, units) == checksums
+                lost_here = [*lost, *(rows for rows, _ in block.failed)]
+                known = sorted(lost_here, key=lambda rows: rows.start)
+                for rows in ranges_of(~right, start, unit, len(view)):
+                    changed.rows.add_all(outside(rows, known))
     for fault in bad.values():
         word = "number is" if fault.values == 1 else "numbers are"
         fault.reason = f"{fault.values:,} {word} {fault.reason}."
@@ -105,8 +100,11 @@ def look_through(
     return [fault for fault in every if fault.rows.count]
 
 
-def _not_finite(block: Block) -> _NotFinite:
-    """Return the rows with NaN and how many, and those with infinities."""
+_Where: TypeAlias = tuple[list[range], int]
+"""Rows with a kind of number that is not finite, and how many such numbers there are."""
+
+
+def _not_finite(block: Block) -> dict[str, _Where]:
     values = block.values.reshape(len(block.rows), -1)
     if values.dtype.kind not in "fc" or np.isfinite(values).all():
         return {}

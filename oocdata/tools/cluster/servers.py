@@ -7,25 +7,25 @@ that is taken, and others that can't be kept out, are a `ServiceError`.
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 from oocdata.errors import ArgumentError, ServiceError
 from oocdata.frontends.address import reached, split_address
-from oocdata.tools.cluster.listening import (
-    LOOPBACK,
-    asked_to_end,
-    free_port,
-    is_loopback,
-    keep,
-    only_loopback,
-    quiet_tensorflow,
-)
+from oocdata.tools.libraries import import_tensorflow
 
-__all__ = ["dispatch", "work"]
+__all__ = [
+    "LOOPBACK", "asked_to_end", "dispatch", "free_port", "is_loopback", "keep", "only_loopback",
+    "work",
+]  # fmt: skip
 
 _UNUSED_SECONDS = 120
 """After as long without a trainer an epoch is given up, with what workers keep ready for it. Who
@@ -33,13 +33,15 @@ shares it must have begun by then."""
 
 _LOOK_SECONDS = 10
 
+LOOPBACK = "localhost"
+
 Say = Callable[[str], None]
 
 
 def dispatch(port: int, host: str | None, journal: Path | None, say: Say) -> NoReturn:
     """Run a dispatcher; with a folder for its `journal` it goes on after it was ended."""
     own = free_port(port)
-    service = quiet_tensorflow().data.experimental.service
+    service = import_tensorflow("the cluster works").data.experimental.service
     asked = asked_to_end()
     server = service.DispatchServer(
         service.DispatcherConfig(
@@ -78,7 +80,7 @@ def work(
         )
     address = _waited_for(dispatcher, patience)
     own = free_port(port)
-    service = quiet_tensorflow().data.experimental.service
+    service = import_tensorflow("the cluster works").data.experimental.service
     from oocdata.frontends.serving import answer
 
     server = service.WorkerServer(
@@ -109,3 +111,90 @@ def _waited_for(dispatcher: str, patience: float) -> str:
             if time.monotonic() >= until:
                 raise
         time.sleep(0.2)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host's name or address is this machine's, reached by nobody else.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("node7")
+    (True, True, False)
+    """
+    return host in (LOOPBACK, "::1") or host.startswith("127.")
+
+
+def free_port(port: int) -> int:
+    """Return a port that nobody listens on: TensorFlow would share it with whoever does."""
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        try:
+            probe.bind(("", port))
+            return int(probe.getsockname()[1])
+        except OSError as error:
+            raise ServiceError(
+                f"`port` must be free; {port} is not: {error.strerror}. Choose another one, or 0 "
+                "for any that is free."
+            ) from error
+
+
+def only_loopback(port: int) -> None:
+    """Let nobody but this machine reach a port that this process listens on.
+
+    TensorFlow's servers listen on every interface, and can't be told otherwise. A socket that is
+    bound to the loopback device (``SO_BINDTODEVICE``, socket(7)) takes no connection that comes by
+    another one: whoever tries is refused, as if nothing listened there. Where that can't be done
+    (not Linux, or before 5.7 without the right to) it is a `ServiceError`.
+    """
+    bound = 0
+    try:
+        for server in _sockets(port):
+            if server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+                bound += 1
+            elif not is_loopback(server.getpeername()[0].removeprefix("::ffff:")):
+                server.shutdown(socket.SHUT_RDWR)  # was quicker than this
+    except (OSError, AttributeError) as error:
+        raise ServiceError(f"{_NO_LOOPBACK}; {error}. {_HINT}") from error
+    if not bound:
+        raise ServiceError(f"{_NO_LOOPBACK}; none is found. {_HINT}")
+
+
+_NO_LOOPBACK = "the server's socket must be bound to the loopback device"
+_HINT = (
+    "Where everybody who can reach this machine is trusted, listen on all interfaces: --host NAME."
+)
+
+
+def _sockets(port: int) -> Iterator[socket.socket]:
+    """Yield this process's TCP sockets of a local port."""
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            held = socket.socket(fileno=os.dup(int(number)))
+        except OSError:  # no socket, or gone
+            continue
+        with held:
+            if held.family in (socket.AF_INET, socket.AF_INET6) and held.getsockname()[1] == port:
+                yield held
+
+
+def asked_to_end() -> threading.Event:
+    """Return what is set when the process is asked to end, from now on: by Ctrl-C or SIGTERM."""
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    return asked
+
+
+def keep(server: object, asked: threading.Event) -> NoReturn:
+    """Keep a server until the process is asked to end; then end it, with status 0."""
+    # Woken now and then: the system may give the signal to another thread, and Python's handler
+    # then runs when this one next does something.
+    while not asked.wait(0.2):
+        pass
+    # At once: to stop TensorFlow's servers can take minutes, if one asks another that has gone.
+    sys.stdout.flush()
+    os._exit(0)

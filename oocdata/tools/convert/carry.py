@@ -34,31 +34,16 @@ _MOST_HDF5 = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What goes along, and what can't.
-
-    Attributes
-    ----------
-    attributes : tuple of (str, value)
-    dimension_names : tuple of (str or None) or None
-        Rows first.
-    fill_value : number or None
-    lost : tuple of str
-        Names of what the result has no place for, or what is not true of it.
-    """
+    """What goes along, and what can't."""
 
     attributes: tuple[tuple[str, Any], ...] = ()
-    dimension_names: tuple[str | None, ...] | None = None
+    dimension_names: tuple[str | None, ...] | None = None  # rows first
     fill_value: Any = None
-    lost: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  # names of what the result has no place for, or is not true of it
 
 
 def carried(view: View, target: Format) -> Carried:
     """Return what goes along with an array that is written in a format.
-
-    Parameters
-    ----------
-    view : View
-    target : {"npy", "hdf5", "zarr"}
 
     Examples
     --------

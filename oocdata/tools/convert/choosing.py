@@ -60,11 +60,6 @@ def plan_of(
 ) -> Plan:
     """Return what `oocdata.convert` would do with these arguments; nothing is written.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError, oocdata.errors.SourceError
-        As `oocdata.convert`.
-
     Examples
     --------
     >>> import tempfile, numpy as np, oocdata as ooc

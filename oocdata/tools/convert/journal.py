@@ -64,12 +64,6 @@ def identity(view: View) -> dict[str, str]:
 
     Files are known by path, size and time of change; those that an HDF5 dataset has its bytes from
     are not known at all.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> identity(ooc.open(np.zeros(3)))
-    {}
     """
     storage, rows = view.storage, view.rows
     opened = dict(storage.opened or {})

@@ -29,46 +29,20 @@ _NAMES = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a conversion will do, and why so.
+    """What a conversion will do, and why so."""
 
-    Attributes
-    ----------
-    view : View
-        What is read.
-    target : Target
-        What is written.
-    placement : Placement
-    steps : Steps
-        In which boxes.
-    carried : Carried
-        Attributes and the like.
-    sampled : float or None
-        Encoded bytes of a sample for each byte of it; None where none was taken.
-    chosen_codec : bool
-        The codec was not asked for.
-    chosen_chunks : bool
-        Nor were the chunks.
-    memory_bytes : int
-        What is taken at most, beside what the process has taken before.
-    reading_bytes : int
-        What the process's memory for reading is lowered to meanwhile; half of it for chunks.
-    verify : bool
-    about : mapping of str
-        What must be the same for a rerun to go on; empty where that can't be told.
-    """
-
-    view: View
-    target: Target
+    view: View  # what is read
+    target: Target  # what is written
     placement: Placement
-    steps: Steps
-    carried: Carried
-    sampled: float | None
-    chosen_codec: bool
-    chosen_chunks: bool
-    memory_bytes: int
-    reading_bytes: int
+    steps: Steps  # in which boxes
+    carried: Carried  # attributes and the like
+    sampled: float | None  # encoded bytes of a sample for each byte of it; None: none was taken
+    chosen_codec: bool  # it was not asked for
+    chosen_chunks: bool  # nor were the chunks
+    memory_bytes: int  # what is taken at most, beside what the process has taken before
+    reading_bytes: int  # what the process's memory for reading is lowered to; half for chunks
     verify: bool
-    about: Mapping[str, str]
+    about: Mapping[str, str]  # what must be the same for a rerun to go on; empty: can't be told
 
     @property
     def nbytes(self) -> int:
@@ -100,12 +74,7 @@ class Plan:
         return needed + sum(nbytes for nbytes, _ in self.more_disk)
 
     def check_disk(self, there: int) -> None:
-        """Raise if the disk has too little room, beside `there` bytes that were written before.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-        """
+        """Raise if the disk has too little room, beside `there` bytes that were written before."""
         free = shutil.disk_usage(os.path.dirname(self.placement.path)).free
         needed = self.disk_bytes - there
         if needed <= free:

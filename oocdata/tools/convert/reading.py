@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Draw
 from oocdata.datasets.view import View
 from oocdata.errors import SourceError
+from oocdata.tools.passes import read_into, read_rows
 from oocdata.writers.chunking import default_chunks
 from oocdata.writers.target import Box
 
@@ -27,21 +27,9 @@ _PART_ROWS = 1 << 17
 
 
 def read_box(view: View, box: Box, out: NDArray[Any]) -> None:
-    """Read a box of a view.
+    """Read a box of a view, rows first, into an array of its shape and dtype, C-contiguous.
 
-    Parameters
-    ----------
-    view : View
-    box : tuple of slice
-        One for each of its axes, rows first.
-    out : ndarray
-        C-contiguous, of the box's shape and the view's dtype.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        With file, dataset and rows, when storage can't deliver them, or their numbers don't fit the
-        view's dtype.
+    Numbers that don't fit the view's dtype are a `SourceError`, with file, dataset and row.
 
     Examples
     --------
@@ -59,23 +47,11 @@ def read_box(view: View, box: Box, out: NDArray[Any]) -> None:
     chunk = chunk_of(view)[0]
     rows = max(chunk, rows - rows % chunk)
     for first in range(0, len(out), rows):
-        part, some = out[first : first + rows], stored[first : first + rows]
+        part, some = out[first : first + rows], range(first, min(first + rows, len(out)))
         if out.dtype == stored.dtype:
-            _read(some, part)
-            continue
-        values = np.empty(part.shape, stored.dtype)
-        _read(some, values)
-        cast_into(part, values, some)
-
-
-def _read(view: View, out: NDArray[Any]) -> None:
-    positions = np.arange(len(view))
-    if len(view.axes) == 1 and isinstance(view.rows, range):  # rows that are a single box
-        (request,) = view.windows(len(view)).requests(positions[:1], Draw())
-        request.read_into(out[None])
-    else:
-        (request,) = view.requests(positions, Draw())
-        request.read_into(out)
+            read_into(stored, some, part)
+        else:
+            cast_into(part, read_rows(stored, some), stored[some.start : some.stop])
 
 
 def cast_into(out: NDArray[Any], values: NDArray[Any], view: View) -> None:

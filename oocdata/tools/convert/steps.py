@@ -6,20 +6,29 @@ Fortran order), no order of reading is good for both sides. Then it goes through
 rechunker (Abernathey and others, https://rechunker.readthedocs.io): *tiles* of whole stored chunks
 are read once, and written there in pieces; *blocks* of whole chunks of the result are read from
 there. Tiles and blocks both fit into memory, and their common pieces each lie in one run of bytes.
-Integer arithmetic alone.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from math import lcm, prod
+from typing import Any
 
-from oocdata.writers.storage import cells
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.errors import SourceError
+from oocdata.threads import in_threads
+from oocdata.writers.disk import writable
+from oocdata.writers.flat import write_at
+from oocdata.writers.storage import cells, relative
 from oocdata.writers.target import Box
 
-__all__ = ["Grid", "Steps", "steps_of"]
+__all__ = ["Grid", "Scratch", "Steps", "steps_of"]
 
 _MOST_DECODES = 1.5
 """Decodes of a chunk, on average, up to which going through a file costs more than it saves."""
@@ -65,31 +74,18 @@ class Grid:
 class Steps:
     """How an array goes from one storage to the other."""
 
-    blocks: Grid
-    """What is written at a time."""
-    tiles: Grid | None
-    """What is read at a time where the array goes through a file; None: the blocks."""
-    decodes: float
-    """How often a stored chunk is decoded, on average."""
+    blocks: Grid  # what is written at a time
+    tiles: Grid | None  # what is read at a time where it goes through a file; None: the blocks
+    decodes: float  # how often a stored chunk is decoded, on average
 
 
 def steps_of(
     shape: Sequence[int], itemsize: int, chunk: Sequence[int], unit: Sequence[int], nbytes: int
 ) -> Steps:
-    """Return the boxes in which to read and write.
+    """Return the boxes in which to read and write an array of shape ``(rows, *element)``.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        ``(rows, *element)``.
-    itemsize : int
-        Bytes of a number.
-    chunk : sequence of int
-        What is decoded together on the side that is read.
-    unit : sequence of int
-        What is written together on the other side.
-    nbytes : int
-        Of a block or tile, unless a unit or a chunk is larger.
+    A `chunk` is decoded together on the side that is read, a `unit` is written together on the
+    other one. Boxes have `nbytes`, unless a unit or a chunk is larger.
 
     Examples
     --------
@@ -134,3 +130,79 @@ def _decodes(length: int, chunk: int, block: int) -> float:
         for start in range(0, length, block)
     )
     return touched / -(-length // chunk)
+
+
+class Scratch:
+    """Pieces of an array: those of a block lie together, each in one run of bytes.
+
+    Within a block pieces follow in C order, so that where one begins is known without a table.
+    Tiles are written and blocks are read.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        blocks: Grid,
+        tiles: Grid,
+        dtype: np.dtype[Any],
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._blocks, self._tiles = blocks, tiles
+        self._dtype, self._threads = dtype, threads
+        self._path = path
+        self._number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def write(self, tile: Box, values: NDArray[Any]) -> None:
+        """Write the pieces of a tile."""
+
+        def one(piece: Box) -> None:
+            part = np.ascontiguousarray(values[relative(piece, tile)])
+            write_at(self._number, part.reshape(-1).view(np.uint8).data, self._offset(piece))
+
+        with writable(self._path):
+            in_threads(self._threads, one, self._blocks.pieces(tile))
+
+    def read(self, block: Box, out: NDArray[Any]) -> None:
+        """Put a block together."""
+
+        def one(piece: Box) -> None:
+            shape = [part.stop - part.start for part in piece]
+            memory = np.empty(prod(shape) * self._dtype.itemsize, np.uint8)
+            done, offset = 0, self._offset(piece)
+            while done < len(memory):
+                got = os.preadv(self._number, [memory[done:].data], offset + done)
+                if got == 0:
+                    raise SourceError(
+                        "the scratch file must hold what was written to it; it was cut short.",
+                        path=self._path,
+                    )
+                done += got
+            out[relative(piece, block)] = memory.view(self._dtype).reshape(shape)
+
+        in_threads(self._threads, one, self._tiles.pieces(block))
+
+    def _offset(self, piece: Box) -> int:
+        """Return the byte at which a piece begins."""
+        shape, step = self._blocks.shape, self._blocks.step
+        starts = [part.start // long * long for part, long in zip(piece, step, strict=True)]
+        block = [
+            min(start + long, length) - start
+            for start, long, length in zip(starts, step, shape, strict=True)
+        ]
+        offset = 0
+        for axis, part in enumerate(piece):
+            inside = prod(one.stop - one.start for one in piece[:axis])
+            offset += prod(block[:axis]) * starts[axis] * prod(shape[axis + 1 :])
+            offset += inside * (part.start - starts[axis]) * prod(block[axis + 1 :])
+        return offset * self._dtype.itemsize
+
+    def save(self) -> None:
+        """Wait until the disk has it."""
+        with writable(self._path):
+            os.fsync(self._number)
+
+    def close(self) -> None:
+        """Close the file."""
+        number, self._number = self._number, -1
+        if number >= 0:
+            os.close(number)

@@ -25,8 +25,7 @@ from oocdata.threads import cores, in_order
 from oocdata.tools.convert.journal import Journal
 from oocdata.tools.convert.plan import Plan
 from oocdata.tools.convert.reading import read_box
-from oocdata.tools.convert.scratch import Scratch
-from oocdata.tools.convert.steps import Grid
+from oocdata.tools.convert.steps import Grid, Scratch
 from oocdata.tools.lines import labelled
 from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
@@ -41,38 +40,23 @@ SAVE_BYTES = 256 << 20
 
 _MOST_ROWS = 20
 
-Read = Callable[[Box, NDArray[Any]], None]
-"""Fills an array of a box's shape."""
+Consume = Callable[[Box, NDArray[Any]], None]
+"""Fills an array of a box's shape, or takes what it holds."""
+
+Save = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a conversion did.
+    """What a conversion did."""
 
-    Attributes
-    ----------
-    plan : Plan
-        What was to be done, and why so.
-    stored_bytes : int
-        Of the result, on disk.
-    seconds : float
-    resumed : bool
-        It went on with what an earlier run had done.
-    anew : str
-        Why it didn't, where an earlier run had begun; empty where none had.
-    verified : bool or None
-        Every bit of the result is that of the source; None: not asked for.
-    differing_rows : tuple of int
-        The first of the rows that differ; the result was thrown away then.
-    """
-
-    plan: Plan
-    stored_bytes: int
+    plan: Plan  #: what was to be done, and why so
+    stored_bytes: int  #: of the result, on disk
     seconds: float
-    resumed: bool
-    anew: str
-    verified: bool | None
-    differing_rows: tuple[int, ...]
+    resumed: bool  #: it went on with what an earlier run had done
+    anew: str  #: why it didn't, where an earlier run had begun; empty where none had
+    verified: bool | None  #: every bit of the result is that of the source; None: not asked for
+    differing_rows: tuple[int, ...]  #: the first ones; the result was thrown away then
 
     def __str__(self) -> str:
         return f"{self.plan}\n{self.outcome}"
@@ -122,18 +106,12 @@ def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Con
 
 
 class _Run:
-    """One conversion under way.
-
-    Attributes
-    ----------
-    noted : bool
-        The journal tells of something that is safe on the disk.
-    """
+    """One conversion under way."""
 
     def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
         self._plan, self._progress, self._lock = plan, progress, lock
         path = os.path.join(plan.placement.folder, "journal")
-        self.noted = os.path.exists(path)
+        self.noted = os.path.exists(path)  # the journal tells of something safe on the disk
         self._journal = Journal(path, plan.about)
 
     def whole(self, resume: bool) -> Conversion:
@@ -184,11 +162,7 @@ class _Run:
         return open_storage(plan.target, placement.result), anew
 
     def _through(
-        self,
-        label: str,
-        threads: ThreadPoolExecutor,
-        consume: Callable[[Box, NDArray[Any]], None],
-        save: Callable[[], None] | None,
+        self, label: str, threads: ThreadPoolExecutor, consume: Consume, save: Save | None
     ) -> None:
         """Bring the whole array from the source to what takes its blocks, in the plan's steps.
 
@@ -208,12 +182,7 @@ class _Run:
             self._pass(label, scratch.read, blocks, consume, save)
 
     def _pass(
-        self,
-        label: str,
-        read: Read,
-        grid: Grid,
-        consume: Callable[[Box, NDArray[Any]], None],
-        save: Callable[[], None] | None,
+        self, label: str, read: Consume, grid: Grid, consume: Consume, save: Save | None
     ) -> None:
         """Bring every box of a grid that is not done yet from one side to the other."""
         dtype = self._plan.target.dtype

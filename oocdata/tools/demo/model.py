@@ -6,62 +6,21 @@ zero weights. So training begins at the baseline, and whatever is learned is gai
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from oocdata.errors import MissingDependencyError
-
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["build", "import_tensorflow", "is_frame"]
+__all__ = ["build"]
 
 _FILTERS = 24
 _UNITS = 64
 _SMALLEST_FRAME = 8
 _LEARNING_RATE = 2e-3
-
-
-def import_tensorflow(needed: str = "the demonstration trains") -> Any:
-    """Import TensorFlow on the CPU, without the lines it writes to standard error."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    # What C++ code writes before its log level is set can only be caught at the descriptor.
-    sys.stderr.flush()
-    usual = os.dup(2)
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), 2)
-        try:
-            import tensorflow as tf
-
-            tf.constant(0)  # the devices are looked for, and complained about, only now
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"{needed} with TensorFlow; {error}. Install it: pip install tensorflow."
-            ) from error
-        finally:
-            os.dup2(usual, 2)
-            os.close(usual)
-    return tf
-
-
-def is_frame(element: tuple[int, ...], letters: str) -> bool:
-    """Return whether an element is an image that convolutions suit, not a row of numbers.
-
-    Examples
-    --------
-    >>> is_frame((3, 50, 50), "CHW"), is_frame((7, 3), "HW"), is_frame((100,), "W")
-    (True, False, False)
-    """
-    sides = [length for length, letter in zip(element, letters, strict=True) if letter in "HW"]
-    return len(sides) == 2 and min(sides) >= _SMALLEST_FRAME
 
 
 def build(
@@ -80,7 +39,9 @@ def build(
     last = x[:, -1:]
     # What it sees is the last frame, and how that came about, in units of the usual change.
     seen = keras.ops.concatenate([last, (x[:, 1:] - x[:, :-1]) / unit], axis=1)
-    network = _convolutional if is_frame(element, letters) else _dense
+    sides = [length for length, letter in zip(element, letters, strict=True) if letter in "HW"]
+    is_image = len(sides) == 2 and min(sides) >= _SMALLEST_FRAME
+    network = _convolutional if is_image else _dense
     found = keras.layers.Reshape((1, *element))(network(seen, inputs, element, letters))
     model = keras.Model(x, last + found * unit, name="next_frame")
     model.compile(keras.optimizers.Adam(_LEARNING_RATE), "mse")
@@ -88,13 +49,12 @@ def build(
 
 
 def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) -> Any:
-    from keras import layers
+    from keras import layers, ops
 
     across = [letters.index("H"), letters.index("W")]
-    others = [axis for axis in range(len(element)) if axis not in across]
-    height, width, *rest = (element[axis] for axis in across + others)
-    # Keras numbers the axes behind that of the batch from 1, here with time first.
-    x = layers.Permute([axis + 2 for axis in across] + [1] + [axis + 2 for axis in others])(x)
+    height, width = (element[axis] for axis in across)
+    rest = [length for axis, length in enumerate(element) if axis not in across]
+    x = ops.moveaxis(x, [axis + 2 for axis in across], [1, 2])  # behind the batch; time is a rest
     x = layers.Reshape((height, width, inputs * prod(rest)))(x)
     x = layers.Conv2D(_FILTERS, 4, strides=2, padding="same", activation="relu")(x)
     for _ in range(2):
@@ -103,7 +63,7 @@ def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) 
         prod(rest), 4, strides=2, padding="same", kernel_initializer="zeros"
     )(x)
     x = layers.Reshape((height, width, *rest))(x[:, :height, :width])  # odd sides came out even
-    return layers.Permute([int(axis) + 1 for axis in np.argsort(across + others)])(x)
+    return ops.moveaxis(x, [1, 2], [axis + 1 for axis in across])
 
 
 def _dense(x: Any, inputs: int, element: tuple[int, ...], letters: str) -> Any:

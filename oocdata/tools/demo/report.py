@@ -2,84 +2,67 @@
 
 from __future__ import annotations
 
-import tempfile
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.zip import zip as zip_datasets
-from oocdata.errors import ArgumentError
 from oocdata.explain import size
-from oocdata.tools.demo.measure import Model, Subject, Training, Usual
+from oocdata.tools.demo.measure import Subject, Training, Usual
+from oocdata.tools.lines import table, wrapped
 from oocdata.tools.preview import preview
 from oocdata.tools.progress import progress
 
-__all__ = ["Demo", "Measured", "Screen", "check_output", "draw"]
+if TYPE_CHECKING:
+    import keras
 
-_WIDTH = 80
+__all__ = ["Demo", "Measured", "Screen", "draw"]
+
 _SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of one array.
-
-    Attributes
-    ----------
-    name, order : str
-    array_bytes, disk_bytes, element_bytes : int
-        Of the array in memory, its file (0 where that isn't known), and an element.
-    bound, memory : int
-        Bytes that ``loader.explain()`` states for reading, and by which the process grew at most.
-    elements_per_second : float
-        Of reading alone.
-    usual : Usual or None
-        The usual way of reading, beside it.
-    training : Training
-    """
+    """What was measured of one array."""
 
     name: str
     order: str
-    array_bytes: int
-    disk_bytes: int
+    array_bytes: int  # in memory
+    disk_bytes: int  # of its file; 0 where that isn't known
     element_bytes: int
-    bound: int
-    memory: int | None
-    elements_per_second: float
+    bound: int  # bytes that ``loader.explain()`` states for reading
+    memory: int | None  # bytes by which the process grew at most
+    elements_per_second: float  # of reading alone
     usual: Usual | None
     training: Training
 
-
-_ROWS: dict[str, Callable[[Measured], str]] = {
-    "array in memory": lambda one: size(one.array_bytes),
-    "on disk": lambda one: _size(one.disk_bytes),
-    "order": lambda one: one.order,
-    "memory: stated bound": lambda one: size(one.bound),
-    "  taken by reading": lambda one: _size(one.memory),
-    "  taken by training": lambda one: _size(one.training.memory),
-    "reading, per second": lambda one: size(one.elements_per_second * one.element_bytes),
-    "  elements/s": lambda one: f"{one.elements_per_second:,.0f}",
-    "  from_generator, elements/s": lambda one: (
-        f"{one.usual.elements_per_second:,.0f}" if one.usual else "-"
-    ),
-    "training, elements/s": lambda one: f"{one.training.elements_per_second:,.0f}",
-    "  steps": lambda one: f"{one.training.steps:,}",
-    "validation loss": lambda one: f"{one.training.val_loss:.6f}",
-    "test loss": lambda one: f"{one.training.test_loss:.6f}",
-    "  copying the last frame": lambda one: f"{one.training.copy_loss:.6f}",
-    "  model's share of that": lambda one: (
-        f"{one.training.test_loss / one.training.copy_loss:.0%}"
-        if one.training.is_better
-        else "no better"
-    ),
-}
+    def said(self) -> dict[str, str]:
+        """Return each line of the table."""
+        training, usual = self.training, self.usual
+        share = training.test_loss / training.copy_loss if training.is_better else None
+        return {
+            "array in memory": size(self.array_bytes),
+            "on disk": _size(self.disk_bytes),
+            "order": self.order,
+            "memory: stated bound": size(self.bound),
+            "  taken by reading": _size(self.memory),
+            "  taken by training": _size(training.memory),
+            "reading, per second": size(self.elements_per_second * self.element_bytes),
+            "  elements/s": f"{self.elements_per_second:,.0f}",
+            "  from_generator, elements/s": f"{usual.elements_per_second:,.0f}" if usual else "-",
+            "training, elements/s": f"{training.elements_per_second:,.0f}",
+            "  steps": f"{training.steps:,}",
+            "validation loss": f"{training.val_loss:.6f}",
+            "test loss": f"{training.test_loss:.6f}",
+            "  copying the last frame": f"{training.copy_loss:.6f}",
+            "  model's share of that": "no better" if share is None else f"{share:.0%}",
+        }
 
 
 def _size(nbytes: int | None) -> str:
@@ -88,21 +71,11 @@ def _size(nbytes: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """All that a demonstration measured, an entry for each array; ``print`` it.
-
-    Attributes
-    ----------
-    arrays : tuple of Measured
-    notes : tuple of str
-        What was checked, and how the numbers are to be read.
-    picture : str or None
-        The file of the picture.
-    seconds : float
-    """
+    """All that a demonstration measured, an entry for each array; ``print`` it."""
 
     arrays: tuple[Measured, ...]
-    notes: tuple[str, ...]
-    picture: str | None
+    notes: tuple[str, ...]  # what was checked, and how the numbers are to be read
+    picture: str | None  # the file of the picture
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -110,25 +83,12 @@ class Demo:
         return asdict(self)
 
     def __str__(self) -> str:
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-        table.add_column("measured")
-        for one in self.arrays:
-            table.add_column(one.name, justify="right")
-        for label, said in _ROWS.items():
-            table.add_row(label, *map(said, self.arrays))
-        console = Console(width=_WIDTH, color_system=None)
-        with console.capture() as capture:
-            console.print(table)
+        each = [one.said() for one in self.arrays]
+        rows = [(label, *(said[label] for said in each)) for label in each[0]]
+        measured = table(["measured", *(one.name for one in self.arrays)], rows)
         picture = [f"Picture: {self.picture}"] if self.picture else []
-        notes = [*map(_filled, self.notes), *picture, f"Time: {self.seconds:.0f} s"]
-        return "\n".join([capture.get(), *notes])
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        notes = [*map(wrapped, self.notes), *picture, f"Time: {self.seconds:.0f} s"]
+        return "\n".join([measured, "", *notes])
 
 
 class Screen:
@@ -137,11 +97,12 @@ class Screen:
     def __init__(self, aside: bool = False) -> None:
         from rich.console import Console
 
+        self.begun = perf_counter()
         self._console = Console(stderr=aside, highlight=False)
 
     def say(self, text: str) -> None:
         """Print a paragraph."""
-        self.show(_filled(text))
+        self.show(wrapped(text))
 
     def show(self, text: object) -> None:
         """Print a text that has its lines already."""
@@ -156,22 +117,12 @@ class Screen:
         self.show(f"  {label:<58}{perf_counter() - begun:>7.1f} s")
 
 
-def check_output(path: Path | None) -> None:
-    """Draw something of no matter, so that whatever a picture lacks is told before all the work."""
-    if path is None:
-        return
-    if not path.expanduser().parent.is_dir():
-        raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
-    with tempfile.TemporaryDirectory() as folder:
-        preview(open_view(np.eye(8)[np.newaxis])).save(Path(folder) / path.name)
-
-
-def draw(path: Path, subject: Subject, model: Model) -> None:
+def draw(path: Path, subject: Subject, model: keras.Model) -> None:
     """Write pictures of test elements: what the model saw last, what came, what it said."""
     places = np.linspace(0, len(subject.parts[2]) - 1, _SHOWN).astype(np.int64)
-    batch: Any = subject.scaled(subject.parts[2]).take(np.unique(places))
+    batch: Any = subject.batches(subject.parts[2]).dataset.take(np.unique(places))
     x, y = batch
-    predicted = model.keras.predict(x, verbose=0)
+    predicted = model.predict(x, verbose=0)
     shown = {
         "last frame": x[:, -1],
         "next frame": y[:, 0],
@@ -179,4 +130,4 @@ def draw(path: Path, subject: Subject, model: Model) -> None:
         "its error": predicted[:, 0] - y[:, 0],
     }
     views = {name: open_view(frames) for name, frames in shown.items()}
-    preview(zip_datasets(views)).save(path.expanduser())
+    preview(zip_datasets(views)).save(path)

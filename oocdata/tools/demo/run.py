@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,22 +15,25 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from oocdata.axes import trajectory_axes
+from oocdata.axes import row_axes
 from oocdata.blocks import Blocks
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError, EmptyError, OocdataError
-from oocdata.explain import as_typed, size
+from oocdata.datasets.windows import Windows
+from oocdata.errors import ArgumentError, OocdataError
+from oocdata.explain import size
 from oocdata.memory import at_most
 from oocdata.order import BlockShuffle
 from oocdata.tools.demo.data import Clips, write
-from oocdata.tools.demo.measure import Model, Subject, check_frames, read, usual_way
-from oocdata.tools.demo.memory import growth
-from oocdata.tools.demo.model import import_tensorflow
-from oocdata.tools.demo.report import Demo, Measured, Screen, check_output, draw
-from oocdata.tools.demo.scaling import scaling_of
+from oocdata.tools.demo.measure import Subject, check_frames, growth, read, train, usual_way
+from oocdata.tools.demo.report import Demo, Measured, Screen, draw
+from oocdata.tools.info import contents
+from oocdata.tools.libraries import import_tensorflow
+from oocdata.tools.opening import Opening
+from oocdata.tools.pictures import check_picture
+from oocdata.tools.stats import stats
 
 __all__ = ["Plan", "demo_on_digits", "demo_on_file"]
 
@@ -45,12 +47,13 @@ _LONGEST_SIDE = 256
 _LONGEST_ROW = 16_384
 _VALUES_IN_BATCH = 1 << 22
 _MOST_EPOCHS = 20
+_SAMPLE_BYTES, _SAMPLE_ROWS = 4 << 20, 512
 
 _ALLOCATORS_BYTES = 16 << 20
 """What the allocators of TensorFlow's threads were seen to take, differing from run to run."""
 
 _MEMORY = (
-    "Memory is by how much the process grew, with all libraries and the model loaded before. The "
+    "Memory is by how much the process grew, with what it needs loaded or compiled before. The "
     "bound is the one that loader.explain() states for reading; what the allocators of "
     f"TensorFlow's threads take, up to {_ALLOCATORS_BYTES >> 20} MiB, comes on top."
 )
@@ -67,23 +70,12 @@ So {mixed} clips at a time are mixed, in little memory; .npy is shuffled in full
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is done.
+    """How much is done."""
 
-    Attributes
-    ----------
-    clips, clips_mixed : int
-        A multiple of 5; and how many are mixed at a time, where they are compressed.
-    memory : int
-        Bytes that reading may take.
-    read_seconds, train_seconds : float
-        The most time that reading and training may take for one array.
-    seed, batch_size : int
-    """
-
-    clips: int
-    clips_mixed: int
-    memory: int
-    read_seconds: float
+    clips: int  # a multiple of 5
+    clips_mixed: int  # at a time, where they are compressed
+    memory: int  # bytes that reading may take
+    read_seconds: float  # the most time that reading may take for one array
     train_seconds: float
     seed: int
     batch_size: int = 32
@@ -109,17 +101,17 @@ def demo_on_digits(
     fails, a model that is no better than copying the last frame, and reading that takes more
     memory than it states are an `OocdataError`.
     """
-    begun, screen, clips = perf_counter(), Screen(aside), Clips(plan.clips, seed=plan.seed)
-    check_output(output)
+    screen, clips = Screen(aside), Clips(plan.clips, seed=plan.seed)
+    output = output and check_picture(output)
     clips.digits  # noqa: B018  # fails now where scikit-learn is missing
     block = clips.frames - _INPUTS  # windows that start in a clip
+    code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block}
     with workspace(keep) as folder, at_most(plan.memory):
         screen.say(
             f"Two handwritten digits bounce in each of {clips.count:,} clips of {clips.frames} "
             f"frames, stored as (clip, time, y, x): {size(4 * prod(clips.shape))} of float32. "
             "Both first axes are sample axes: each frame is a row, and no window crosses clips."
         )
-        code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block}
         screen.show(_CODE.format(**code, mixed=plan.clips_mixed, seed=plan.seed))
         with screen.step("import TensorFlow"):
             import_tensorflow()
@@ -130,20 +122,14 @@ def demo_on_digits(
             is_npy = path.endswith(".npy")
             frames = open_view(path, axis=(0, 1) if is_npy else ("clip", "time"))
             parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
-            mixed = BlockShuffle(Blocks(block, block), plan.clips_mixed)
-            order = True if is_npy else mixed
+            order = True if is_npy else BlockShuffle(Blocks(block, block), plan.clips_mixed)
             subjects.append(Subject(frames, parts, plan.batch_size, plan.seed, order))
+        once = f"an epoch delivered each of {len(parts[0]):,} elements exactly once"
+        notes = [f"Checked in each format: {once}, every frame as it was before it was written."]
+        notes += [] if keep is None else [f"Files: {keep}"]
         check = partial(check_frames, sums=sums)
-        arrays = _measure(plan, screen, subjects, 1, output, check=check)
-    count = len(subjects[0].parts[0])
-    checked = (
-        f"Checked in each format: an epoch delivered each of {count:,} elements exactly once, "
-    )
-    notes = [checked + "every frame as it was before it was written."]
-    if keep is not None:
-        notes.append(f"Files: {keep}")
-    found = _finish(screen, arrays, notes, output, begun)
-    for training in (one.training for one in arrays):
+        found = _measured(plan, screen, subjects, 1, output, notes, check=check)
+    for training in (one.training for one in found.arrays):
         if not training.is_better:
             raise OocdataError(
                 "the model must beat copying the last frame on the test clips; its loss is "
@@ -163,53 +149,32 @@ def demo_on_file(
 ) -> Demo:
     """Run the demonstration on an array of the user's; no window crosses `episodes`.
 
-    These are so many rows each, or "files". A picture is drawn where an `output` is named, and
-    with `aside` everything is printed on standard error.
+    These are so many rows each, or "files". `output` and `aside` are as in `demo_on_digits`.
     """
-    begun, screen = perf_counter(), Screen(aside)
-    if whole.dtype.kind == "c":
-        raise ArgumentError(f"rows must hold real numbers; those of {whole!r} are complex.")
-    if prod(whole.element) == 0:
-        raise EmptyError(f"rows must hold at least one number; those of {whole!r} hold none.")
-    check_output(output)
-    frames, storage = _middle(whole), whole.storage
+    screen = Screen(aside)
+    output = output and check_picture(output)
+    frames = _middle(whole)
     rows = np.arange(len(frames)) // episodes if isinstance(episodes, int) else episodes
     parts = frames.windows(_INPUTS, 1, episodes=rows).split(0.6, 0.2, 0.2)
-    name = "memory" if storage.path is None else as_typed(storage.path)
+    screen.show(f"{Opening.of(whole).name}\n\n{contents(whole)}\n")
     counts = ", ".join(f"{len(part):,}" for part in parts)
-    screen.say(
-        f"{', '.join(filter(None, (name, storage.key)))}: {len(whole):,} rows of "
-        f"{whole.element} {whole.dtype}, {size(whole.nbytes)} in memory; {storage.format}, "
-        f"{storage.layout}, codec {storage.codec}. The model sees {_INPUTS} rows and predicts the "
-        f"next: {counts} such windows to train, to validate and to test."
+    text = (
+        f"The model sees {_INPUTS} rows and predicts the next: {counts} such windows to train, to "
+        "validate and to test."
     )
     if frames.element != whole.element:
-        screen.say(f"Of each row the middle {frames.element} is used, to keep the time short.")
-    steps = trajectory_axes(whole.source.shape, storage.dimensions)
-    if steps and whole.axes == (0,):
-        axes = ",".join(map(str, steps))
-        screen.say(
-            f"Axes {axes} look like trajectory and time: then --axis {axes} suits it better."
-        )
-    screen.show("")
+        text += f" Of each row the middle {frames.element} is used, to keep the time short."
+    screen.say(f"{text}\n")
     with at_most(plan.memory):
+        with screen.step("mean and deviation of rows for training"):
+            scale, change, note = scaling(frames, parts[0])
         with screen.step("import TensorFlow"):
             import_tensorflow()
-        with screen.step("mean and deviation of rows for training"):
-            scaling = scaling_of(frames, parts[0])
         spec: Any = parts[0].spec
         values = sum(prod(leaf.shape) for leaf in spec)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
-        subject = Subject(frames, parts, batch, plan.seed, scale=scaling.scale)
-        arrays = _measure(plan, screen, [subject], _MOST_EPOCHS, output, scaling.change)
-    notes = [scaling.note]
-    if not arrays[0].training.is_better:
-        notes.append("The model did not beat copying the last row: it is small, and saw little.")
-    if usual := arrays[0].usual:
-        notes.append(
-            f"Checked: {usual.compared} elements are bit for bit what {usual.library} reads."
-        )
-    return _finish(screen, arrays, notes, output, begun)
+        subject = Subject(frames, parts, batch, plan.seed, scale=scale)
+        return _measured(plan, screen, [subject], _MOST_EPOCHS, output, [note], change)
 
 
 def _middle(view: View) -> View:
@@ -220,18 +185,49 @@ def _middle(view: View) -> View:
     return middle
 
 
-def _measure(
+def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], NDArray[Any], str]:
+    """Return what scales a batch, how much a scaled row usually changes, and a note of both.
+
+    Each channel or column is scaled to mean 0 and deviation 1, by a sample of the training part.
+    """
+    most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
+    places = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
+    found = stats(part.view[part.starts(np.asarray(part.chosen)[places])], duplicates=False)
+    wrong = int(found.overall.count - found.overall.finite)
+    if wrong == found.overall.count:
+        raise ArgumentError(f"rows must hold numbers; in {len(places):,} of them none is finite.")
+    scale = partial(_finite, found.standardize)
+    batch: Any = part.take(places)
+    x, y = scale(*batch)
+    others = tuple(axis for axis in range(y.ndim - 1) if axis != found.axis)
+    change = np.sqrt(np.mean((y[:, 0] - x[:, -1]) ** 2, axis=others, keepdims=True))[0]
+    each = f", each {row_axes(frames).name('C')} by its own" if found.axis else ""
+    note = (
+        f"Losses are of values scaled by the mean and deviation of {len(places):,} rows for "
+        f"training{each}."
+    )
+    if wrong:
+        note += f" {wrong:,} of their values are NaN or infinite; such are taken as the mean."
+    return scale, np.where(change > 0, change, 1.0), note
+
+
+def _finite(scale: Callable[..., Any], x: NDArray[Any], y: NDArray[Any]) -> tuple[Any, ...]:
+    """Return scaled arrays with 0 for what is no number."""
+    return tuple(np.nan_to_num(array, posinf=0.0, neginf=0.0) for array in scale(x, y))
+
+
+def _measured(
     plan: Plan,
     screen: Screen,
     subjects: Sequence[Subject],
     epochs: int,
     output: Path | None,
+    notes: list[str],
     change: ArrayLike = 1.0,
     check: Callable[..., int] | None = None,
-) -> tuple[Measured, ...]:
-    """Read, check and train on arrays of equal frames, one after the other; draw the first."""
-    with screen.step("set up model and libraries, before memory is measured"):
-        model = Model(subjects[0], change)
+) -> Demo:
+    """Read, check and train on arrays of equal frames, one after the other; say what came."""
+    with screen.step("load what reads, before memory is measured"):
         for subject in subjects:
             for _ in subject.parts[0][:_WARM].batches(1).to_tf():
                 pass
@@ -247,7 +243,7 @@ def _measure(
         with screen.step(f"{name}: read by from_generator, and compare"):
             usual = usual_way(subject, plan.read_seconds)
         with screen.step(f"{name}: train and evaluate", epochs * steps) as advance:
-            training = model.train(subject, epochs, plan.train_seconds, advance)
+            model, training = train(subject, epochs, plan.train_seconds, change, advance)
         measured = Measured(
             name=name,
             order=explained.order.partition(",")[0],
@@ -261,22 +257,16 @@ def _measure(
             training=training,
         )
         arrays.append(measured)
+        if usual is not None:
+            same = f"{usual.compared} elements are bit for bit what {usual.library} reads."
+            notes.append(f"Checked: {same}")
+        if not training.is_better:
+            notes.append("The model did not beat copying the last row: it is small and saw little.")
     if output is not None:
         with screen.step("draw"):
-            draw(output, subjects[0], model)
-    return tuple(arrays)
-
-
-def _finish(
-    screen: Screen,
-    arrays: tuple[Measured, ...],
-    notes: Sequence[str],
-    output: Path | None,
-    begun: float,
-) -> Demo:
-    """Print and return what was measured; raise where reading took more than it states."""
+            draw(output, subjects[-1], model)
     picture = None if output is None else str(output)
-    found = Demo(arrays, (*notes, _MEMORY), picture, perf_counter() - begun)
+    found = Demo(tuple(arrays), (*notes, _MEMORY), picture, perf_counter() - screen.begun)
     screen.show(f"\n{found}")
     for one in arrays:
         if one.memory is not None and one.memory > one.bound + _ALLOCATORS_BYTES:
@@ -296,12 +286,9 @@ def workspace(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep
         return
-    with tempfile.TemporaryDirectory(prefix="oocdata-demo-") as folder:
-        if threading.current_thread() is not threading.main_thread():
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        with tempfile.TemporaryDirectory(prefix="oocdata-demo-") as folder:
             yield Path(folder)
-            return
-        before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-        try:
-            yield Path(folder)
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import index
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,8 +16,9 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
-from oocdata.tools.lines import labelled
+from oocdata.tools.lines import labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.pictures import PICTURES, check_picture
 from oocdata.tools.preview.panels import panels_of
 from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
 from oocdata.tools.preview.reading import (
@@ -30,11 +30,10 @@ from oocdata.tools.preview.reading import (
     usual_count,
 )
 from oocdata.tools.preview.scale import Drawing, Panel, Scale, colormap_of
-from oocdata.tools.preview.sheet import FILMS, check_folder, film, sheet
+from oocdata.tools.preview.sheet import FILMS, film, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 __all__ = ["Preview", "preview"]
 
@@ -44,46 +43,23 @@ _MOST_BARS = 12
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Preview:
-    """What `preview` gives: pictures of some elements. Shows itself in a notebook.
+    """What `preview` gives: pictures of some elements. Shows itself in a notebook."""
 
-    Attributes
-    ----------
-    name : str
-        The file that the rows come from, and the dataset in it.
-    array : str
-        Shape and dtype in words.
-    axes : dict of str to Axes
-        Of each array of an element, by its name; ``""`` where there is one.
-    rows : tuple of tuple of int
-        Of each element, the rows in storage that it is made of; positions, where it is not made of
-        rows as they are.
-    labels : tuple of str
-        Of each element; one where all elements are numbers, which are drawn as curves.
-    elements : tuple of tuple of Panel
-    scales : tuple of Scale
-        What colours, or heights of curves, mean; with the values that are shown in numbers.
-    unit : str or None
-        The file's unit of the values.
-    notes : tuple of str
-        What was left out, packed or is a guess.
-    """
-
-    name: str
-    array: str
-    axes: dict[str, Axes]
+    name: str  #: the file that the rows come from, and the dataset in it
+    array: str  #: shape and dtype in words
+    axes: dict[str, Axes]  #: of each array of an element, by its name; ``""`` where there is one
+    #: Of each element the rows in storage; positions, where it is not made of rows as they are.
     rows: tuple[tuple[int, ...], ...]
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  #: of each element; one where all are numbers, drawn as curves
     elements: tuple[tuple[Panel, ...], ...]
-    scales: tuple[Scale, ...]
-    unit: str | None
-    notes: tuple[str, ...]
+    scales: tuple[Scale, ...]  #: what colours or heights mean; the values shown in numbers
+    unit: str | None  #: the file's unit of the values
+    notes: tuple[str, ...]  #: what was left out, packed or is a guess
 
     def __repr__(self) -> str:
         return f"<Preview: {len(self.rows)} elements of {self.array}>"
 
     def __str__(self) -> str:
-        from rich.console import Console
-
         firsts = [some[0] for some in self.rows]
         alone = all(len(some) == 1 for some in self.rows)
         said = {name: str(axes) for name, axes in self.axes.items() if axes.letters}
@@ -98,10 +74,7 @@ class Preview:
             *(("note", note) for note in self.notes),
             *(("drawn", words) for words in dict.fromkeys(map(_drawn, self.scales))),
         ]
-        console = Console(file=io.StringIO(), width=80, color_system=None)
-        console.print(_table(self.scales))
-        table = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
-        return "\n".join([*(labelled(*one) for one in fields), "", *table])
+        return "\n".join([*(labelled(*one) for one in fields), "", _table(self.scales)])
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the pictures, for ``json.dumps``; no number in it is NaN."""
@@ -109,20 +82,12 @@ class Preview:
             "name": self.name,
             "array": self.array,
             "unit": self.unit,
-            "axes": {
-                name: {
-                    "letters": axes.letters,
-                    "sizes": list(axes.sizes),
-                    "names": list(axes.names),
-                    "certain": axes.certain,
-                }
-                for name, axes in self.axes.items()
-            },
-            "rows": [list(some) for some in self.rows],
-            "labels": list(self.labels),
+            "axes": {name: asdict(axes) for name, axes in self.axes.items()},
+            "rows": self.rows,
+            "labels": self.labels,
             "panels": [panel.place for panel in self.elements[0]],
             "scales": [scale.to_json() for scale in self.scales],
-            "notes": list(self.notes),
+            "notes": self.notes,
         }
 
     def figure(self) -> Figure:
@@ -157,8 +122,7 @@ class Preview:
         oocdata.errors.MissingDependencyError
             If matplotlib isn't installed.
         """
-        target = Path(path).expanduser()
-        check_folder(target)
+        target = check_picture(Path(path), PICTURES + FILMS)
         self._write(target, target.suffix[1:].lower(), fps)
 
     def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
@@ -177,25 +141,17 @@ def _drawn(scale: Scale) -> str:
     return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
 
 
-def _table(scales: Sequence[Scale]) -> Table:
+def _table(scales: Sequence[Scale]) -> str:
     """Return the values of each scale in numbers."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 1, 0, 0))
     wrong = any(scale.nan or scale.infinite for scale in scales)
-    numbers = ["min", "max", "mean", "std", *(["NaN, inf"] if wrong else [])]
-    for name in ("values of", *numbers, "histogram"):
-        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
+    header = ["values of", "min", "max", "mean", "std", *(["NaN, inf"] * wrong), "histogram"]
+    rows = []
     for scale in scales:
-        said = [
-            "-" if one is None else f"{one:.{digits}g}"
-            for one, digits in (
-                (scale.minimum, 4), (scale.maximum, 4), (scale.mean, 3), (scale.std, 3)
-            )
-        ]  # fmt: skip
-        said += [f"{scale.nan:,}, {scale.infinite:,}"] if wrong else []
-        table.add_row(scale.label or f"{scale.count:,} shown", *said, _bars(scale.counts))
-    return table
+        numbers = ((scale.minimum, 4), (scale.maximum, 4), (scale.mean, 3), (scale.std, 3))
+        said = ["-" if one is None else f"{one:.{digits}g}" for one, digits in numbers]
+        said += [f"{scale.nan:,}, {scale.infinite:,}"] * wrong
+        rows.append([scale.label or f"{scale.count:,} shown", *said, _bars(scale.counts)])
+    return table(header, rows, left=(0, len(header) - 1))
 
 
 def _bars(counts: Sequence[int]) -> str:
@@ -311,23 +267,16 @@ def preview(
                 f"{count}."
             )
         rows, count = named, min(max(1, len(named)), MOST_ELEMENTS)
-    parts = parts_of(dataset, layout, _channels(channel))
+    parts = parts_of(dataset, layout, channel)
     number = min(count or usual_count(dataset, parts), len(dataset))
     parts = fitted(dataset, parts, number)
     positions = choose_positions(dataset, parts, number, rows, consecutive=consecutive)
-    made = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
+    drawn = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
     unit, packed = _unit(view_of(dataset))
-    return Preview(
-        name=Opening.of(dataset).name,
-        array=_array(dataset),
-        axes={part.name: part.axes for part in parts},
-        rows=made.rows,
-        labels=made.labels,
-        elements=made.elements,
-        scales=made.scales,
-        unit=unit,
-        notes=(*made.notes, *packed),
-    )
+    drawn = drawn._replace(notes=(*drawn.notes, *packed))
+    axes = {part.name: part.axes for part in parts}
+    name = Opening.of(dataset).name
+    return Preview(name, _array(dataset), axes, unit=unit, **drawn._asdict())
 
 
 def _range(name: str, given: tuple[float, float] | None) -> Any:
@@ -345,17 +294,6 @@ def _range(name: str, given: tuple[float, float] | None) -> Any:
             f"`{name}` must be two numbers{within}, the lower one first; got {given}."
         )
     return low, high
-
-
-def _channels(given: int | Sequence[int] | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    try:
-        return tuple(map(index, given if np.ndim(given) else [given]))  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"`channel` must be a whole number, or some of them; got {given!r}."
-        ) from error
 
 
 def _unit(view: View | None) -> tuple[str | None, list[str]]:

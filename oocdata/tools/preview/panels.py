@@ -8,8 +8,9 @@ red, green and blue where they are uint8, or floats that all lie from 0 to 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +22,14 @@ from oocdata.index import take
 from oocdata.tools.preview.parts import Part, alike
 from oocdata.tools.preview.scale import COLOUR, Drawing, Panel, Scale, scale_of
 
-__all__ = ["Made", "panels_of"]
+__all__ = ["Drawn", "panels_of"]
 
 Array = NDArray[np.float64]
 """Of a part: shape (n, slices, channels, height, width)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What a preview is made of; see `Preview`."""
+class Drawn(NamedTuple):
+    """What is seen of some elements; see `Preview`."""
 
     rows: tuple[tuple[int, ...], ...]
     labels: tuple[str, ...]
@@ -44,7 +44,7 @@ def panels_of(
     positions: NDArray[np.int64],
     arrays: Sequence[Array],
     drawing: Drawing,
-) -> Made:
+) -> Drawn:
     """Return the panels of what `read` returned, with the scales that they share."""
     rows = _row_numbers(dataset, positions)
     word = "row" if isinstance(dataset, View | Windows) else "element"
@@ -83,7 +83,7 @@ def panels_of(
             scales += own
             for element, frames in zip(elements, change, strict=True):
                 element += _panels(part, frames, own)
-    return Made(
+    return Drawn(
         tuple(map(tuple, rows.tolist())),
         tuple(labels),
         tuple(map(tuple, elements)),
@@ -128,13 +128,10 @@ def _panels(part: Part, frames: Array, scales: Sequence[Scale]) -> list[Panel]:
     across = part.axes.name("W"), part.of_letter("W")
     down = part.axes.name("H"), part.of_letter("H")
     kind = "image" if part.axes.kind == "image" else "curve"
-    depths = part.of_letter("D")
+    slices = product(part.of_letter("T"), part.of_letter("D"))
     panels = []
-    for number, frame in enumerate(frames):
-        at = {
-            "T": part.of_letter("T")[number // len(depths)],
-            "D": depths[number % len(depths)],
-        }
+    for (time, depth), frame in zip(slices, frames, strict=True):
+        at = {"T": time, "D": depth}
         if scales[0].how == COLOUR:
             colour = np.moveaxis(frame, 0, -1)
             panels.append(Panel(part.words(**at), colour, scales[0], "colour", across, down))
@@ -151,12 +148,9 @@ def _difference(part: Part, arrays: Sequence[Array], colour: bool) -> tuple[Part
     part = replace(part, name="|y| - |x|" if part.dtype.kind == "c" else "y - x")
     if not colour:
         return part, change
-    letters = part.axes.letters
-    places = [
-        (0,) if letter == "C" else one for letter, one in zip(letters, part.places, strict=True)
-    ]
-    sizes = [1 if letter == "C" else size
-             for letter, size in zip(letters, part.axes.sizes, strict=True)]  # fmt: skip
+    at = part.axes.letters.index("C")
+    sizes, places = list(part.axes.sizes), list(part.places)
+    sizes[at], places[at] = 1, (0,)
     axes = replace(part.axes, sizes=tuple(sizes))
     mean = Part(f"{part.name}, mean of channels", axes, np.dtype("f8"), tuple(places))
     return mean, change.mean(axis=2, keepdims=True)
@@ -177,10 +171,9 @@ def _over_rows(
     across = word, rows[order].tolist()
     tables = [array[order].reshape(len(order), -1) for array in arrays]
     names = ("x", "y") if alike(parts) else ()
+    drawn = [(part, table[None]) for part, table in zip(parts, tables, strict=True)]
     if names:
         drawn = [(replace(parts[0], name=""), np.stack(tables))]
-    else:
-        drawn = [(part, table[None]) for part, table in zip(parts, tables, strict=True)]
     panels = []
     for part, lines in drawn:
         values = np.moveaxis(lines, -1, 0)  # columns, lines, rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -27,25 +28,13 @@ _FAR_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is shown of one array of an element.
+    """What is shown of one array of an element."""
 
-    Attributes
-    ----------
-    name : str
-        Its place in the element: ``"x"``, ``"y"``, a key, ``""`` where there is one array.
-    axes : Axes
-    dtype : numpy.dtype
-    places : tuple of sequence of int
-        What is shown of each axis.
-    in_time : bool
-        Whether the first axis is a window's time, which is read whole.
-    """
-
-    name: str
+    name: str  # its place in the element: "x", "y", a key, "" where there is one array
     axes: Axes
     dtype: np.dtype[Any]
-    places: tuple[Sequence[int], ...]
-    in_time: bool = False
+    places: tuple[Sequence[int], ...]  # what is shown of each axis
+    in_time: bool = False  # whether the first axis is a window's time, which is read whole
 
     @property
     def is_colour(self) -> bool:
@@ -106,22 +95,20 @@ class Part:
                 if self.axes.size(one) > 1]  # fmt: skip
         return ", ".join(word for word in (self.name, *said) if word)
 
-    def thinned(self, step: int) -> Part:
-        """Return the part with one in `step` of its lines and columns."""
-        return self._frames(lambda one: one[(min(step, len(one)) - 1) // 2 :: step])
+    def thinned(self, step: int, share: int = 1) -> Part:
+        """Return the part with one in `step` of its lines and columns.
 
-    def with_window(self, share: int) -> Part:
-        """Return the part with a window of each frame: one in `share` of its height and width."""
-        # From the middle on, where a chunk may begin: around the middle it would lie in four.
-        if share == 1:
-            return self
-        return self._frames(lambda one: one[len(one) // 2 :][: max(1, len(one) // share)])
-
-    def _frames(self, chosen: Any) -> Part:
-        pairs = zip(self.axes.letters, self.places, strict=True)
-        return replace(
-            self, places=tuple(chosen(one) if letter in "HW" else one for letter, one in pairs)
-        )
+        Of a window, where one in `share` of the height and width is enough: from the middle on,
+        where a chunk may begin; around the middle it would lie in four.
+        """
+        places = []
+        for letter, one in zip(self.axes.letters, self.places, strict=True):
+            if letter in "HW":
+                if share > 1:
+                    one = one[len(one) // 2 :][: max(1, len(one) // share)]
+                one = one[(min(step, len(one)) - 1) // 2 :: step]
+            places.append(one)
+        return replace(self, places=tuple(places))
 
     def notes(self) -> list[str]:
         """Return in words what an element has and the picture does not, and what is a guess."""
@@ -169,8 +156,18 @@ def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from named_leaves(part, f"{name} {word}".strip())
 
 
-def parts_of(dataset: Dataset, layout: str, channels: Sequence[int] | None) -> tuple[Part, ...]:
+def parts_of(
+    dataset: Dataset, layout: str, channel: int | Sequence[int] | None
+) -> tuple[Part, ...]:
     """Return what is shown of each array of an element."""
+    channels = None
+    if channel is not None:
+        try:
+            channels = [index(one) for one in np.atleast_1d(np.asarray(channel))]
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(
+                f"`channel` must be a whole number, or some of them; got {channel!r}."
+            ) from error
     view = view_of(dataset)
     names = view.names[len(view.axes) :] if view else None
     found = list(named_leaves(dataset.spec))

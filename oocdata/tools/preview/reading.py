@@ -51,23 +51,17 @@ def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
     return count
 
 
-def _step(parts: Sequence[Part], count: int) -> int:
-    """Return the step between lines and columns at which `count` elements are within bounds."""
-    for step in range(1, max(part.side for part in parts)):
-        thin = [part.thinned(step) for part in parts]
-        kept, nbytes = sum(part.values for part in thin), sum(part.nbytes for part in thin)
-        if count * kept <= VALUES and count * nbytes <= READ_BYTES:
-            return step
-    return max(part.side for part in parts)
-
-
 def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, ...]:
     """Return the parts with what can be kept and decoded of `count` elements."""
 
     def window(share: int) -> tuple[Part, ...]:
-        chosen = [part.with_window(share) for part in parts]
-        step = _step(chosen, count)
-        return tuple(part.thinned(step) for part in chosen)
+        side = max(part.side for part in parts)
+        for step in range(1, side + 1):
+            thin = tuple(part.thinned(step, share) for part in parts)
+            kept, nbytes = sum(part.values for part in thin), sum(part.nbytes for part in thin)
+            if count * kept <= VALUES and count * nbytes <= READ_BYTES:
+                break
+        return thin
 
     best, share = window(1), 1
     if view_of(dataset) is None:
@@ -168,7 +162,5 @@ def read(
             with np.errstate(over="ignore", invalid="ignore"):
                 real = np.abs(array) if array.dtype.kind == "c" else array
             pieces.append(canonical(real, part.axes.letters))
-    arrays = [np.concatenate(pieces).astype(np.float64, copy=False) for pieces in found]
-    return [
-        np.where(np.abs(array) > _LARGEST, np.copysign(np.inf, array), array) for array in arrays
-    ]
+    arrays = (np.concatenate(pieces).astype(np.float64, copy=False) for pieces in found)
+    return [np.where(np.abs(one) > _LARGEST, np.copysign(np.inf, one), one) for one in arrays]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import ArgumentError
+from oocdata.tools.libraries import matplotlib
 
 __all__ = ["BAD", "COLOUR", "Drawing", "Panel", "Scale", "colormap_of", "colours", "scale_of"]
 
@@ -39,43 +40,22 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How values become colours or heights, and the values in numbers.
+    """How values become colours or heights, and the values in numbers."""
 
-    Attributes
-    ----------
-    label : str
-        What it is for: a channel, a part of the element, or ``""`` for all.
-    low, high : float
-        The range that is shown; what lies outside has the colour of its end.
-    colormap : str or None
-        A name of matplotlib's; None for colour images, whose values are the colours, and for
-        curves, whose values are heights.
-    how : str
-        Where the range comes from, in words.
-    count, nan, infinite : int
-        Of the values shown, all of them in `count`.
-    minimum, maximum, mean, std : float or None
-        Of the finite ones; None where there is none. `std` divides by their number.
-    edges : tuple of float
-        Borders of the histogram's bins, one more than `counts`; whole bins of integers.
-    counts : tuple of int
-        Finite values in each bin.
-    """
-
-    label: str
-    low: float
+    label: str  # what it is for: a channel, a part of the element, or "" for all
+    low: float  # the range that is shown; what lies outside has the colour of its end
     high: float
-    colormap: str | None
-    how: str
-    count: int
+    colormap: str | None  # of matplotlib; None for colour images and for curves
+    how: str  # where the range comes from, in words
+    count: int  # of all values shown
     nan: int
     infinite: int
-    minimum: float | None
+    minimum: float | None  # of the finite values, as the next three; None where there is none
     maximum: float | None
     mean: float | None
-    std: float | None
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
+    std: float | None  # divided by their number
+    edges: tuple[float, ...]  # of the histogram's bins, one more than these; whole bins of integers
+    counts: tuple[int, ...]  # finite values in each bin
 
     def to_json(self) -> dict[str, Any]:
         """Return it for ``json.dumps``: numbers that are not finite are None."""
@@ -87,29 +67,15 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """One picture: an image, a colour image, or curves.
+    """One picture: an image, a colour image, or curves."""
 
-    Attributes
-    ----------
-    place : str
-        What it shows of the element: ``"x, channel 0"``; empty where it is all of it.
-    values : ndarray of float64
-        ``(height, width)``; ``(height, width, 3)`` for colour images; ``(curves, length)``.
-    scale : Scale
-    kind : {"image", "colour", "curve"}
-    x, y : (str, sequence of int)
-        Name of the axis, and the places on it of the values, ascending.
-    names : tuple of str
-        Of the curves, where there are several.
-    """
-
-    place: str
-    values: NDArray[np.float64]
+    place: str  # what it shows of the element: "x, channel 0"; empty where it is all of it
+    values: NDArray[np.float64]  # (height, width), (height, width, 3) or (curves, length)
     scale: Scale
-    kind: str
-    x: tuple[str, Sequence[int]]
+    kind: str  # "image", "colour" or "curve"
+    x: tuple[str, Sequence[int]]  # name of the axis, and the places on it, ascending
     y: tuple[str, Sequence[int]] = ("", (0,))
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the curves, where there are several
 
     @property
     def aspect(self) -> float:
@@ -232,13 +198,7 @@ def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 def colormap_of(name: str) -> Any:
     """Return a colormap of matplotlib, or say which names are near."""
-    try:
-        from matplotlib import colormaps
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"pictures are drawn with matplotlib; {error}. Install it: "
-            "pip install 'oocdata[pictures]'."
-        ) from error
+    colormaps = matplotlib().colormaps
     if name not in colormaps:
         import difflib
 

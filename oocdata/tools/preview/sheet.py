@@ -7,7 +7,6 @@ Matplotlib's constrained layout finds room for the texts; only the size of the s
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import ArgumentError
+from oocdata.tools.libraries import matplotlib
 from oocdata.tools.preview.scale import BAD, Panel, Scale, colormap_of, colours
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from oocdata.tools.preview import Preview
 
-__all__ = ["FILMS", "SHEETS", "check_folder", "film", "sheet"]
+__all__ = ["FILMS", "film", "sheet"]
 
-SHEETS, FILMS = (".png", ".jpg", ".jpeg", ".pdf", ".svg"), (".gif", ".webp")
-"""What a picture's name may end in."""
+FILMS = (".gif", ".webp")
+"""What a film's name may end in."""
 
 _WIDTH, _HEIGHT = 12.0, 7.5
 """Inches for all panels, at most."""
@@ -47,30 +47,8 @@ _SLOWEST, _FASTEST = 0.02, 50.0
 """Frames per second: players show what is faster slowly, and a GIF holds no longer times."""
 
 
-def check_folder(path: Path, suffixes: Sequence[str] = SHEETS + FILMS) -> None:
-    """Refuse a picture's name, or its folder, before anything is read or drawn."""
-    if path.suffix.lower() not in suffixes:
-        raise ArgumentError(
-            f"the picture's name must end in {', '.join(suffixes)}; got {path.name!r}."
-        )
-    if not path.parent.is_dir():
-        raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ArgumentError(
-            f"the picture's folder must be writable; got '{path.parent.absolute()}'."
-        )
-
-
 def sheet(preview: Preview) -> Figure:
     """Return the contact sheet of a preview as a figure, which no display or pyplot knows of."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"pictures are drawn with matplotlib; {error}. Install it: "
-            "pip install 'oocdata[pictures]'."
-        ) from error
     elements = preview.elements
     alone = len(elements) == 1 or len(elements[0]) == 1  # each panel has a title of its own
     groups = [(panel,) for panel in chain(*elements)] if alone else elements
@@ -86,8 +64,10 @@ def sheet(preview: Preview) -> Figure:
         chain.from_iterable(textwrap.wrap(note, int(width * 16)) for note in preview.notes)
     )
     height = down + scales * _SCALE + 0.16 * len(notes) + 0.65
-    figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure: Figure = matplotlib("figure").Figure(
+        figsize=(width, height), dpi=130, layout="constrained"
+    )
+    matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
     _write_title(figure, preview, preview.labels[0] if len(elements) == 1 else "")
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from math import ceil, isqrt
 from typing import TYPE_CHECKING, Any
@@ -102,18 +102,24 @@ def blocks(preview: Preview, width: int) -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
     for _ in range(columns):
         table.add_column(width=cell, no_wrap=True, overflow="ellipsis")
-    lines = 0
-    for first, labels, panels in _bands(preview, columns):
-        drawn = [_drawn(panel, cell) for panel in panels]
-        words = [line for line in (labels, [panel.place for panel in panels]) if any(line)]
-        high = len(words) + max(text.plain.count("\n") + 1 for text in drawn)
-        if lines and lines + high > _MOST_LINES:
-            table.add_row(f"… and {len(preview.elements) - first} more")
-            break
-        lines += high
-        for line in words:
-            table.add_row(*map(Text, line))
-        table.add_row(*drawn)
+    each, lines = len(preview.elements[0]), 0
+    beside = max(1, columns // each)
+    for first in range(0, len(preview.elements), beside):
+        some = slice(first, first + beside)
+        panels = [panel for element in preview.elements[some] for panel in element]
+        labels = [one for label in preview.labels[some] for one in (label, *[""] * (each - 1))]
+        for start in range(0, len(panels), columns):
+            line = slice(start, start + columns)
+            drawn = [_drawn(panel, cell) for panel in panels[line]]
+            words = [labels[line], [panel.place for panel in panels[line]]]
+            high = len(words) + max(text.plain.count("\n") + 1 for text in drawn)
+            if lines and lines + high > _MOST_LINES:
+                table.add_row(f"… and {len(preview.elements) - first} more")
+                return table
+            lines += high
+            for texts in filter(any, words):
+                table.add_row(*map(Text, texts))
+            table.add_row(*drawn)
     return table
 
 
@@ -124,19 +130,6 @@ def _columns(preview: Preview, fitting: int, least: int) -> int:
         return max((some for some in range(2, fitting) if each % some == 0), default=fitting)
     # As square a sheet as fits.
     return each * min(fitting // each, count, max(ceil(least / each), isqrt(count - 1) + 1))
-
-
-def _bands(preview: Preview, columns: int) -> Iterator[tuple[int, Sequence[str], Sequence[Panel]]]:
-    """Yield the panels of each line with their labels, and the number of its first element."""
-    each = len(preview.elements[0])
-    beside = max(1, columns // each)
-    for first in range(0, len(preview.elements), beside):
-        some = slice(first, first + beside)
-        panels = [panel for element in preview.elements[some] for panel in element]
-        labels = [one for label in preview.labels[some] for one in (label, *[""] * (each - 1))]
-        for start in range(0, len(panels), columns):
-            line = slice(start, start + columns)
-            yield first, labels[line], panels[line]
 
 
 def _drawn(panel: Panel, width: int) -> Text:

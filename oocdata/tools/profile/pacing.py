@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from math import prod
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,12 +17,21 @@ from oocdata.memory import cache_share
 from oocdata.order import Sequential
 from oocdata.order.lanes import laned
 
-__all__ = ["Clock", "Epochs", "Pace", "check_seconds", "pace", "steps_of_a_period"]
+__all__ = [
+    "ROUNDS", "Clock", "Epochs", "Measure", "Pace", "check_seconds", "pace", "steps_of_a_period",
+    "take_turns",
+]  # fmt: skip
 
 Clock = Callable[[], float]
+Measure = Callable[[float, int], float]
+"""Does its work for about so many seconds, in a round of that number, and returns a rate."""
+
 Epochs = Callable[[int], Iterator[Any]]
 """Return the batches of an epoch; the iterator is closed where it can be."""
 
+K = TypeVar("K")
+
+ROUNDS = 3
 _DAY = 86_400
 _SLOW = 4.0
 """How many times as long as asked for a stretch may take to complete a period."""
@@ -114,3 +123,31 @@ def pace(
             if close is not None:
                 close()
     raise AssertionError("epochs go on for ever")
+
+
+def take_turns(
+    measures: Mapping[K, tuple[Measure, float]],
+    seconds: float,
+    advance: Callable[[int], object] = lambda count: None,
+    clock: Clock = perf_counter,
+) -> dict[K, tuple[float, ...]]:
+    """Let measures take turns, each for its share of the time; return their rates.
+
+    Each has a first round; in later ones those are left out for which time is too short.
+
+    Examples
+    --------
+    >>> take_turns({"a": (lambda seconds, number: 1.0 + number, 0.0)}, 1.0)
+    {'a': (1.0, 2.0, 3.0)}
+    """
+    end = clock() + seconds
+    rates: dict[K, list[float]] = {name: [] for name in measures}
+    lasted = dict.fromkeys(measures, 0.0)
+    for number in range(ROUNDS):
+        for name, (measure, share) in measures.items():
+            begun = clock()
+            if not number or begun + lasted[name] <= end:
+                rates[name].append(measure(share, number))
+                lasted[name] = clock() - begun
+            advance(1)
+    return {name: tuple(found) for name, found in rates.items()}

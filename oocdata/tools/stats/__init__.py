@@ -16,10 +16,9 @@ from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import OpenArguments, Opening, which_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
-from oocdata.tools.stats.moments import Moments
+from oocdata.tools.stats.moments import Moments, Summary
 from oocdata.tools.stats.result import Stats
 from oocdata.tools.stats.rows import RowsFound, constant_rows, fingerprints, repeats
-from oocdata.tools.stats.summary import Summary
 
 __all__ = ["Stats", "stats"]
 

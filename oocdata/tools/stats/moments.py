@@ -8,7 +8,8 @@ kept beside it, so that a mean of 10⁹ costs a deviation of 10⁻³ none of its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from math import prod
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Moments", "range_dtype"]
+__all__ = ["Moments", "Summary", "range_dtype"]
 
 PIECE = 2**16
 """Values that are worked on at a time: as float64 half a MiB, which a core's cache holds."""
@@ -31,31 +32,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """What is known of the values of each channel; arrays of one shape, ``(channels,)``.
+    """What is known of the values of each channel; arrays of one shape, ``(channels,)``."""
 
-    Attributes
-    ----------
-    count : ndarray of int64
-        Values, finite or not.
-    nan, inf : ndarray of int64
-        NaN among them, and infinities of either sign.
-    low, high : ndarray of float64, int64 or uint64
-        The least and the greatest finite value; integers exactly. Where there is none, the
-        neutral values of minimum and maximum.
-    mean, rest : ndarray of float64
-        The mean of the finite values, and what its rounding took off; 0 where there is none.
-    squares : ndarray of float64
-        The sum of their squared deviations from the mean.
-    """
-
-    count: Ints
-    nan: Ints
-    inf: Ints
-    low: NDArray[Any]
-    high: NDArray[Any]
-    mean: Floats
-    rest: Floats
-    squares: Floats
+    count: Ints  # of values, finite or not
+    nan: Ints  # of NaN among them
+    inf: Ints  # of infinities of either sign
+    low: NDArray[Any]  # the least finite value, integers exactly; if none, minimum's neutral value
+    high: NDArray[Any]  # the greatest one
+    mean: Floats  # of the finite values; 0 where there is none
+    rest: Floats  # what the rounding of the mean took off
+    squares: Floats  # the sum of their squared deviations from the mean
 
     @classmethod
     def of_nothing(cls, channels: int, dtype: np.dtype[Any]) -> Moments:
@@ -139,13 +125,7 @@ class Moments:
 
 
 def range_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that holds the least and greatest value of any of its kind exactly.
-
-    Examples
-    --------
-    >>> range_dtype(np.dtype("f2")), range_dtype(np.dtype("u1")), range_dtype(np.dtype("?"))
-    (dtype('float64'), dtype('uint64'), dtype('int64'))
-    """
+    """Return the dtype that holds the least and greatest value of any of its kind exactly."""
     return np.dtype({"f": "f8", "u": "u8"}.get(dtype.kind, "i8"))
 
 
@@ -176,3 +156,80 @@ def _of_piece(piece: NDArray[Any]) -> Moments:
         squares = np.maximum(values.sum(axis=1) - number * rest**2, 0.0)
     kind = range_dtype(piece.dtype)
     return Moments(count, nan, inf, low.astype(kind), high.astype(kind), mean, rest, squares)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """Statistics of some values; arrays of one shape, ``()`` or ``(channels,)``."""
+
+    count: NDArray[np.int64]  # of values, finite or not
+    nan: NDArray[np.int64]  # of NaN among them
+    inf: NDArray[np.int64]  # of infinities of either sign; all that follows is of the other values
+    min: NDArray[
+        Any
+    ]  # whole numbers exactly; NaN where none is finite, 0 where there is no integer
+    max: NDArray[Any]
+    mean: NDArray[np.float64]  # NaN where no value is finite, as the variance is
+    variance: NDArray[np.float64]  # of the population: divided by the number of finite values
+
+    @classmethod
+    def of(cls, found: Moments) -> Summary:
+        """Return the statistics of values by their moments."""
+        none = found.finite == 0
+        # Where all are equal, rounding must not make a deviation that somebody would divide by.
+        same = found.low == found.high
+        variance = np.where(same, 0.0, found.squares / np.maximum(found.finite, 1))
+        mean = np.where(same, found.low, found.mean)
+        undefined = np.nan if found.low.dtype.kind == "f" else 0
+        low, high = (
+            np.where(none, undefined, edge).astype(edge.dtype) for edge in (found.low, found.high)
+        )
+        mean, variance = (np.where(none, np.nan, array) for array in (mean, variance))
+        return cls(found.count, found.nan, found.inf, low, high, mean, variance)
+
+    @property
+    def finite(self) -> NDArray[np.int64]:
+        """How many values are finite."""
+        return self.count - self.nan - self.inf
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """The root of the variance."""
+        return np.sqrt(self.variance)
+
+    def __getitem__(self, key: Any) -> Summary:
+        """Return the statistics of some channels."""
+        parts: list[Any] = [getattr(self, name)[key] for name in self.__slots__]
+        return Summary(*parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return numbers and lists of them, for ``json.dumps``; None for what is not finite."""
+        names = (*self.__slots__, "std")
+        return {name: _plain(np.asarray(getattr(self, name)).tolist()) for name in names}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any], dtype: np.dtype[Any]) -> Summary:
+        """Return what `to_json` made of the statistics of values of a dtype."""
+        whole, edge = np.dtype(np.int64), range_dtype(dtype)
+        kinds = (whole, whole, whole, edge, edge, np.dtype(np.float64), np.dtype(np.float64))
+        arrays: list[Any] = [
+            np.array(told[name], object).astype(kind)[()]  # None becomes NaN
+            for name, kind in zip(cls.__slots__, kinds, strict=True)
+        ]
+        return cls(*arrays)
+
+    def cells(self, name: str, damaged: bool) -> list[str]:
+        """Return the statistics of a single channel as cells of a table."""
+        numbers = (self.mean, self.std, self.min, self.max)
+        said = [_said(number) if self.finite else "-" for number in numbers]
+        return [name, *said, *([f"{self.count - self.finite:,}"] if damaged else [])]
+
+
+def _said(value: Any) -> str:
+    return str(value) if isinstance(value, np.integer) else f"{value:.6g}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, int) or math.isfinite(value) else None

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.tools.lines import labelled, table
+from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.rows import RowsFound
 from oocdata.tools.stats.scaling import Scaling
-from oocdata.tools.stats.summary import Summary
 
 __all__ = ["Stats"]
 
@@ -24,29 +24,6 @@ _MOST_ROWS = 6
 @dataclass(frozen=True, slots=True, eq=False)
 class Stats:
     """Statistics of an array; what `oocdata.stats` returns.
-
-    Attributes
-    ----------
-    name : str
-        The file and the dataset in it.
-    read : str
-        Which rows, in words.
-    shape : tuple of int
-        ``(rows, *element)``.
-    dtype : str
-    axis : int or None
-        The axis of the channels in `shape`; of complex numbers one behind the last: their real and
-        imaginary parts.
-    axis_reason : str
-        Why this one.
-    channels : Summary
-        Of each channel, shape ``(channels,)``; a single one if there is no axis of channels.
-    overall : Summary
-        Of all values, shape ``()``.
-    rows : RowsFound
-        Rows that are constant, or like another one; by their position in what was read.
-    packed : str
-        How the file says that its numbers are packed; the statistics are of the numbers as stored.
 
     Examples
     --------
@@ -59,16 +36,18 @@ class Stats:
     -2
     """
 
-    name: str
-    read: str
-    shape: tuple[int, ...]
+    name: str  #: the file and the dataset in it
+    read: str  #: which rows, in words
+    shape: tuple[int, ...]  #: ``(rows, *element)``
     dtype: str
+    #: The axis of the channels in `shape`; the last one and one more for the real and the imaginary
+    #: parts of complex numbers.
     axis: int | None
-    axis_reason: str
-    channels: Summary
-    overall: Summary
-    rows: RowsFound
-    packed: str = ""
+    axis_reason: str  #: why this one
+    channels: Summary  #: of each channel; of a single one if there is no axis of channels
+    overall: Summary  #: of all values, shape ``()``
+    rows: RowsFound  #: rows that are constant or repeated, by their position in what was read
+    packed: str = ""  #: how the file packs its numbers; the statistics are of those as stored
 
     @property
     def is_complex(self) -> bool:

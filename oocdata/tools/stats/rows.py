@@ -19,27 +19,13 @@ _PROBES = 16
 
 @dataclass(frozen=True, slots=True)
 class RowsFound:
-    """Rows with something to tell.
+    """Rows with something to tell."""
 
-    Attributes
-    ----------
-    constant : int or None
-        How many hold one value only; None where a row is a single number.
-    constant_shown : tuple of int
-        The first hundred of them.
-    repeats : int or None
-        How many are bit for bit like an earlier one; None if that was not looked for.
-    repeats_shown : tuple of (int, int)
-        The first hundred of them, each with the earliest row that it is like.
-    not_compared : str
-        Why repeats were not looked for; empty if they were.
-    """
-
-    constant: int | None
-    constant_shown: tuple[int, ...]
-    repeats: int | None
-    repeats_shown: tuple[tuple[int, int], ...]
-    not_compared: str = ""
+    constant: int | None  # how many hold one value only; None where a row is a single number
+    constant_shown: tuple[int, ...]  # the first hundred of them
+    repeats: int | None  # how many are bit for bit like an earlier one; None if not looked for
+    repeats_shown: tuple[tuple[int, int], ...]  # a hundred, each with the earliest row like it
+    not_compared: str = ""  # why repeats were not looked for; empty if they were
 
 
 def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:

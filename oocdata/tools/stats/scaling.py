@@ -23,17 +23,6 @@ class Scaling:
     Call it on a batch, or give it to `map`. It may be pickled, and sent to workers. Axes before
     those of a row may be any: a batch, or a batch of windows.
 
-    Attributes
-    ----------
-    before, scale, after : ndarray of float64
-        For each channel, with axes of length 1 behind it: they broadcast against a row.
-    element : tuple of int
-        The shape of a row.
-    axis : int or None
-        The axis of the channels, counted from the end.
-    dtype : str
-        Of what comes out. For another one: ``dataclasses.replace(scaling, dtype="float64")``.
-
     Examples
     --------
     >>> import oocdata as ooc
@@ -49,12 +38,12 @@ class Scaling:
             [21., 22., 23.]]], dtype=float32)
     """
 
-    before: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    before: NDArray[np.float64]  # for each channel, with axes of length 1 behind it, as
+    scale: NDArray[np.float64]  # the next two: they broadcast against a row
     after: NDArray[np.float64]
-    element: tuple[int, ...]
-    axis: int | None
-    dtype: str = "float32"
+    element: tuple[int, ...]  # the shape of a row
+    axis: int | None  # of the channels, counted from the end
+    dtype: str = "float32"  # of what comes out; dataclasses.replace makes another one
 
     @property
     def inverse(self) -> Scaling:

@@ -1,0 +1,48 @@
+"""Libraries that tools import when they need them; an error says how to install what is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from importlib import import_module
+from typing import Any
+
+from oocdata.errors import MissingDependencyError
+
+__all__ = ["import_tensorflow", "library", "matplotlib"]
+
+
+def library(module: str, use: str, install: str) -> Any:
+    """Import a module, or say what it is for, and what to give to pip."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{use}; {error}. Install it: pip install {install}."
+        ) from error
+
+
+def matplotlib(module: str = "") -> Any:
+    """Import matplotlib, or a module of it."""
+    name = f"matplotlib.{module}".rstrip(".")
+    return library(name, "pictures are drawn with matplotlib", "'oocdata[pictures]'")
+
+
+def import_tensorflow(needed: str = "the demonstration trains") -> Any:
+    """Import TensorFlow on the CPU, without the lines it writes to standard error."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    # What C++ code writes before its log level is set can only be caught at the descriptor.
+    sys.stderr.flush()
+    usual = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            tensorflow = library("tensorflow", f"{needed} with TensorFlow", "tensorflow")
+            tensorflow.constant(0)  # the devices are looked for, and complained about, only now
+        finally:
+            os.dup2(usual, 2)
+            os.close(usual)
+    return tensorflow
