@@ -16,12 +16,14 @@ from oocdata import chain, errors
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
+from oocdata.datasets.parts import Parts
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, zip  # noqa: A004
 from oocdata.engines.source import RowSource, Source
+from oocdata.formats.names import read_names
 from oocdata.loader import Loader, make_loader
 from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
@@ -46,6 +48,7 @@ __all__ = [
     "Loader",
     "Map",
     "Order",
+    "Parts",
     "Patches",
     "Preview",
     "Resume",
@@ -67,6 +70,7 @@ __all__ = [
     "memory_limit",
     "open",
     "preview",
+    "read_names",
     "set_memory",
     "stats",
     "zip",

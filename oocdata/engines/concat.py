@@ -60,6 +60,7 @@ class Concat:
             strides=None,
             parts=tuple(self._starts.tolist()),
             parts_axis=self.axis,
+            part_names=tuple((one.path, one.key) for one in each),
             dimensions=_common_names([one.dimensions for one in each]),
             files=tuple(dict.fromkeys(file for one in each for file in one.files)),
             version="".join(one.version for one in each),
