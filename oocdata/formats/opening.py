@@ -18,6 +18,7 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
+from oocdata.formats.patterns import Key, keys_of, natural
 from oocdata.formats.verified import manifest_of, verified
 
 __all__ = ["Axis", "Format", "Missing", "format_of", "list_datasets", "open_source", "refuse"]
@@ -34,7 +35,7 @@ _RULE = "the file must be .npy, .npz, HDF5 (netCDF4) or Zarr"
 
 def open_source(
     target: Any,
-    key: str | None = None,
+    key: Key | None = None,
     *,
     axis: Axis = 0,
     dtype: DTypeLike | None = None,
@@ -51,8 +52,8 @@ def open_source(
     """
     if missing not in (None, "error", "fill"):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
-    if not (key is None or isinstance(key, str)):
-        raise ArgumentError(f"`key` must be a dataset's name; got {key!r}.")
+    if key is not None:
+        keys_of(key)
     several = isinstance(axis, Sequence) and not isinstance(axis, str)
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
@@ -67,7 +68,7 @@ def open_source(
         return source if manifest is None else verified(source, manifest)
     path = _local(os.fspath(target))
     if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
-        found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
+        found = sorted(glob.glob(path), key=lambda name: (natural(name), name))
         if not found:
             raise MissingFileError("a glob must match at least one file; got none.", path=path)
         return open_source(found, key, **options)
@@ -119,7 +120,7 @@ def _only(what: str, options: dict[str, Any], *taken: str) -> dict[str, Any]:
     return {name: options[name] for name in ("axis", *taken)}
 
 
-def _open_parts(parts: list[Any], key: str | None, options: dict[str, Any]) -> Source:
+def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> Source:
     """Open files or objects and put them end to end."""
     if not parts:
         raise ArgumentError("`target` must name at least one file; got an empty list.")
@@ -143,13 +144,7 @@ def _local(path: str) -> str:
     return os.path.expanduser(path)
 
 
-def _natural(path: str) -> list[tuple[int, int | str]]:
-    """Sort key by which part 2 comes before part 10: files of a time series stay in order."""
-    runs = [run for run in re.split(r"(\d+)", path) if run]
-    return [(0, int(run)) if run.isdecimal() else (1, run) for run in runs]
-
-
-def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
+def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if options["dtype"] is not None and options["shape"] is not None:
         if key is not None:
             raise ArgumentError(
@@ -283,7 +278,7 @@ def list_datasets(path: str) -> list[str | None]:
     return list(zarr.list_zarr(path))
 
 
-def _open_object(target: Any, key: str | None, options: dict[str, Any]) -> Source:
+def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
     """Open what is no path: an array, or an open dataset of another library."""
     # By name: whoever holds such an object has imported its library, nobody else should have to.
     library, kind = type(target).__module__.partition(".")[0], type(target).__name__

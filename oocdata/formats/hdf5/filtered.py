@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.codecs import room_for
 from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.parts import JoinedParts
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
 from oocdata.formats.hdf5.decode import ChunkDecoder
@@ -35,6 +36,8 @@ class FilteredChunks:
         What was never written reads as the fill value.
     decoder : ChunkDecoder
         Of whole stored chunks, which may reach over the shape.
+    parts : JoinedParts or None
+        Datasets whose chunks these are, numbered on from one to the next; `key` is their pattern.
     """
 
     version: FileVersion
@@ -45,6 +48,7 @@ class FilteredChunks:
     axis: int
     fill: bool
     decoder: ChunkDecoder
+    parts: JoinedParts | None
     described: Storage = field(compare=False, repr=False)
     file: OpenFile = field(compare=False, repr=False)
     table: ChunkTable = field(compare=False, repr=False)
@@ -108,4 +112,5 @@ class FilteredChunks:
         step, length = self.chunk_shape[self.axis], self.shape[self.axis]
         first = int(place[self.axis]) * step
         rows = range(first, min(first + step, length))
-        return kind(f"{message}.", path=self.version.path, key=self.key, rows=rows)
+        error = kind(f"{message}.", path=self.version.path, key=self.key, rows=rows)
+        return error if self.parts is None else self.parts.concern(error)

@@ -1,0 +1,248 @@
+"""Many datasets of a file as one array: each looked at once, and those alike read as one.
+
+Datasets alike in type, shape, chunks and filters share one source, with a table of where each part
+lies. A dataset of which a few calls of HDF5 don't tell that (it is virtual or external, was never
+written whole, is a link, is packed or has dimension names) is opened like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.concat import Concat, PartTable, check_alike, check_packed, common
+from oocdata.engines.parts import JoinedParts, RowOffsets
+from oocdata.engines.source import Annotations, Source
+from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.formats.dimensions import PACKING
+from oocdata.formats.hdf5.description import annotations_of
+from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.filtered import FilteredChunks
+from oocdata.formats.hdf5.links import find_dataset
+from oocdata.formats.hdf5.names import Names
+from oocdata.formats.hdf5.table import ChunkTable
+
+__all__ = ["Datasets"]
+
+_SPECIAL = [
+    name.encode() for name in (*PACKING, "DIMENSION_LIST", "DIMENSION_LABELS", "CLASS")
+]  # fmt: skip
+"""Attributes of a dataset to look at closely: it is packed, or its axes have names."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Datasets that are alike; `source` reads the first of them alone."""
+
+    source: Any
+    type: Any
+    plist: Any
+    beside: tuple[int, ...]
+    keys: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    stored_bytes: int = 0
+    chunks: int = 0
+
+
+class Datasets:
+    """Datasets of an open file, added one by one, as one source.
+
+    Parameters
+    ----------
+    names : Names
+        Of the open file.
+    axis : int, str or sequence of them
+        Along whose first the datasets are put end to end.
+    fill : bool
+        What was never written may read as the fill value.
+    alone : callable
+        Opens one dataset by its name, or raises.
+    """
+
+    def __init__(
+        self, names: Names, axis: Any, *, fill: bool, alone: Callable[[str], Source]
+    ) -> None:
+        self._names, self._axis, self._fill, self._alone = names, axis, fill, alone
+        self._along = 0
+        self._kinds: list[_Kind] = []
+        self._others: list[Source] = []
+        self._keys: list[str] = []
+        self._rows: list[tuple[int, int, int]] = []
+        """Of each part the length, its kind, and its place there; kind -1: place of `_others`."""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, name: str) -> None:
+        """Look at one dataset; raises what opening it alone does."""
+        dataset = self._names.dataset(name)
+        if dataset is not None and _is_special(dataset):
+            dataset = None
+        number = None if dataset is None else self._kind_of(dataset)
+        if number is not None and self._joins(number, name, dataset):
+            return
+        source = self._alone(name)
+        if not self._keys:
+            (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
+        if number is None and dataset is not None and _can_join(source, self._along):
+            beside = _beside(source.shape, self._along)
+            kind = _Kind(source, dataset.get_type(), dataset.get_create_plist(), beside)
+            self._kinds.append(kind)
+            if self._joins(len(self._kinds) - 1, name, dataset):
+                return
+        shape = source.shape
+        length = shape[self._along] if self._along < len(shape) else 0
+        self._rows.append((length, -1, len(self._others)))
+        self._others.append(source)
+        self._keys.append(name)
+
+    def _kind_of(self, dataset: Any) -> int | None:
+        """Return the number of the kind that a dataset is of."""
+        if not self._kinds:
+            return None
+        last, count = self._rows[-1][1], len(self._kinds)
+        beside = _beside(dataset.shape, self._along)
+        plist, type_ = dataset.get_create_plist(), dataset.get_type()
+        for number in dict.fromkeys((last % count, *range(count))):  # most likely like the last
+            kind = self._kinds[number]
+            if kind.beside == beside and kind.plist == plist and kind.type == type_:
+                return number
+        return None
+
+    def _joins(self, number: int, name: str, dataset: Any) -> bool:
+        """Add a dataset to its kind; return False where not all of it is in the file."""
+        kind, shape = self._kinds[number], dataset.shape
+        length, offset = shape[self._along], 0
+        source = kind.source
+        if prod(shape) and isinstance(source, Strided) and source.chunk_offsets is None:
+            found = dataset.get_offset()
+            nbytes = prod(shape) * source.stored.itemsize
+            if found is None or found + nbytes > source.file.version.nbytes:
+                return False
+            offset = found
+        elif prod(shape):
+            steps = zip(shape, kind.plist.get_chunk(), strict=True)
+            chunks = dataset.get_num_chunks()
+            if not self._fill and chunks != prod(-(-n // step) for n, step in steps):
+                return False
+            kind.chunks += chunks
+        kind.stored_bytes += dataset.get_storage_size()
+        self._rows.append((length, number, len(kind.keys)))
+        self._keys.append(name)
+        kind.keys.append(name)
+        kind.lengths.append(length)
+        kind.offsets.append(offset)
+        return True
+
+    def source(self, key: str, opened: dict[str, Any]) -> Source:
+        """Return the datasets end to end, called `key`, and opened again by these arguments."""
+        axis, path = self._along, self._names.path
+        shapes = []
+        for (length, number, place), name in zip(self._rows, self._keys, strict=True):
+            one = self._others[place] if number < 0 else self._kinds[number].source
+            shape = one.shape if number < 0 else _with(one.shape, axis, length)
+            shapes.append((shape, one.dtype, path, name))
+        check_alike(shapes, axis)
+        each: list[tuple[Source, JoinedParts | None]]
+        each = [_joined(kind, axis, key) for kind in self._kinds]
+        each += [(other, None) for other in self._others]
+        sources = tuple(source for source, _ in each)
+        check_packed(sources)
+        layouts = list(dict.fromkeys(one.storage().layout for one in sources))
+        kinds = layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
+        names = tuple((path, name) for name in self._keys)
+        changes = {
+            "path": path,
+            "key": key,
+            "layout": f"{len(names):,} datasets, {kinds}",
+            "opened": opened,
+            "part_names": names,
+            "episodes": True,
+            "annotations": partial(_annotations, path, tuple(self._keys)),
+        }
+        rows = np.array(self._rows, np.int64)
+        lengths = rows[:, 0]
+        (first, parts), alone = each[0], len(sources) == 1
+        if alone and isinstance(first, Strided) and parts is not None and parts.unit == 1:
+            starts = tuple(parts.starts.tolist())
+            return first.described(**changes, parts=starts, parts_axis=axis)
+        within = np.zeros(len(rows), np.int64)
+        for number, (_, parts) in enumerate(each):
+            if parts is not None:
+                of = rows[:, 1] == number
+                within[of] = parts.starts[rows[of, 2]]
+        owners = np.where(rows[:, 1] < 0, len(self._kinds) + rows[:, 2], rows[:, 1])
+        return Concat(sources, axis, PartTable(lengths, owners, within, names), changes)
+
+
+def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def _with(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
+    return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def _is_special(dataset: Any) -> bool:
+    h5a = hdf5_library().h5a
+    return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
+
+
+def _can_join(source: Source, axis: int) -> bool:
+    """Return whether several datasets like this one can be one source."""
+    if isinstance(source, Strided):
+        return source.chunk_offsets is not None or prod(source.shape[:axis]) == 1
+    return isinstance(source, Chunked) and isinstance(source.reader, FilteredChunks)
+
+
+def _joined(kind: _Kind, axis: int, key: str) -> tuple[Source, JoinedParts]:
+    """Return one source of datasets that are alike, and where each lies in it."""
+    source, keys = kind.source, tuple(kind.keys)
+    lengths = np.array(kind.lengths, np.int64)
+    storage = replace(source.storage(), strides=None, stored_bytes=kind.stored_bytes, key=key)
+    if isinstance(source, Strided) and source.chunk_offsets is None:
+        parts = JoinedParts(keys, lengths, axis, 1)
+        shape = _with(source.shape, axis, parts.stop)
+        strides = contiguous_strides(shape, source.stored.itemsize)
+        offsets = np.array(kind.offsets, np.int64)
+        rows = RowOffsets(parts, offsets, _with(shape, axis, 1), strides[axis])
+        storage = replace(storage, table_bytes=RowOffsets.BYTES * len(keys))
+        made = (source.file, source.stored, shape, strides, 0, storage, rows)
+        return Strided(*made, axis=axis), parts
+    reader = None if isinstance(source, Strided) else source.reader
+    table: ChunkTable = source.chunk_offsets if reader is None else reader.table
+    chunk = list(table.chunk_shape)
+    if reader is not None:
+        chunk = list(reader.chunk_shape)
+        chunk[axis] = min(table.chunk_shape[axis], max(kind.lengths))
+    parts = JoinedParts(keys, lengths, axis, chunk[axis])
+    shape = _with(source.shape, axis, parts.stop)
+    nbytes = ChunkTable.BYTES * kind.chunks + RowOffsets.BYTES * len(keys)
+    storage = replace(storage, table_bytes=nbytes)
+    joined = ChunkTable(table.version, key, table.chunk_shape, axis, parts)
+    if reader is None:
+        made = (source.file, source.stored, shape, source.strides, 0, storage, joined)
+        return Strided(*made, axis=axis), parts
+    cut = tuple(chunk)
+    described = replace(storage, chunks=cut)
+    again = {"key": key, "shape": shape, "chunk_shape": cut, "parts": parts, "table": joined}
+    return Chunked(replace(reader, **again, described=described)), parts
+
+
+def _annotations(path: str, keys: Sequence[str]) -> Annotations:
+    """Return what the file says of all datasets alike."""
+    said = []
+    with open_file(path) as file, readable(path):
+        for key in keys:
+            with ExitStack() as opened:  # a link that leads elsewhere was allowed at the opening
+                said.append(annotations_of(find_dataset(file, key, True, opened)[0]))
+    return common(said)
