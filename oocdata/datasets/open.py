@@ -18,7 +18,7 @@ __all__ = ["open"]
 
 def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is not used here
     target: str | os.PathLike[str] | Sequence[Any] | Any,
-    key: str | None = None,
+    key: str | Sequence[str] | None = None,
     *,
     axis: Axis = 0,
     dtype: DTypeLike | None = None,

@@ -106,10 +106,12 @@ class Concat:
         each = [part.storage() for part in self.parts]
         sizes = [one.stored_bytes for one in each]
         chunks = [one.chunks for one in each if one.chunks is not None]
+        files = len(dict.fromkeys(path for path, _ in self.table.names))
+        files = len(each) if files == 1 else files
         tables = PartTable.BYTES * len(self.table.lengths) if len(each) < len(self._ends) else 0
         found = replace(
             each[0],
-            path=f"{each[0].path or 'memory'} and {len(each) - 1} more",
+            path=f"{each[0].path or 'memory'} and {files - 1} more",
             stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
             chunks=tuple(map(max, zip(*chunks, strict=True))) if chunks else None,
             strides=None,
@@ -119,7 +121,6 @@ class Concat:
             dimensions=_common_names([one.dimensions for one in each]),
             files=tuple(dict.fromkeys(file for one in each for file in one.files)),
             version="".join(one.version for one in each),
-            opened=_opened([one.opened for one in each]),
             table_bytes=tables + sum(one.table_bytes for one in each),
             annotations=partial(_annotations, each),
         )
@@ -190,9 +191,12 @@ def _read_to(
 
 def _opened(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
     """Return how to open the parts again as one: a list of files, or of datasets of one file."""
-    if any(one is None or not isinstance(one.get("target"), str) for one in each):
-        return None
-    known: list[Mapping[str, Any]] = [one for one in each if one is not None]
+    known: list[Mapping[str, Any]] = []
+    for one in each:
+        if one is None or not isinstance(one.get("target"), str | list):
+            return None
+        targets = [one["target"]] if isinstance(one["target"], str) else one["target"]
+        known += [{**one, "target": target} for target in targets]
     first = known[0]
     for name in ("target", "key"):
         rest = {other: value for other, value in first.items() if other != name}
@@ -259,24 +263,27 @@ def concatenate(
     first = sources[0]
     if len(sources) == 1 and not changes:
         return first
-    check_alike([(part.shape, part.dtype, *_where(part)) for part in sources], axis)
+    storages = [part.storage() for part in sources]
+    wheres = zip(sources, storages, strict=True)
+    check_alike([(part.shape, part.dtype, one.path, one.key) for part, one in wheres], axis)
     check_packed(sources)
     # A part without rows owns nothing, and would share its start with the next; but where parts
-    # have names, each is there.
-    filled = list(sources) if changes else [part for part in sources if part.shape[axis]]
-    if len(filled) < 2 and not changes:
+    # are datasets of several keys, each is known by its name.
+    keyed = bool(changes) or any(one.episodes for one in storages)
+    filled = list(sources) if keyed else [part for part in sources if part.shape[axis]]
+    if len(filled) < 2 and not keyed:
         return (filled or sources)[0]
-    return Concat(*_joined(filled, axis), changes)
+    parts, table = _joined(filled, axis)
+    opened = {"opened": _opened([one.opened for one in storages])}
+    return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
 
 
-def _joined(
-    sources: Sequence[Source], axis: int
-) -> tuple[tuple[Source, ...], int, PartTable | None]:
+def _joined(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
     """Return sources, those of others that lie end to end taken by themselves, and their parts."""
     flat: list[Source] = []
     tables: list[PartTable] = []
     for part in sources:
-        if isinstance(part, Concat) and part.axis == axis:
+        if type(part) is Concat and part.axis == axis:
             tables.append(replace(part.table, owners=part.table.owners + len(flat)))
             flat.extend(part.parts)
         else:
@@ -285,12 +292,7 @@ def _joined(
             flat.append(part)
     columns = zip(*((one.lengths, one.owners, one.within) for one in tables), strict=True)
     names = tuple(name for one in tables for name in one.names)
-    return tuple(flat), axis, PartTable(*map(np.concatenate, columns), names)
-
-
-def _where(part: Source) -> tuple[str | None, str | None]:
-    storage = part.storage()
-    return storage.path, storage.key
+    return tuple(flat), PartTable(*map(np.concatenate, columns), names)
 
 
 def check_packed(sources: Sequence[Source]) -> None:

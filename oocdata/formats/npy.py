@@ -31,6 +31,8 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import choose_key
+from oocdata.formats.patterns import Key, is_pattern, matches_of
+from oocdata.formats.series import datasets
 from oocdata.index import as_count
 
 if TYPE_CHECKING:
@@ -127,8 +129,10 @@ def list_npz(path: str) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Source:
+def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Source:
     """Open a stored member of an ``.npz`` (``numpy.savez``); `key` only where there are several.
+
+    A pattern, or several keys, is one array of several members.
 
     Raises
     ------
@@ -137,7 +141,14 @@ def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Sourc
     oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
         The message lists what is there.
     """
-    name = choose_key(list_npz(path), key, path)
+    names = list_npz(path)
+    if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):
+        return _open_member(path, choose_key(names, key, path), axis)
+    members = [_open_member(path, name, axis) for name in matches_of(key, names, path)]
+    return datasets(members, axis, key, {"target": os.path.abspath(path)})
+
+
+def _open_member(path: str, name: str, axis: int | str) -> Source:
     with _archive(path) as archive, open(path, "rb") as file:
         version = FileVersion.of(path, os.fstat(file.fileno()))
         member = archive.getinfo(f"{name}.npy")

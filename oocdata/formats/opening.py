@@ -18,10 +18,13 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
-from oocdata.formats.patterns import Key, keys_of, natural
+from oocdata.formats.patterns import Key, keys_of, matches_of, natural
 from oocdata.formats.verified import manifest_of, verified
 
-__all__ = ["Axis", "Format", "Missing", "format_of", "list_datasets", "open_source", "refuse"]
+__all__ = [
+    "Axis", "Format", "Missing", "format_of", "list_datasets", "match_datasets", "open_source",
+    "refuse",
+]  # fmt: skip
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr"]
 Missing: TypeAlias = Literal["error", "fill"]
@@ -278,11 +281,25 @@ def list_datasets(path: str) -> list[str | None]:
     return list(zarr.list_zarr(path))
 
 
+def match_datasets(path: str, key: Key) -> list[str]:
+    """Return the keys of the datasets in a file that a pattern matches, or several keys name.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError
+        If it matches none.
+    """
+    names = [name for name in list_datasets(path) if name]
+    return matches_of(key, names, path)
+
+
 def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
     """Open what is no path: an array, or an open dataset of another library."""
     # By name: whoever holds such an object has imported its library, nobody else should have to.
     library, kind = type(target).__module__.partition(".")[0], type(target).__name__
     what = f"an object, {kind}"
+    if key is not None and not isinstance(key, str):
+        raise ArgumentError(f"`key` must be one name for an object; got {key!r}.")
     if library == "xarray":
         from oocdata.formats import xarray
 

@@ -11,8 +11,12 @@ from glob import has_magic
 from typing import TypeAlias
 
 from oocdata.errors import ArgumentError, MissingKeyError
+from oocdata.formats.dimensions import choose_key
 
-__all__ = ["Key", "is_pattern", "keys_of", "matching", "natural", "said", "unmatched"]
+__all__ = [
+    "Key", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said", "tree_of",
+    "unmatched",
+]  # fmt: skip
 
 Key: TypeAlias = str | Sequence[str]
 """The name of a dataset, a pattern, or several of them."""
@@ -64,6 +68,52 @@ def keys_of(key: Key) -> list[str]:
     if count > 1:
         raise ArgumentError(f"`key` must name each dataset once; got {most!r} {count} times.")
     return keys
+
+
+def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return what lies right below each group of a flat list of names.
+
+    Examples
+    --------
+    >>> tree_of(["a/x", "a/y", "b"])
+    {'': ['a', 'b'], '/a': ['x', 'y']}
+    """
+    tree: dict[str, dict[str, None]] = {}
+    for name in names:
+        group = ""
+        for step in name.strip("/").split("/"):
+            tree.setdefault(group, {})[step] = None
+            group = f"{group}/{step}"
+    return {group: list(below) for group, below in tree.items()}
+
+
+def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
+    """Return which of a file's datasets a pattern matches, or several keys name, in their order.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError
+        If a key is none of the names, or a pattern matches none; the message says what comes near.
+
+    Examples
+    --------
+    >>> matches_of(["b", "run_*"], ["run_10", "run_2", "b", "c"], "a.npz")
+    ['b', 'run_2', 'run_10']
+    """
+    known = {name.strip("/"): name for name in names}
+    tree = tree_of(names)
+    found: dict[str, None] = {}
+    for one in keys_of(key):
+        if one.strip("/") in known or not is_pattern(one):
+            found[known.get(one.strip("/")) or choose_key(names, one, path)] = None
+            continue
+        every = [name.strip("/") for name in matching(one, lambda group: tree.get(group, []))]
+        some = [known[name] for name in every if name in known]
+        if not some:
+            groups = [f"/{name}" for name in every if f"/{name}" in tree]
+            raise unmatched(one, lambda group: tree.get(group, []), path, groups)
+        found.update(dict.fromkeys(some))
+    return list(found)
 
 
 def said(key: Key) -> str:
