@@ -155,8 +155,7 @@ class StridedChunks(SourceChunks):
     def _key(self) -> tuple[object, ...]:
         source = self.source
         at = (source.offset, source.stored.str, source.shape, source.strides, source.axis)
-        at += (source.chunk_offsets,)
-        return (source.file.version, at, self.chunk_shape)
+        return (source.file.version, at, source.chunk_offsets, self.chunk_shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StridedChunks) and self._key() == other._key()

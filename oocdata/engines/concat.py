@@ -56,7 +56,8 @@ class PartTable:
             ends = (*starts[1:], stop)
             parts += [(end - start, owner, start) for start, end in zip(starts, ends, strict=True)]
             names += storage.part_names if several else [(storage.path, storage.key)]
-        return cls(*np.array(parts, np.int64).reshape(-1, 3).T, tuple(names))
+        lengths, owners, within = np.array(parts, np.int64).reshape(-1, 3).T
+        return cls(lengths, owners, within, tuple(names))
 
 
 class Concat:
@@ -290,9 +291,13 @@ def _joined(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], P
             table = PartTable.of([part], axis)
             tables.append(replace(table, owners=table.owners + len(flat)))
             flat.append(part)
-    columns = zip(*((one.lengths, one.owners, one.within) for one in tables), strict=True)
-    names = tuple(name for one in tables for name in one.names)
-    return tuple(flat), PartTable(*map(np.concatenate, columns), names)
+    table = PartTable(
+        np.concatenate([one.lengths for one in tables]),
+        np.concatenate([one.owners for one in tables]),
+        np.concatenate([one.within for one in tables]),
+        tuple(name for one in tables for name in one.names),
+    )
+    return tuple(flat), table
 
 
 def check_packed(sources: Sequence[Source]) -> None:

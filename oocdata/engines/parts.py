@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +128,7 @@ class RowOffsets:
         self.parts, self.offset_of, self.chunk_shape, self.step = parts, offsets, chunk_shape, step
         self._shift = offsets - parts.starts * step
 
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[Any, ...]:
         return RowOffsets, (self.parts, self.offset_of, self.chunk_shape, self.step)
 
     def __eq__(self, other: object) -> bool:

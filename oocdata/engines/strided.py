@@ -136,7 +136,8 @@ class Strided:
         except SourceError as error:
             error.key = self._storage.key
             error.concern(covered(origins, extent, self.axis))
-            raise self._told(error)
+            self._told(error)
+            raise
         number, boxes = descriptor.number, origins.shape[0]
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
@@ -256,13 +257,16 @@ class Strided:
         key, rows = self._storage.key, covered(origins, extent, self.axis)
         if not self.file.version.matches(os.fstat(number)):
             return self._changed(number, origins, extent)
-        kind, said = TruncatedFileError, (
-            "the file must hold the bytes of these rows; it ends before. It was cut short after it "
-            "was opened."
-        )  # fmt: skip
+        about: Any = {"path": self.file.version.path, "key": key, "rows": rows}
         if cause is not None:
-            kind, said = SourceError, f"could not be read: {cause}."
-        return self._told(kind(said, path=self.file.version.path, key=key, rows=rows))
+            return self._told(SourceError(f"could not be read: {cause}.", **about))
+        return self._told(
+            TruncatedFileError(
+                "the file must hold the bytes of these rows; it ends before. It was cut short "
+                "after it was opened.",
+                **about,
+            )
+        )
 
     def _changed(self, number: int, origins: NDArray[np.int64], extent: Extent) -> SourceError:
         """Return the error of a file that is another version; with the rows that are cut off."""
@@ -296,7 +300,7 @@ class Strided:
         )
 
     def _told(self, error: SourceError) -> SourceError:
-        """Return an error about rows of this source; of one of its datasets, where it has several."""
+        """Return an error about rows of this source; where it has several datasets, of one."""
         parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
         return error if parts is None else parts.concern(error)
 

@@ -1,4 +1,4 @@
-"""Names that a file keeps beside its data: which parts are for training, what each one is called."""
+"""Names that a file keeps beside its data: which parts are for training, say."""
 
 from __future__ import annotations
 

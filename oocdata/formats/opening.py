@@ -18,7 +18,8 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
-from oocdata.formats.patterns import Key, keys_of, matches_of, natural
+from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
+from oocdata.formats.series import datasets
 from oocdata.formats.verified import manifest_of, verified
 
 __all__ = [
@@ -76,6 +77,9 @@ def open_source(
             raise MissingFileError("a glob must match at least one file; got none.", path=path)
         return open_source(found, key, **options)
     manifest = manifest_of(verify, path)
+    if manifest is not None and key is not None and _names_several(path, key):
+        each = {**options, "axis": outermost}
+        return _open_verified(path, key, manifest, each)
     try:
         source = _open_path(path, key, options)
         if manifest is None:
@@ -86,6 +90,23 @@ def open_source(
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
+
+
+def _names_several(path: str, key: Key) -> bool:
+    """Return whether a key is a pattern, or several; a name may look like a pattern."""
+    if not isinstance(key, str):
+        return True
+    return is_pattern(key) and key.strip("/") not in [
+        (name or "").strip("/") for name in list_datasets(path)
+    ]
+
+
+def _open_verified(path: str, key: Key, manifest: str, options: dict[str, Any]) -> Source:
+    """Open several datasets of a file, each compared with its checksums."""
+    names = match_datasets(path, key)
+    sources = [open_source(path, name, **{**options, "verify": manifest}) for name in names]
+    again = {**(sources[0].storage().opened or {}), "verify": manifest}
+    return datasets(sources, options["axis"], key, again)
 
 
 _FOR = {

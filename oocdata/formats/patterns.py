@@ -8,14 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from glob import has_magic
+from itertools import takewhile
 from typing import TypeAlias
 
 from oocdata.errors import ArgumentError, MissingKeyError
 from oocdata.formats.dimensions import choose_key
 
 __all__ = [
-    "Key", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said", "tree_of",
-    "unmatched",
+    "Key", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said", "shared_steps",
+    "tree_of", "unmatched",
 ]  # fmt: skip
 
 Key: TypeAlias = str | Sequence[str]
@@ -68,6 +69,19 @@ def keys_of(key: Key) -> list[str]:
     if count > 1:
         raise ArgumentError(f"`key` must name each dataset once; got {most!r} {count} times.")
     return keys
+
+
+def shared_steps(keys: Sequence[str]) -> str | None:
+    """Return the last steps that all keys share; None where there are none.
+
+    Examples
+    --------
+    >>> shared_steps(["/data/demo_0/obs/u", "/data/demo_1/obs/u"]), shared_steps(["/a", "/b"])
+    ('obs/u', None)
+    """
+    ways = zip(*(key.strip("/").split("/")[::-1] for key in keys), strict=False)
+    shared = [steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, ways)]
+    return "/".join(shared[::-1]) or None
 
 
 def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
@@ -144,13 +158,17 @@ def matching(pattern: str, children: Children) -> list[str]:
     for step in pattern.strip("/").split("/"):
         if is_pattern(step):
             match = re.compile(translate(step)).match
-            found = [f"{group}/{name}" for group in found for name in children(group) if match(name)]
+            found = [
+                f"{group}/{name}" for group in found for name in children(group) if match(name)
+            ]
         else:
             found = [f"{group}/{step}" for group in found]
     return sorted(found, key=lambda name: (natural(name), name))
 
 
-def unmatched(pattern: str, children: Children, path: str, groups: Sequence[str]) -> MissingKeyError:
+def unmatched(
+    pattern: str, children: Children, path: str, groups: Sequence[str]
+) -> MissingKeyError:
     """Return the error of a pattern that matches no dataset; it says what is there instead.
 
     Parameters

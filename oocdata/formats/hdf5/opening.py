@@ -124,9 +124,7 @@ def open_hdf5(
         return _open_one(file, name, axis, missing, external)
 
 
-def _open_one(
-    file: Any, name: str, axis: Axis, missing: Missing | None, external: bool
-) -> Source:
+def _open_one(file: Any, name: str, axis: Axis, missing: Missing | None, external: bool) -> Source:
     """Open the dataset of a name in an open file."""
     with ExitStack() as opened:
         dataset, name = find_dataset(file, name, external, opened)

@@ -109,12 +109,12 @@ class Datasets:
         """Return the number of the kind that a dataset is of."""
         if not self._kinds:
             return None
-        last, count = self._rows[-1][1], len(self._kinds)
+        last, count = self._rows[-1][1] if self._rows else 0, len(self._kinds)
         beside = _beside(dataset.shape, self._along)
         plist, type_ = dataset.get_create_plist(), dataset.get_type()
-        for number in dict.fromkeys((last % count, *range(count))):  # most likely like the last
+        for number in [last % count, *range(count)]:  # most likely like the last
             kind = self._kinds[number]
-            if kind.beside == beside and kind.plist == plist and kind.type == type_:
+            if beside == kind.beside and plist == kind.plist and type_ == kind.type:
                 return number
         return None
 
@@ -158,7 +158,9 @@ class Datasets:
         sources = tuple(source for source, _ in each)
         check_packed(sources)
         layouts = list(dict.fromkeys(one.storage().layout for one in sources))
-        kinds = layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
+        kinds = (
+            layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
+        )
         names = tuple((path, name) for name in self._keys)
         changes = {
             "path": path,
@@ -216,8 +218,8 @@ def _joined(kind: _Kind, axis: int, key: str) -> tuple[Source, JoinedParts]:
         offsets = np.array(kind.offsets, np.int64)
         rows = RowOffsets(parts, offsets, _with(shape, axis, 1), strides[axis])
         storage = replace(storage, table_bytes=RowOffsets.BYTES * len(keys))
-        made = (source.file, source.stored, shape, strides, 0, storage, rows)
-        return Strided(*made, axis=axis), parts
+        array = source.file, source.stored, shape
+        return Strided(*array, strides, 0, storage, rows, axis=axis), parts
     reader = None if isinstance(source, Strided) else source.reader
     table: ChunkTable = source.chunk_offsets if reader is None else reader.table
     chunk = list(table.chunk_shape)
@@ -230,8 +232,8 @@ def _joined(kind: _Kind, axis: int, key: str) -> tuple[Source, JoinedParts]:
     storage = replace(storage, table_bytes=nbytes)
     joined = ChunkTable(table.version, key, table.chunk_shape, axis, parts)
     if reader is None:
-        made = (source.file, source.stored, shape, source.strides, 0, storage, joined)
-        return Strided(*made, axis=axis), parts
+        array = source.file, source.stored, shape
+        return Strided(*array, source.strides, 0, storage, joined, axis=axis), parts
     cut = tuple(chunk)
     described = replace(storage, chunks=cut)
     again = {"key": key, "shape": shape, "chunk_shape": cut, "parts": parts, "table": joined}
