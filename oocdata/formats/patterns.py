@@ -60,7 +60,7 @@ def keys_of(key: Key) -> list[str]:
     oocdata.errors.ArgumentError
         If they are no names, or none, or one is named twice.
     """
-    keys = [key] if isinstance(key, str) else list(key)
+    keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else list(key)
     if not keys or not all(isinstance(one, str) for one in keys):
         raise ArgumentError(
             f"`key` must be a dataset's name or pattern, or several of them; got {key!r}."
@@ -193,7 +193,7 @@ def unmatched(
         further = [f"{group}/{name}" for group in some for name in children(group) if match(name)]
         if not further:
             break
-        found = further
+        found = sorted(further, key=natural)
     near: list[str] = []
     for group in found[:_MOST_TRIED]:
         names = sorted(children(group), key=natural)

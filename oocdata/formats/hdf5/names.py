@@ -45,6 +45,10 @@ class Names:
         except MissingKeyError:
             return ""
 
+    def is_here(self, name: str) -> bool:
+        """Return whether a name leads to something in this file."""
+        return self.link(name) in ("hard", "soft")
+
     def kind(self, name: str) -> Literal["dataset", "group", ""]:
         """Return what a name leads to; what lies in another file is taken for a dataset."""
         way = self.link(name)
@@ -75,7 +79,7 @@ class Names:
 
     def address(self, name: str) -> object:
         """Return what two names of one dataset share."""
-        if self.link(name) == "external":
+        if not self.is_here(name):
             return name
         h5o = hdf5_library().h5o
         return h5o.get_info(self.file.id, _encoded(name)).addr

@@ -117,7 +117,7 @@ def open_hdf5(
         names = Names(file, os.path.abspath(path))
         several = key is not None and not isinstance(key, str)
         if isinstance(key, str) and is_pattern(key):
-            several = not names.link(f"/{key.strip('/')}")  # a name may look like a pattern
+            several = not names.is_here(f"/{key.strip('/')}")  # a name may look like a pattern
         if several and key is not None:
             return _open_several(names, key, axis, missing, external)
         name = choose_dataset(file) if key is None else f"/{str(key).strip('/')}"
@@ -141,8 +141,8 @@ def _open_several(
     seen: set[object] = set()
     for one in keys_of(key):
         name = f"/{one.strip('/')}"
-        if not is_pattern(one) or names.link(name):
-            seen.add(names.address(name) if names.link(name) else name)
+        if not is_pattern(one) or names.is_here(name):
+            seen.add(names.address(name))
             found.add(name)
             continue
         before, groups = len(found), []

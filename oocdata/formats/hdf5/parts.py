@@ -28,6 +28,7 @@ from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.names import Names
+from oocdata.formats.hdf5.storage import filters_of
 from oocdata.formats.hdf5.table import ChunkTable
 
 __all__ = ["Datasets"]
@@ -45,6 +46,7 @@ class _Kind:
     source: Any
     type: Any
     plist: Any
+    stored: tuple[Any, ...]
     beside: tuple[int, ...]
     keys: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -94,8 +96,8 @@ class Datasets:
         if not self._keys:
             (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
         if number is None and dataset is not None and _can_join(source, self._along):
-            beside = _beside(source.shape, self._along)
-            kind = _Kind(source, dataset.get_type(), dataset.get_create_plist(), beside)
+            beside, plist = _beside(source.shape, self._along), dataset.get_create_plist()
+            kind = _Kind(source, dataset.get_type(), plist, _stored(plist), beside)
             self._kinds.append(kind)
             if self._joins(len(self._kinds) - 1, name, dataset):
                 return
@@ -109,12 +111,16 @@ class Datasets:
         """Return the number of the kind that a dataset is of."""
         if not self._kinds:
             return None
-        last, count = self._rows[-1][1] if self._rows else 0, len(self._kinds)
+        count = len(self._kinds)
+        last = max(0, self._rows[-1][1]) if self._rows else 0
         beside = _beside(dataset.shape, self._along)
         plist, type_ = dataset.get_create_plist(), dataset.get_type()
-        for number in [last % count, *range(count)]:  # most likely like the last
+        stored = _stored(plist)
+        number: int
+        for number in (last, *range(count)):  # most likely like the last
             kind = self._kinds[number]
-            if beside == kind.beside and plist == kind.plist and type_ == kind.type:
+            alike = stored == kind.stored and beside == kind.beside and type_ == kind.type
+            if alike and (not self._fill or plist == kind.plist):  # with one fill value
                 return number
         return None
 
@@ -192,6 +198,14 @@ def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 def _with(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def _stored(plist: Any) -> tuple[Any, ...]:
+    """Return layout, chunk shape and filters: HDF5's own comparison skips a chunk's last axis."""
+    h5d, layout = hdf5_library().h5d, plist.get_layout()
+    if layout == h5d.CHUNKED:
+        return layout, plist.get_chunk(), filters_of(plist)
+    return layout, plist.get_external_count()
 
 
 def _is_special(dataset: Any) -> bool:
