@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from oocdata.errors import MissingKeyError
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.formats.hdf5.links import external_link
 
 __all__ = ["Names"]
+
+Way: TypeAlias = Literal["hard", "soft", "external", ""]
 
 
 class Names:
@@ -21,68 +23,61 @@ class Names:
     """
 
     def __init__(self, file: Any, path: str) -> None:
-        self.file, self.path = file, path
-        self._links: dict[str, Literal["hard", "soft", "external", ""]] = {"": "hard"}
+        self.file, self.path, self.library = file, path, hdf5_library()
+        self._ways: dict[str, Way] = {"": "hard"}
+        self._links = file.id.links
 
-    def link(self, name: str) -> Literal["hard", "soft", "external", ""]:
+    def way(self, name: str) -> Way:
         """Return by what kind of links an absolute name leads to something; empty: to nothing."""
-        above = name.rpartition("/")[0]
-        way = self._links.get(above)
-        if way is None:
-            way = self._links[above] = self.link(above)
+        known = self._ways.get(name)
+        if known is None:
+            known = self._ways[name] = self._way(name)
+        return known
+
+    def _way(self, name: str) -> Way:
+        way = self.way(name.rpartition("/")[0])
         if way in ("", "external"):
             return way
         if way == "hard":
-            h5l = hdf5_library().h5l
+            # By the whole name: groups that were opened on the way would stay in HDF5's memory.
             try:
-                kind = self.file.id.links.get_info(_encoded(name)).type
+                kind = self._links.get_info(_encoded(name)).type
             except (KeyError, RuntimeError, ValueError):
                 return ""
-            if kind == h5l.TYPE_HARD:
+            if kind == self.library.h5l.TYPE_HARD:
                 return "hard"
         try:
             return "soft" if external_link(self.file, name) is None else "external"
         except MissingKeyError:
             return ""
 
-    def is_here(self, name: str) -> bool:
-        """Return whether a name leads to something in this file."""
-        return self.link(name) in ("hard", "soft")
-
-    def kind(self, name: str) -> Literal["dataset", "group", ""]:
-        """Return what a name leads to; what lies in another file is taken for a dataset."""
-        way = self.link(name)
-        if way in ("", "external"):
-            return "dataset" if way else ""
-        h5py = hdf5_library()
-        found = h5py.h5o.open(self.file.id, _encoded(name))
-        if isinstance(found, h5py.h5d.DatasetID):
-            return "dataset"
-        return "group" if isinstance(found, h5py.h5g.GroupID) else ""
-
-    def dataset(self, name: str) -> Any:
-        """Return the ``h5py.h5d.DatasetID`` of a name that only hard links lead to, or None."""
-        if self.link(name) != "hard":
-            return None
-        h5py = hdf5_library()
+    def opened(self, name: str) -> Any:
+        """Return h5py's identifier of what a name leads to that `is_here`; None where it can't."""
         try:
-            found = h5py.h5o.open(self.file.id, _encoded(name))
+            return self.library.h5o.open(self.file.id, _encoded(name or "/"))
         except (KeyError, RuntimeError, ValueError, OSError):
             return None  # opening it alone says why
-        return found if isinstance(found, h5py.h5d.DatasetID) else None
 
-    def below(self, group: str) -> list[str]:
-        """Return the names right below a group; none for what is no group."""
-        if group and (self.link(group) in ("", "external") or self.kind(group) != "group"):
+    def is_here(self, name: str) -> bool:
+        """Return whether a name leads to something in this file."""
+        return self.way(name) in ("hard", "soft")
+
+    def below(self, name: str) -> list[str]:
+        """Return the names right below a group; none for what is no group, or in another file."""
+        group = self.opened(name) if self.is_here(name) else None
+        if not isinstance(group, self.library.h5g.GroupID):
             return []
-        return list(self.file[group or "/"])
+        found, hard = [], self.library.h5l.TYPE_HARD
+        all_hard = self.way(name) == "hard"
 
-    def address(self, name: str) -> object:
-        """Return what two names of one dataset share."""
-        if not self.is_here(name):
-            return name
-        h5o = hdf5_library().h5o
-        return h5o.get_info(self.file.id, _encoded(name)).addr
+        def note(link: bytes, info: Any) -> None:
+            below = link.decode("utf-8", "surrogateescape")
+            found.append(below)
+            if all_hard and info.type == hard:
+                self._ways[f"{name}/{below}"] = "hard"
+
+        group.links.iterate(note, info=True)
+        return found
 
 
 def _encoded(name: str) -> bytes:

@@ -37,7 +37,7 @@ from oocdata.formats.hdf5.description import (
     is_plain,
     stored_dtype,
 )
-from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.file import hdf5_library, little_metadata, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import OpenObject, ThroughLibrary
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
@@ -119,7 +119,8 @@ def open_hdf5(
         if isinstance(key, str) and is_pattern(key):
             several = not names.is_here(f"/{key.strip('/')}")  # a name may look like a pattern
         if several and key is not None:
-            return _open_several(names, key, axis, missing, external)
+            with little_metadata(file):
+                return _open_several(names, key, axis, missing, external)
         name = choose_dataset(file) if key is None else f"/{str(key).strip('/')}"
         return _open_one(file, name, axis, missing, external)
 
@@ -138,22 +139,28 @@ def _open_several(
     """Open the datasets that a pattern matches, or several keys name, as one array."""
     alone = partial(_open_one, names.file, axis=axis, missing=missing, external=external)
     found = Datasets(names, axis, fill=missing == "fill", alone=alone)
+    h5g = names.library.h5g
     seen: set[object] = set()
     for one in keys_of(key):
         name = f"/{one.strip('/')}"
         if not is_pattern(one) or names.is_here(name):
-            seen.add(names.address(name))
-            found.add(name)
+            dataset = names.opened(name) if names.is_here(name) else None
+            seen.add(name if dataset is None else h5g.get_objinfo(dataset).objno)
+            found.add(name, dataset)
             continue
         before, groups = len(found), []
         for name in matching(one, names.below):
-            kind = names.kind(name)
-            if kind == "group":
-                groups.append(name)
-            elif kind == "dataset" and names.address(name) not in seen:
-                # Of several names that lead to one dataset, the first counts.
-                seen.add(names.address(name))
-                found.add(name)
+            dataset, where = None, name
+            if names.is_here(name):
+                dataset = names.opened(name)
+                if isinstance(dataset, h5g.GroupID):
+                    groups.append(name)
+                    continue
+                where = name if dataset is None else h5g.get_objinfo(dataset).objno
+            # Of several names that lead to one dataset, the first counts.
+            if names.way(name) and where not in seen:
+                seen.add(where)
+                found.add(name, dataset)
         if len(found) == before:
             raise unmatched(one, names.below, names.path, groups)
     opened: dict[str, Any] = {"target": names.path}

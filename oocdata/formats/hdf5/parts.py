@@ -24,7 +24,7 @@ from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.dimensions import PACKING
 from oocdata.formats.hdf5.description import annotations_of
-from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.file import open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.names import Names
@@ -84,22 +84,33 @@ class Datasets:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, name: str) -> None:
-        """Look at one dataset; raises what opening it alone does."""
-        dataset = self._names.dataset(name)
-        if dataset is not None and _is_special(dataset):
+    def add(self, name: str, dataset: Any) -> None:
+        """Look at one dataset; raises what opening it alone does.
+
+        Parameters
+        ----------
+        name : str
+        dataset : h5py.h5d.DatasetID or None
+        """
+        h5py = self._names.library
+        plain = isinstance(dataset, h5py.h5d.DatasetID) and self._names.way(name) == "hard"
+        if not plain or _is_special(dataset, h5py.h5a):
             dataset = None
-        number = None if dataset is None else self._kind_of(dataset)
-        if number is not None and self._joins(number, name, dataset):
-            return
+        number: int | None = None
+        shape: tuple[int, ...] = ()
+        if dataset is not None:
+            shape, kind = dataset.shape, dataset.get_type()
+            stored, plist = _stored(dataset, h5py.h5d)
+            number = self._kind_of(shape, kind, stored, plist)
+            if number is not None and self._joins(number, name, dataset, shape):
+                return
         source = self._alone(name)
         if not self._keys:
             (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
         if number is None and dataset is not None and _can_join(source, self._along):
-            beside, plist = _beside(source.shape, self._along), dataset.get_create_plist()
-            kind = _Kind(source, dataset.get_type(), plist, _stored(plist), beside)
-            self._kinds.append(kind)
-            if self._joins(len(self._kinds) - 1, name, dataset):
+            beside = _beside(shape, self._along)
+            self._kinds.append(_Kind(source, kind, plist, stored, beside))
+            if self._joins(len(self._kinds) - 1, name, dataset, shape):
                 return
         shape = source.shape
         length = shape[self._along] if self._along < len(shape) else 0
@@ -107,28 +118,25 @@ class Datasets:
         self._others.append(source)
         self._keys.append(name)
 
-    def _kind_of(self, dataset: Any) -> int | None:
+    def _kind_of(
+        self, shape: tuple[int, ...], type_: Any, stored: tuple[Any, ...], plist: Any
+    ) -> int | None:
         """Return the number of the kind that a dataset is of."""
-        if not self._kinds:
-            return None
-        count = len(self._kinds)
         last = max(0, self._rows[-1][1]) if self._rows else 0
-        beside = _beside(dataset.shape, self._along)
-        plist, type_ = dataset.get_create_plist(), dataset.get_type()
-        stored = _stored(plist)
+        beside = _beside(shape, self._along)
         number: int
-        for number in (last, *range(count)):  # most likely like the last
+        for number in (last, *range(len(self._kinds))) if self._kinds else ():
             kind = self._kinds[number]
             alike = stored == kind.stored and beside == kind.beside and type_ == kind.type
-            if alike and (not self._fill or plist == kind.plist):  # with one fill value
+            # Chunks that were never written must have one fill value.
+            if alike and (not self._fill or plist is None or plist == kind.plist):
                 return number
         return None
 
-    def _joins(self, number: int, name: str, dataset: Any) -> bool:
+    def _joins(self, number: int, name: str, dataset: Any, shape: tuple[int, ...]) -> bool:
         """Add a dataset to its kind; return False where not all of it is in the file."""
-        kind, shape = self._kinds[number], dataset.shape
-        length, offset = shape[self._along], 0
-        source = kind.source
+        kind, source = self._kinds[number], self._kinds[number].source
+        offset = 0
         if prod(shape) and isinstance(source, Strided) and source.chunk_offsets is None:
             found = dataset.get_offset()
             nbytes = prod(shape) * source.stored.itemsize
@@ -136,16 +144,16 @@ class Datasets:
                 return False
             offset = found
         elif prod(shape):
-            steps = zip(shape, kind.plist.get_chunk(), strict=True)
+            steps = zip(shape, kind.stored[1], strict=True)
             chunks = dataset.get_num_chunks()
             if not self._fill and chunks != prod(-(-n // step) for n, step in steps):
                 return False
             kind.chunks += chunks
         kind.stored_bytes += dataset.get_storage_size()
-        self._rows.append((length, number, len(kind.keys)))
+        self._rows.append((shape[self._along], number, len(kind.keys)))
         self._keys.append(name)
         kind.keys.append(name)
-        kind.lengths.append(length)
+        kind.lengths.append(shape[self._along])
         kind.offsets.append(offset)
         return True
 
@@ -200,16 +208,21 @@ def _with(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _stored(plist: Any) -> tuple[Any, ...]:
-    """Return layout, chunk shape and filters: HDF5's own comparison skips a chunk's last axis."""
-    h5d, layout = hdf5_library().h5d, plist.get_layout()
+def _stored(dataset: Any, h5d: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return layout, chunk shape and filters, and the property list that they were read from.
+
+    HDF5's own comparison of such lists leaves out the last axis of a chunk.
+    """
+    if dataset.get_offset() is not None:  # in one run, in the file itself
+        return (h5d.CONTIGUOUS,), None
+    plist = dataset.get_create_plist()
+    layout = plist.get_layout()
     if layout == h5d.CHUNKED:
-        return layout, plist.get_chunk(), filters_of(plist)
-    return layout, plist.get_external_count()
+        return (layout, plist.get_chunk(), filters_of(plist)), plist
+    return (layout, plist.get_external_count()), plist
 
 
-def _is_special(dataset: Any) -> bool:
-    h5a = hdf5_library().h5a
+def _is_special(dataset: Any, h5a: Any) -> bool:
     return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
 
 

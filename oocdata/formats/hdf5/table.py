@@ -19,6 +19,7 @@ from oocdata.formats.hdf5.file import (
     fill_value,
     hdf5_library,
     hdf5_lock,
+    little_metadata,
     open_file,
     readable,
 )
@@ -204,7 +205,8 @@ class ChunkTable:
                     if self.parts is None:
                         self._read = present_chunks(dataset), fill
                     else:
-                        self._read = self._joined(file, dataset.shape, self.parts), fill
+                        with little_metadata(file):
+                            self._read = self._joined(file, dataset.shape, self.parts), fill
             return self._read
 
     def _joined(self, file: Any, shape: tuple[int, ...], parts: JoinedParts) -> PresentChunks:
