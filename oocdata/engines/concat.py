@@ -14,6 +14,7 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.errors import MismatchedPartsError
+from oocdata.index import Segments
 
 __all__ = ["Concat", "PartTable", "check_alike", "check_packed", "common", "concatenate"]
 
@@ -85,6 +86,7 @@ class Concat:
         self.parts, self.axis, self._changes = parts, axis, dict(changes or {})
         self.table = PartTable.of(parts, axis) if table is None else table
         self._ends = self.table.lengths.cumsum()
+        self._segments = Segments(self._ends)
         self._starts = self._ends - self.table.lengths
         self._shift = self.table.within - self._starts
         shape = list(parts[0].shape)
@@ -133,9 +135,14 @@ class Concat:
             return
         axis = self.axis
         first = origins[:, axis]
-        numbers = self._ends.searchsorted(first, side="right")
+        numbers = self._segments.of(first)
+        span, whole = extent.spans[axis], len(self.parts) == 1
+        if whole and (span == 1 or (first + span <= self._ends[numbers]).all()):
+            within = origins.copy()
+            within[:, axis] += self._shift[numbers]
+            self.parts[0].read(within, extent, out)
+            return
         owners = self.table.owners[numbers]
-        span = extent.spans[axis]
         if span > 1:
             crossing = (first + span > self._ends[numbers]).nonzero()[0]
             if len(crossing):
