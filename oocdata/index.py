@@ -193,8 +193,8 @@ def cut(places: range, part: Any) -> Cut:
 class Segments:
     """Which of many segments, laid end to end, places lie in.
 
-    By a table of buckets where segments are about as long as one another: thousands of segments cost
-    a binary search half of what reading a batch of small rows does.
+    By a table of buckets where segments are about as long as one another: a binary search among
+    thousands costs half of what reading a batch of small rows does.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,7 @@ __all__ = ["Parts"]
 _NEAREST = 3
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Parts:
     """The parts of the array of a view, e.g. the demonstrations of a file; made by `View.parts`.
 
@@ -38,11 +38,15 @@ class Parts:
     (array([1]), array([1, 2]))
     """
 
-    where: tuple[tuple[str | None, str | None], ...] = field(repr=False)
-    numbers: NDArray[np.int64] = field(repr=False)
+    where: tuple[tuple[str | None, str | None], ...]
+    numbers: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.where)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(self.names[:_NEAREST]) + (", …" if len(self) > _NEAREST else "")
+        return f"<Parts: {len(self)}, {shown}>"
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -156,8 +156,9 @@ def _ranges(dataset: Dataset, rows: int) -> Iterator[range]:
 def read_rows(dataset: Dataset, rows: range) -> NDArray[Any]:
     """Return rows of a dataset of one array that follow one another, C-contiguous."""
     if isinstance(dataset, View) and len(dataset.axes) == 1 and isinstance(dataset.rows, range):
-        part = dataset[rows.start : rows.stop].windows(len(rows))  # a single box
-        box: NDArray[Any] = cast("NDArray[Any]", part.take([0]))[0]
+        part = dataset[rows.start : rows.stop]
+        one = part.windows(len(rows), episodes="none")  # a single box
+        box: NDArray[Any] = cast("NDArray[Any]", one.take([0]))[0]
         return box
     taken = cast("NDArray[Any]", dataset.take(np.arange(rows.start, rows.stop)))
     return np.ascontiguousarray(taken)  # a mapped function may return any layout

@@ -71,7 +71,8 @@ def read_box(view: View, box: Box, out: NDArray[Any]) -> None:
 def _read(view: View, out: NDArray[Any]) -> None:
     positions = np.arange(len(view))
     if len(view.axes) == 1 and isinstance(view.rows, range):  # rows that are a single box
-        (request,) = view.windows(len(view)).requests(positions[:1], Draw())
+        one = view.windows(len(view), episodes="none")
+        (request,) = one.requests(positions[:1], Draw())
         request.read_into(out[None])
     else:
         (request,) = view.requests(positions, Draw())
