@@ -210,7 +210,8 @@ class Segments:
     __slots__ = ("_ends", "_low", "_shift", "_steps")
 
     def __init__(self, ends: NDArray[np.int64]) -> None:
-        self._ends, self._low = ends, None
+        self._ends = ends
+        self._low: NDArray[np.int32] | None = None
         if len(ends) < _MANY_SEGMENTS:
             return
         total = int(ends[-1])
@@ -219,7 +220,7 @@ class Segments:
         low = ends.searchsorted(firsts, side="right")
         self._steps = int(np.diff(low).max())
         if self._steps <= _MOST_STEPS:
-            self._low: NDArray[np.int32] | None = low.astype(np.int32)
+            self._low = low.astype(np.int32)
 
     def of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of the segment of each place, which must lie before the last end."""

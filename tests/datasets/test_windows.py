@@ -184,7 +184,7 @@ def test_steps_beyond_the_data():
         ([[50, 50]], "integers in one dimension"),
         ([True] * 100, "integers in one dimension"),
         (100, "integers in one dimension"),
-        ("file", "or the word 'files'"),
+        ("file", "one of the words 'parts', 'files'"),
         ([[1], [2, 3]], "`episodes` must be integers"),
     ],
 )
