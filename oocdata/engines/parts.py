@@ -33,6 +33,8 @@ class JoinedParts:
     axis : int
     unit : int
         Each part begins at a multiple of it: the places of a chunk, or 1.
+    steps : ndarray of int64, shape (parts,), or None
+        Places of a stored chunk along the axis, where that differs: each part is one chunk then.
 
     Examples
     --------
@@ -45,13 +47,10 @@ class JoinedParts:
     lengths: NDArray[np.int64] = field(repr=False)
     axis: int
     unit: int
+    steps: NDArray[np.int64] | None = field(default=None, repr=False)
 
-    def __getstate__(self) -> tuple[tuple[str, ...], NDArray[np.int64], int, int]:
-        return self.keys, self.lengths, self.axis, self.unit
-
-    def __setstate__(self, state: tuple[tuple[str, ...], NDArray[np.int64], int, int]) -> None:
-        for name, value in zip(("keys", "lengths", "axis", "unit"), state, strict=True):
-            object.__setattr__(self, name, value)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JoinedParts, (self.keys, self.lengths, self.axis, self.unit, self.steps)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JoinedParts) and self._digest == other._digest

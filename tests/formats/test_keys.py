@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -188,6 +188,7 @@ def test_along_another_axis(tmp_path: Path, kind: str, axis: Any) -> None:
     assert len(view.windows(3, episodes="none" if np.size(axis) == 1 else None)) > 0
 
 
+@settings(max_examples=20)
 @given(st.data())
 def test_any_parts(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
@@ -563,8 +564,9 @@ def test_exactly_once_over_epochs_and_ranks(path: Path, ranks: int, shuffle: Any
         assert_array_equal(np.sort(np.concatenate(found)), wanted)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_through_an_epoch_and_back_in(path: Path, workers: int) -> None:
+@pytest.mark.parametrize(("kind", "workers"), [("gzip", 1), ("contiguous", 0), ("npz", 0)])
+def test_through_an_epoch_and_back_in(tmp_path: Path, kind: str, workers: int) -> None:
+    path = write(tmp_path, kind)
     loader = ooc.open(path, PATTERN).windows(2).batches(8, shuffle=True, workers=workers)
     whole = list(loader.epoch(1))
     assert_array_equal(np.concatenate(whole[2:]), np.concatenate(list(loader.epoch(1, start=2))))
@@ -575,15 +577,15 @@ def test_through_an_epoch_and_back_in(path: Path, workers: int) -> None:
 
 @pytest.fixture(scope="module", params=["contiguous", "gzip"])
 def many(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    parts = [WHOLE[: 1 + n % 3] + n for n in range(600)]
+    parts = [WHOLE[: 1 + n % 3] + n for n in range(300)]
     return write(tmp_path_factory.mktemp("many"), request.param, parts)
 
 
 def test_many_parts_are_a_small_table(many: Path) -> None:
     view = ooc.open(many, PATTERN)
-    assert len(view.storage.parts) == 600
-    assert 600 * 20 < view.storage.table_bytes < 600 * 120
-    assert len(pickle.dumps(view.source)) < 600 * 150
+    assert len(view.storage.parts) == 300
+    assert 300 * 20 < view.storage.table_bytes < 300 * 120
+    assert len(pickle.dumps(view.source)) < 300 * 200
     again = pickle.loads(pickle.dumps(view.source))
     assert again.storage() == view.source.storage()
     loader = view.windows(2).batches(8, shuffle=True)
@@ -595,18 +597,19 @@ def test_many_parts_are_a_small_table(many: Path) -> None:
     assert len(source.parts) == 1 if isinstance(source, Concat) else True
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_ranks_of_a_block_shuffle_share_the_parts(many: Path, ranks: int) -> None:
-    view = ooc.open(many, PATTERN)
-    loader = view.batches(16, shuffle="block", seed=3)
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_ranks_of_a_block_shuffle_share_the_parts(tmp_path: Path, ranks: int) -> None:
+    parts = [WHOLE[: 1 + n % 3] + n for n in range(64)]
+    view = ooc.open(write(tmp_path, "gzip", parts), PATTERN)[:120]
+    loader = view.batches(8, shuffle="block", seed=3)
     for epoch in range(2):
         found = [
             loader.shard(ranks, index).batch(step, epoch)
             for index in range(ranks)
             for step in range(len(loader))
         ]
-        rows, counts = np.unique(np.concatenate(found)[:, 0, 0], return_counts=True)
-        assert_array_equal(np.repeat(rows, counts), np.sort(np.asarray(view)[:, 0, 0]))
+        rows = np.concatenate(found)[:, 0, 0]
+        assert_array_equal(np.sort(rows), np.sort(np.asarray(view)[:, 0, 0]))
 
 
 def test_another_set_of_parts_is_refused(tmp_path: Path) -> None:
@@ -665,3 +668,45 @@ def test_datasets_of_a_file_by_pattern(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path, kind)
     found = match_datasets(str(path), "data/demo_1?/obs/u")
     assert [name.strip("/") for name in found] == ["data/demo_10/obs/u", "data/demo_11/obs/u"]
+
+
+def test_chunks_of_unlike_lengths_share_their_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [np.full((20 + n % 7, 3, 2), n, "f4") for n in range(40)]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for n, part in enumerate(parts):  # h5py makes each one chunk, as long as it is
+            file.create_dataset(f"data/demo_{n}/obs/u", data=part, compression="gzip")
+        assert file["data/demo_3/obs/u"].chunks == (23, 3, 2)
+    view = ooc.open(tmp_path / "a.h5", PATTERN)
+    source = view.source
+    assert isinstance(source, Concat)
+    assert len(source.parts) == 1
+    assert view.storage.chunks == (26, 3, 2)
+    calls = counted(monkeypatch, ChunkDecoder, "decode")
+    rows = np.random.default_rng(0).permutation(len(view))
+    assert_array_equal(view.take(rows), np.concatenate(parts)[rows])
+    assert len(calls) == 40
+    windows = view.windows(5)
+    assert len(windows) == sum(len(part) - 4 for part in parts)
+    found = windows.take(range(len(windows)))
+    assert (found == found[:, :1, :1, :1]).all()
+    assert len(calls) == 40
+    blocks = view.batches(8, shuffle="block")
+    cache.forget()
+    seen = np.concatenate([blocks.batch(step) for step in range(len(blocks))])
+    assert_array_equal(np.sort(seen[:, 0, 0]), np.sort(np.concatenate(parts)[:, 0, 0]))
+    assert len(calls) == 80
+    again = pickle.loads(pickle.dumps(view.source))
+    assert_array_equal(np.asarray(ooc.open(again)), np.concatenate(parts))
+
+
+def test_files_of_chunk_files_are_parts(tmp_path: Path) -> None:
+    parts = [np.full((6, 5000), n, "f4") for n in range(2)]
+    for n, part in enumerate(parts):  # uncompressed, each row 20 kB: chunks are files of rows
+        path = tmp_path / f"{n}.zarr"
+        zarr.create_array(path, data=part, chunks=(2, 5000), compressors=None, fill_value=-1)
+    view = ooc.open([tmp_path / "0.zarr", tmp_path / "1.zarr"])
+    assert view.storage.parts == (0, 6)
+    assert len(view.windows(2, episodes="files")) == 10
+    assert_array_equal(np.asarray(view), np.concatenate(parts))

@@ -23,6 +23,7 @@ from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.dimensions import PACKING
+from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.description import annotations_of
 from oocdata.formats.hdf5.file import open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
@@ -51,8 +52,30 @@ class _Kind:
     keys: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    """Of each the places in a stored chunk along the axis."""
     stored_bytes: int = 0
     chunks: int = 0
+
+    def shared(self, axis: int) -> object:
+        """Return what other kinds have too whose chunks can be read as if they were as long.
+
+        Compressed datasets that are short are one chunk each, as long as they are (h5py's choice,
+        if the user makes none). Slots for the longest of them hold any.
+        """
+        source: Any = self.source
+        if not isinstance(source, Chunked) or max(self.lengths) > self.stored[1][axis]:
+            return id(self)
+        decoder: ChunkDecoder = source.reader.decoder  # type: ignore[attr-defined]
+        _, chunk, filters = self.stored
+        return decoder.stored.str, self.beside, _beside(chunk, axis), filters
+
+    def absorb(self, other: _Kind) -> None:
+        """Add the datasets of another kind that shares its slots with this one."""
+        for name in ("keys", "lengths", "offsets", "steps"):
+            getattr(self, name).extend(getattr(other, name))
+        self.stored_bytes += other.stored_bytes
+        self.chunks += other.chunks
 
 
 class Datasets:
@@ -155,11 +178,40 @@ class Datasets:
         kind.keys.append(name)
         kind.lengths.append(shape[self._along])
         kind.offsets.append(offset)
+        kind.steps.append(kind.stored[1][self._along] if len(kind.stored) == 3 else 1)
         return True
+
+    def _merge(self) -> None:
+        """Put kinds together that can share their slots."""
+        if self._fill:  # chunks that were never written may read as different numbers
+            return
+        found: dict[object, int] = {}
+        kinds: list[_Kind] = []
+        moved: list[tuple[int, int]] = []
+        alike: dict[object, list[int]] = {}
+        for kind in self._kinds:
+            alike.setdefault(kind.shared(self._along), []).extend(kind.lengths)
+        for kind in self._kinds:
+            key, longest = kind.shared(self._along), max(kind.lengths)
+            lengths = alike[key]
+            if max(lengths) * len(lengths) > 2 * sum(lengths):  # most of each slot would be empty
+                key = key, longest.bit_length()
+            number = found.setdefault(key, len(kinds))
+            if number == len(kinds):
+                kinds.append(kind)
+                moved.append((number, 0))
+            else:
+                moved.append((number, len(kinds[number].keys)))
+                kinds[number].absorb(kind)
+        for at, (length, number, place) in enumerate(self._rows):
+            if number >= 0:
+                self._rows[at] = length, moved[number][0], moved[number][1] + place
+        self._kinds = kinds
 
     def source(self, key: str, opened: dict[str, Any]) -> Source:
         """Return the datasets end to end, called `key`, and opened again by these arguments."""
         axis, path = self._along, self._names.path
+        self._merge()
         shapes = []
         for (length, number, place), name in zip(self._rows, self._keys, strict=True):
             one = self._others[place] if number < 0 else self._kinds[number].source
@@ -169,8 +221,10 @@ class Datasets:
         each: list[tuple[Source, JoinedParts | None]]
         each = [_joined(kind, axis, key) for kind in self._kinds]
         each += [(other, None) for other in self._others]
-        sources = tuple(source for source, _ in each)
-        check_packed(sources)
+        check_packed([source for source, _ in each])
+        # A dataset without rows needs no source, if there is any other.
+        kept = [at for at, (source, _) in enumerate(each) if source.shape[axis]] or [0]
+        sources = tuple(each[at][0] for at in kept)
         layouts = list(dict.fromkeys(one.storage().layout for one in sources))
         kinds = (
             layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
@@ -187,9 +241,9 @@ class Datasets:
         }
         rows = np.array(self._rows, np.int64)
         lengths = rows[:, 0]
-        (first, parts), alone = each[0], len(sources) == 1
+        (first, parts), alone = each[kept[0]], len(sources) == 1
         if alone and isinstance(first, Strided) and parts is not None and parts.unit == 1:
-            starts = tuple(parts.starts.tolist())
+            starts = tuple((np.cumsum(lengths) - lengths).tolist())
             return first.described(**changes, parts=starts, parts_axis=axis)
         within = np.zeros(len(rows), np.int64)
         for number, (_, parts) in enumerate(each):
@@ -197,6 +251,7 @@ class Datasets:
                 of = rows[:, 1] == number
                 within[of] = parts.starts[rows[of, 2]]
         owners = np.where(rows[:, 1] < 0, len(self._kinds) + rows[:, 2], rows[:, 1])
+        owners = np.searchsorted(kept, owners)  # of what has no rows: any
         return Concat(sources, axis, PartTable(lengths, owners, within, names), changes)
 
 
@@ -252,8 +307,9 @@ def _joined(kind: _Kind, axis: int, key: str) -> tuple[Source, JoinedParts]:
     chunk = list(table.chunk_shape)
     if reader is not None:
         chunk = list(reader.chunk_shape)
-        chunk[axis] = min(table.chunk_shape[axis], max(kind.lengths))
-    parts = JoinedParts(keys, lengths, axis, chunk[axis])
+        chunk[axis] = min(max(kind.steps), max(kind.lengths))
+    steps = np.array(kind.steps, np.int64) if len(set(kind.steps)) > 1 else None
+    parts = JoinedParts(keys, lengths, axis, chunk[axis], steps)
     shape = _with(source.shape, axis, parts.stop)
     nbytes = ChunkTable.BYTES * kind.chunks + RowOffsets.BYTES * len(keys)
     storage = replace(storage, table_bytes=nbytes)
@@ -262,7 +318,8 @@ def _joined(kind: _Kind, axis: int, key: str) -> tuple[Source, JoinedParts]:
         array = source.file, source.stored, shape
         return Strided(*array, source.strides, 0, storage, joined, axis=axis), parts
     cut = tuple(chunk)
-    described = replace(storage, chunks=cut)
+    layout = storage.layout if steps is None else f"chunks of up to {cut}"
+    described = replace(storage, chunks=cut, layout=layout)
     again = {"key": key, "shape": shape, "chunk_shape": cut, "parts": parts, "table": joined}
     return Chunked(replace(reader, **again, described=described)), parts
 

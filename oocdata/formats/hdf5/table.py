@@ -90,11 +90,14 @@ def _listed(
         ends.append(len(offsets))
     steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
     places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), len(grid))
+    number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+    if parts is not None and parts.steps is not None:
+        places[:, parts.axis] //= parts.steps[number]
+        chunk_shape = (*chunk_shape[: parts.axis], 1, *chunk_shape[parts.axis + 1 :])
     places //= np.array(chunk_shape)
     # Chunks may be left beyond the end of a dataset that shrank.
     beyond = (places >= np.array(grid)).any(axis=1)
     if parts is not None:
-        number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
         along = places[:, parts.axis]
         beyond |= along >= -(-parts.lengths // parts.unit)[number]
         along += (parts.starts // parts.unit)[number]
