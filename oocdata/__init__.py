@@ -20,6 +20,7 @@ from oocdata.datasets.join import join
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix, mix
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
+from oocdata.datasets.parts import Parts
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.trajectories import episodes, windows
@@ -27,6 +28,7 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, enumerated, zip  # noqa: A004
 from oocdata.engines.source import RowSource, Source
+from oocdata.formats.names import read_names
 from oocdata.loader import Loader, make_loader
 from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
@@ -54,6 +56,7 @@ __all__ = [
     "Map",
     "Mix",
     "Order",
+    "Parts",
     "Patches",
     "Preview",
     "Resume",
@@ -81,6 +84,7 @@ __all__ = [
     "mix",
     "open",
     "preview",
+    "read_names",
     "save_split",
     "set_memory",
     "stats",

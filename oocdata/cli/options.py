@@ -157,8 +157,9 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
 
 _FILES = (
     "A file, Zarr folder or URL, with its dataset as FILE::NAME; several, or a quoted glob, are "
-    "one array."
+    "one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
 )
+_KEY = "The dataset in the file, e.g. /flow/u; or those of a quoted pattern, 'data/demo_*/u'."
 _AXIS = "The row axis: a number or a dimension's name; or several, outermost first: 0,1."
 _DTYPE = "Raw binary: the stored dtype, e.g. '>f4'."
 _SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."
@@ -174,7 +175,7 @@ def given(
     key: Annotated[
         str | None,
         _opening(
-            "NAME", "The dataset in the file, e.g. /flow/u.", "--key", "-k", autocompletion=_keys
+            "NAME", _KEY, "--key", "-k", autocompletion=_keys
         ),
     ] = None,
     axis: Annotated[Any, _opening("AXIS", _AXIS, parser=_axes)] = 0,

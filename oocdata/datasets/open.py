@@ -18,7 +18,7 @@ __all__ = ["open"]
 
 def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is not used here
     target: str | os.PathLike[str] | Sequence[Any] | Any,
-    key: str | None = None,
+    key: str | Sequence[str] | None = None,
     *,
     axis: Axis = 0,
     dtype: DTypeLike | None = None,
@@ -39,9 +39,12 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob
         is one array along the first sample axis, of parts that are packed alike; a glob's files
         come in natural order (``part2`` before ``part10``).
-    key : str, optional
+    key : str or list of str, optional
         The dataset inside an HDF5 file, Zarr group, ``.npz``, ``xarray.Dataset`` or ``DataTree``;
-        not needed when there is one, coordinates of netCDF and xarray not counted.
+        not needed when there is one, coordinates of netCDF and xarray not counted. A pattern
+        (``"data/demo_*/actions"``, wildcards as in a glob) or a list is one array over all the
+        datasets of a file, a pattern's in natural order; each is an episode. A name that exists as
+        it is written is no pattern.
     axis : int, str, or sequence of them
         The sample axes, one or several, outermost first: by number or by the name of a dimension
         (netCDF, xarray, Zarr, HDF5 dimension scales and labels). Rows are numbered in C order of
@@ -82,6 +85,11 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     ...     frames = ooc.open(f"{folder}/ds.npy")
     ...     frames[4]
     array([8., 9.])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/a.npz", run_1=np.zeros((4, 2)), run_2=np.ones((3, 2)))
+    ...     runs = ooc.open(f"{folder}/a.npz", "run_*")
+    ...     len(runs), len(runs.windows(2))
+    (7, 5)
     >>> ooc.open(np.zeros((90, 101, 8, 6)), axis=(0, 1))
     <View: 90 × 101 rows of (8, 6) float64>
     """

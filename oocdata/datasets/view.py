@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -16,6 +16,7 @@ from oocdata.box import Extent
 from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
+from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
@@ -275,6 +276,61 @@ class View(Dataset):
             raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
         return self.axes.index(number)
 
+    @cached_property
+    def parts(self) -> Parts:
+        """The files or datasets that the array is put together from, and which row is of which.
+
+        Examples
+        --------
+        >>> import tempfile, oocdata as ooc
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/a.npz", run_1=np.zeros((2, 3)), run_2=np.ones((1, 3)))
+        ...     view = ooc.open(f"{folder}/a.npz", "run_*")
+        >>> view.parts.names, view.parts.numbers
+        (('run_1', 'run_2'), array([0, 0, 1]))
+        """
+        storage, axis = self.storage, self.axes[0]
+        where = storage.part_names or ((storage.path, storage.key),)
+        numbers = np.zeros(len(self), np.int64)
+        if len(where) > 1:
+            if storage.parts_axis != axis:
+                raise ArgumentError(
+                    f"parts must lie end to end along the outermost sample axis, {axis}; they lie "
+                    f"along axis {storage.parts_axis}."
+                )
+            places = self.places(np.asarray(self.rows, np.int64))[0]
+            starts = np.asarray(storage.parts, np.int64)
+            numbers = starts.searchsorted(places, side="right") - 1
+        return Parts(where, numbers)
+
+    def named(self, names: Iterable[str | bytes] | str) -> Self:
+        """Return the rows of some parts, in the order of this view; nothing is read.
+
+        Parameters
+        ----------
+        names : iterable of str or bytes
+            See `Parts.find`. `oocdata.read_names` reads such names from a file.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If a name is that of no part, or of several.
+
+        Examples
+        --------
+        >>> import tempfile, oocdata as ooc
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/a.npz", run_1=np.zeros((2, 3)), run_2=np.ones((1, 3)))
+        ...     len(ooc.open(f"{folder}/a.npz", "run_*").named(["run_1"]))
+        2
+        """
+        wanted = np.zeros(len(self.parts), np.bool_)
+        wanted[self.parts.find(names)] = True
+        positions = np.flatnonzero(wanted[self.parts.numbers])
+        if len(positions) and len(positions) == positions[-1] - positions[0] + 1:
+            return self._select(range(int(positions[0]), int(positions[-1]) + 1))
+        return self._select(positions)
+
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
         rows: NDArray[Any] = super().take(positions)  # type: ignore[assignment]
@@ -365,21 +421,35 @@ class View(Dataset):
 
     def runs(self, episodes: ArrayLike | str | None) -> Runs:
         """Return the runs of rows that no window leaves; see `windows`."""
-        by_file = isinstance(episodes, str)
-        if by_file and episodes != "files":
+        word = episodes if isinstance(episodes, str) else None
+        if word not in (None, "parts", "files", "none"):
             raise ArgumentError(
-                f"`episodes` must be lengths, ids or the word 'files'; got {episodes!r}."
+                "`episodes` must be lengths, ids or one of the words 'parts', 'files' and 'none'; "
+                f"got {episodes!r}."
             )
-        lengths = list(map(len, self.grid))
+        given = None if word else episodes
+        lengths, storage = list(map(len, self.grid)), self.storage
         if len(lengths) > 1:
             outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
-        elif by_file:
-            whole = range(self.source.shape[self.axes[0]])
-            told = self.storage.parts_axis == self.axes[0] and self.grid[0] == whole
-            outer = part_runs(self.storage.parts if told else (0,), self.rows)
+        elif word in ("parts", "files") or (word is None and storage.episodes):
+            outer = part_runs(self._part_starts(files=word == "files"), self.rows)
         else:
-            return episode_runs(episodes, len(self))
-        return outer if by_file else episode_runs(episodes, len(self)).cut_by(outer)
+            return episode_runs(given, len(self))
+        return outer if given is None else episode_runs(given, len(self)).cut_by(outer)
+
+    def _part_starts(self, *, files: bool = False) -> tuple[int, ...]:
+        """Return where each part begins along the first sample axis; (0,) where that is no rule."""
+        storage, whole = self.storage, range(self.source.shape[self.axes[0]])
+        if storage.parts_axis != self.axes[0] or self.grid[0] != whole:
+            return (0,)
+        if not files or not storage.part_names:
+            return storage.parts
+        paths = [path for path, _ in storage.part_names]
+        return tuple(
+            start
+            for number, start in enumerate(storage.parts)
+            if number == 0 or paths[number] != paths[number - 1]
+        )
 
     def windows(
         self,
@@ -414,10 +484,12 @@ class View(Dataset):
         horizon : int
             Rows from the last input to the first target: 0 for the same row, negative ones for the
             past.
-        episodes : array_like of int, shape (n,), or "files", optional
+        episodes : array_like of int, shape (n,), or word, optional
             Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`), or
-            an id for each row (ids that repeat only side by side); "files": each file of a list or
-            glob is one. No window crosses.
+            an id for each row (ids that repeat only side by side). "parts": each dataset of a
+            pattern or list of keys, or file of a list or glob, is one; "files": each file; "none":
+            none but the outer sample axes. By default datasets of several keys are episodes, and
+            files are not: a list of files is one series. No window crosses.
         pad : bool
             Make an element for each row, every `shift`-th, also at the ends of an episode. Inputs
             and targets are counted from that row: a number of inputs begins there, and

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.chunked import Chunked, SourceChunks
-from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.concat import Concat
+from oocdata.engines.parts import RowOffsets
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.memory import cache_share
@@ -61,11 +62,11 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     if isinstance(source, Concat):
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
-        return source if same else concatenate(parts, source.axis)
+        return source if same else source.with_parts(parts)
     # A file that is open for writing may change at any time: nothing of it is kept.
     if (
         not isinstance(source, Strided)
-        or source.chunk_offsets is not None
+        or not isinstance(source.chunk_offsets, RowOffsets | None)
         or source.file.version.modified is None
         or 0 in source.shape
         or min(source.strides, default=0) <= 0
@@ -78,7 +79,8 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     if run == prod(source.shape[axis] for axis in element) * source.stored.itemsize:
         order = sorted(range(len(source.shape)), key=lambda axis: source.strides[axis])
         chunk = _filled(source, order, _SMALL_BLOCK_BYTES)
-        loose = _reach(source) > 2 * prod(source.shape) * source.stored.itemsize
+        alone = source.chunk_offsets is None  # what lies between parts is not read
+        loose = alone and _reach(source) > 2 * prod(source.shape) * source.stored.itemsize
         return source if loose else SmallRows(source, chunk)
     return _far_apart(source, axes, element)
 
@@ -153,7 +155,7 @@ class StridedChunks(SourceChunks):
     def _key(self) -> tuple[object, ...]:
         source = self.source
         at = (source.offset, source.stored.str, source.shape, source.strides, source.axis)
-        return (source.file.version, at, self.chunk_shape)
+        return (source.file.version, at, source.chunk_offsets, self.chunk_shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StridedChunks) and self._key() == other._key()

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
+from oocdata.engines.parts import JoinedParts
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import holds_hdf5
@@ -215,8 +216,12 @@ class Chunked:
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
+                parts: JoinedParts | None = getattr(self.reader, "parts", None)
                 differ = (origins != origins[0]).any(axis=0)
-                error.concern(covered(origins, extent, int(np.argmax(differ))))
+                axis = int(np.argmax(differ)) if parts is None else parts.axis
+                error.concern(covered(origins, extent, axis))
+                if parts is not None:
+                    parts.concern(error)
             raise
 
     # How boxes are gathered.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,49 @@ from oocdata.box import Extent
 from oocdata.engines.places import read_to
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.errors import MismatchedPartsError
+from oocdata.index import Segments
 
-__all__ = ["Concat", "concatenate"]
+__all__ = ["Concat", "PartTable", "check_alike", "check_packed", "common", "concatenate"]
+
+
+@dataclass(frozen=True, eq=False)
+class PartTable:
+    """Parts that several sources hold, in their order.
+
+    Attributes
+    ----------
+    lengths : ndarray of int64, shape (parts,)
+        Places along the axis.
+    owners : ndarray of int64, shape (parts,)
+        Which source holds the part.
+    within : ndarray of int64, shape (parts,)
+        Where it begins in its source.
+    names : tuple of (str or None, str or None)
+        File and dataset of each.
+    """
+
+    lengths: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    within: NDArray[np.int64]
+    names: tuple[tuple[str | None, str | None], ...]
+
+    BYTES: ClassVar[int] = 40
+    """For each part: a number of each kind, and where it begins and ends."""
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], axis: int) -> PartTable:
+        """Return the parts that whole sources are, one or several each."""
+        parts: list[tuple[int, int, int]] = []
+        names: list[tuple[str | None, str | None]] = []
+        for owner, source in enumerate(sources):
+            storage, stop = source.storage(), source.shape[axis]
+            several = len(storage.parts) > 1 and storage.parts_axis == axis
+            starts = storage.parts if several else (0,)
+            ends = (*starts[1:], stop)
+            parts += [(end - start, owner, start) for start, end in zip(starts, ends, strict=True)]
+            names += storage.part_names if several else [(storage.path, storage.key)]
+        lengths, owners, within = np.array(parts, np.int64).reshape(-1, 3).T
+        return cls(lengths, owners, within, tuple(names))
 
 
 class Concat:
@@ -27,19 +68,35 @@ class Concat:
         Alike but for their length along the axis, which is not 0.
     axis : int
         Of the array as stored.
+    table : PartTable, optional
+        Which place lies where in which source; by default the sources are whole, one after another.
+    changes : mapping, optional
+        What `Storage` says otherwise than the sources do.
     """
 
-    def __init__(self, parts: tuple[Source, ...], axis: int) -> None:
-        self.parts, self.axis = parts, axis
-        lengths = np.array([part.shape[axis] for part in parts], np.int64)
-        self._ends = lengths.cumsum()
-        self._starts = self._ends - lengths
+    def __init__(
+        self,
+        parts: tuple[Source, ...],
+        axis: int,
+        table: PartTable | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.parts, self.axis, self._changes = parts, axis, dict(changes or {})
+        self.table = PartTable.of(parts, axis) if table is None else table
+        self._ends = self.table.lengths.cumsum()
+        self._segments = Segments(self._ends)
+        self._starts = self._ends - self.table.lengths
+        self._shift = self.table.within - self._starts
         shape = list(parts[0].shape)
         shape[axis] = int(self._ends[-1])
         self.shape, self.dtype = tuple(shape), parts[0].dtype
 
-    def __reduce__(self) -> tuple[type[Concat], tuple[tuple[Source, ...], int]]:
-        return (Concat, (self.parts, self.axis))
+    def __reduce__(self) -> Any:
+        return Concat, (self.parts, self.axis, self.table, self._changes)
+
+    def with_parts(self, parts: Sequence[Source]) -> Concat:
+        """Return the same array of other sources, each in place of one."""
+        return Concat(tuple(parts), self.axis, self.table, self._changes)
 
     def storage(self) -> Storage:
         """Return the first part's storage, with what all parts have together."""
@@ -50,21 +107,25 @@ class Concat:
         each = [part.storage() for part in self.parts]
         sizes = [one.stored_bytes for one in each]
         chunks = [one.chunks for one in each if one.chunks is not None]
-        return replace(
+        files = len(dict.fromkeys(path for path, _ in self.table.names))
+        files = len(each) if files == 1 else files
+        tables = PartTable.BYTES * len(self.table.lengths) if len(each) < len(self._ends) else 0
+        found = replace(
             each[0],
-            path=f"{each[0].path or 'memory'} and {len(each) - 1} more",
+            path=f"{each[0].path or 'memory'} and {files - 1} more",
             stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
             chunks=tuple(map(max, zip(*chunks, strict=True))) if chunks else None,
             strides=None,
             parts=tuple(self._starts.tolist()),
             parts_axis=self.axis,
+            part_names=self.table.names,
             dimensions=_common_names([one.dimensions for one in each]),
             files=tuple(dict.fromkeys(file for one in each for file in one.files)),
             version="".join(one.version for one in each),
-            opened=_opened([one.opened for one in each]),
-            table_bytes=sum(one.table_bytes for one in each),
-            annotations=partial(_common, each),
+            table_bytes=tables + sum(one.table_bytes for one in each),
+            annotations=partial(_annotations, each),
         )
+        return replace(found, **self._changes)
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -72,23 +133,29 @@ class Concat:
             return
         axis = self.axis
         first = origins[:, axis]
-        owners = self._ends.searchsorted(first, side="right")
-        span = extent.spans[axis]
+        numbers = self._segments.of(first)
+        span, whole = extent.spans[axis], len(self.parts) == 1
+        if whole and (span == 1 or (first + span <= self._ends[numbers]).all()):
+            within = origins.copy()
+            within[:, axis] += self._shift[numbers]
+            self.parts[0].read(within, extent, out)
+            return
+        owners = self.table.owners[numbers]
         if span > 1:
-            crossing = (first + span > self._ends[owners]).nonzero()[0]
+            crossing = (first + span > self._ends[numbers]).nonzero()[0]
             if len(crossing):
                 for box in crossing.tolist():
                     self._read_across(origins[box], extent, out[box : box + 1])
                 owners[crossing] = -1
+        within = origins.copy()
+        within[:, axis] += self._shift[numbers]
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
         for places in np.split(order, borders.tolist()):
             owner = int(owners[places[0]])
             if owner >= 0:
-                moved = origins[places]
-                moved[:, axis] -= self._starts[owner]
-                read_to(self.parts[owner], moved, extent, out, places)
+                read_to(self.parts[owner], within[places], extent, out, places)
 
     def _read_across(self, origin: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Read one box that lies in several parts, from each what it holds."""
@@ -96,22 +163,25 @@ class Concat:
         done = 0
         while done < length:
             place = int(origin[axis]) + done * stride
-            owner = int(self._ends.searchsorted(place, side="right"))
-            left = -(-(int(self._ends[owner]) - place) // stride)
+            number = int(self._ends.searchsorted(place, side="right"))
+            left = -(-(int(self._ends[number]) - place) // stride)
             stop = min(length, done + left)
             moved = origin[None].copy()
-            moved[0, axis] = place - int(self._starts[owner])
+            moved[0, axis] = place + int(self._shift[number])
             cut = (*[slice(None)] * (axis + 1), slice(done, stop))
             part = extent.with_axis(axis, stop - done, stride)
-            self.parts[owner].read(moved, part, out[cut])
+            self.parts[int(self.table.owners[number])].read(moved, part, out[cut])
             done = stop
 
 
 def _opened(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
     """Return how to open the parts again as one: a list of files, or of datasets of one file."""
-    if any(one is None or not isinstance(one.get("target"), str) for one in each):
-        return None
-    known: list[Mapping[str, Any]] = [one for one in each if one is not None]
+    known: list[Mapping[str, Any]] = []
+    for one in each:
+        if one is None or not isinstance(one.get("target"), str | list):
+            return None
+        targets = [one["target"]] if isinstance(one["target"], str) else one["target"]
+        known += [{**one, "target": target} for target in targets]
     first = known[0]
     for name in ("target", "key"):
         rest = {other: value for other, value in first.items() if other != name}
@@ -128,9 +198,12 @@ def _common_names(each: list[tuple[str, ...]]) -> tuple[str, ...]:
     return names if any(names) else ()
 
 
-def _common(each: list[Storage]) -> Annotations:
+def _annotations(each: list[Storage]) -> Annotations:
+    return common([one.annotations() for one in each])
+
+
+def common(said: Sequence[Annotations]) -> Annotations:
     """Return what is said of all parts; None for what is not said of each, or not the same."""
-    said = [one.annotations() for one in each]
     first = said[0]
     names = dict.fromkeys(name for one in said for name in one.attributes)
     return Annotations(
@@ -152,7 +225,9 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def concatenate(sources: Sequence[Source], axis: int) -> Source:
+def concatenate(
+    sources: Sequence[Source], axis: int, changes: Mapping[str, Any] | None = None
+) -> Source:
     """Return sources end to end as one.
 
     Parameters
@@ -161,27 +236,57 @@ def concatenate(sources: Sequence[Source], axis: int) -> Source:
         At least one.
     axis : int
         Of the arrays as stored.
+    changes : mapping, optional
+        What `Storage` says otherwise than the sources do.
 
     Raises
     ------
     oocdata.errors.MismatchedPartsError
         If shapes besides the axis or dtypes differ, or how the numbers are packed; the message
-        names the first part that differs.
+        lists the shapes, with the number of parts that have each.
     """
     first = sources[0]
-    if len(sources) == 1:
+    if len(sources) == 1 and not changes:
         return first
-    for number, part in enumerate(sources):
-        if _beside(part.shape, axis) != _beside(first.shape, axis) or part.dtype != first.dtype:
-            where = part.storage()
-            raise MismatchedPartsError(
-                f"parts must have one dtype, and one shape besides axis {axis}; part 0 has "
-                f"{first.shape} {first.dtype}, part {number} has {part.shape} {part.dtype}. "
-                "Open them one by one and use `.astype`, or leave that one out.",
-                path=where.path,
-                key=where.key,
-            )
-    packed = first.storage().packed
+    storages = [part.storage() for part in sources]
+    wheres = zip(sources, storages, strict=True)
+    check_alike([(part.shape, part.dtype, one.path, one.key) for part, one in wheres], axis)
+    check_packed(sources)
+    # A part without rows owns nothing, and would share its start with the next; but where parts
+    # are datasets of several keys, each is known by its name.
+    keyed = bool(changes) or any(one.episodes for one in storages)
+    filled = list(sources) if keyed else [part for part in sources if part.shape[axis]]
+    if len(filled) < 2 and not keyed:
+        return (filled or sources)[0]
+    parts, table = _joined(filled, axis)
+    opened = {"opened": _opened([one.opened for one in storages])}
+    return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
+
+
+def _joined(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
+    """Return sources, those of others that lie end to end taken by themselves, and their parts."""
+    flat: list[Source] = []
+    tables: list[PartTable] = []
+    for part in sources:
+        if type(part) is Concat and part.axis == axis:
+            tables.append(replace(part.table, owners=part.table.owners + len(flat)))
+            flat.extend(part.parts)
+        else:
+            table = PartTable.of([part], axis)
+            tables.append(replace(table, owners=table.owners + len(flat)))
+            flat.append(part)
+    table = PartTable(
+        np.concatenate([one.lengths for one in tables]),
+        np.concatenate([one.owners for one in tables]),
+        np.concatenate([one.within for one in tables]),
+        tuple(name for one in tables for name in one.names),
+    )
+    return tuple(flat), table
+
+
+def check_packed(sources: Sequence[Source]) -> None:
+    """Raise if the numbers of sources are not packed alike."""
+    packed = sources[0].storage().packed
     for number, part in enumerate(sources):
         where = part.storage()
         if where.packed != packed:
@@ -193,14 +298,44 @@ def concatenate(sources: Sequence[Source], axis: int) -> Source:
                 path=where.path,
                 key=where.key,
             )
-    flat = [
-        one
-        for part in sources
-        for one in (part.parts if isinstance(part, Concat) and part.axis == axis else (part,))
-    ]
-    # A part without rows owns nothing, and would share its start with the next.
-    filled = tuple(part for part in flat if part.shape[axis])
-    return Concat(filled, axis) if len(filled) > 1 else (filled or (first,))[0]
+
+
+def check_alike(
+    parts: Sequence[tuple[tuple[int, ...], np.dtype[Any], str | None, str | None]], axis: int
+) -> None:
+    """Raise if parts of these shapes and dtypes don't make one array.
+
+    Examples
+    --------
+    >>> f4 = np.dtype("f4")
+    >>> check_alike([((5, 3), f4, "a.h5", "u"), ((2, 3), f4, "a.h5", "v")], 0)
+    >>> check_alike([((5, 3), f4, "a.h5", "u"), ((2, 4), f4, "a.h5", "v")], 0)
+    Traceback (most recent call last):
+    ...
+    oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;
+    they have (*, 3) float32 (1 part) and (*, 4) float32 (1 part, the first 'v'). Open them one by
+    one and use `.astype`, or leave some out. [file 'a.h5', dataset 'v']
+    """
+    kinds: dict[tuple[Any, ...], list[int]] = {}
+    for number, (shape, dtype, _, _) in enumerate(parts):
+        kinds.setdefault((_beside(shape, axis), dtype), []).append(number)
+    if len(kinds) < 2:
+        return
+    said = []
+    for numbers in kinds.values():
+        shape, dtype, path, key = parts[numbers[0]]
+        lengths = ", ".join("*" if at == axis else str(n) for at, n in enumerate(shape))
+        count = f"{len(numbers)} part{'s' if len(numbers) > 1 else ''}"
+        named = f", the first {(key or path)!r}" if numbers[0] and (key or path) else ""
+        said.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
+    _, _, path, key = parts[list(kinds.values())[1][0]]
+    raise MismatchedPartsError(
+        f"parts must have one dtype, and one shape besides axis {axis}; they have "
+        f"{', '.join(said[:-1])} and {said[-1]}. Open them one by one and use `.astype`, or leave "
+        "some out.",
+        path=path,
+        key=key,
+    )
 
 
 def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

@@ -66,8 +66,14 @@ class Storage:
     offset : int
         Where that block begins in the file, in bytes.
     parts : tuple of int
-        Where each part (file) of several begins along `parts_axis`; ``(0,)`` for one.
+        Where each part (a file, a dataset of a file) of several begins along `parts_axis`; ``(0,)``
+        for one. A part without rows begins where the next one does.
     parts_axis : int
+    part_names : tuple of (str or None, str or None)
+        File and dataset of each part; empty where there is one.
+    episodes : bool
+        Whether each part is an episode unless something else is said: datasets of several keys are,
+        files of a list are not.
     dimensions : tuple of str
         Names of the axes as stored, empty for an axis without; empty where none has a name.
     packed : str
@@ -99,6 +105,8 @@ class Storage:
     offset: int = 0
     parts: tuple[int, ...] = (0,)
     parts_axis: int = 0
+    part_names: tuple[tuple[str | None, str | None], ...] = field(default=(), repr=False)
+    episodes: bool = False
     dimensions: tuple[str, ...] = ()
     packed: str = ""
     files: tuple[FileVersion, ...] = ()

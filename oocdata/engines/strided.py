@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered
 from oocdata.engines.buffers import empty
 from oocdata.engines.files import OpenFile
+from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
@@ -113,6 +114,12 @@ class Strided:
         """Return how the array is stored."""
         return self._storage
 
+    def described(self, **changes: Any) -> Strided:
+        """Return the same array, of which `storage` says something else."""
+        arguments, axis = self.__reduce__()[1]
+        storage = replace(self._storage, **changes)
+        return _rebuild((*arguments[:5], storage, *arguments[6:]), axis)
+
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         self._read(origins, extent, out, None)
@@ -148,6 +155,7 @@ class Strided:
         except SourceError as error:
             error.key = self._storage.key
             error.concern(covered(origins, extent, self.axis))
+            self._told(error)
             raise
         number, boxes = descriptor.number, origins.shape[0]
         if not version.matches(os.fstat(number)):
@@ -284,22 +292,25 @@ class Strided:
         key, rows = self._storage.key, covered(origins, extent, self.axis)
         if not self.file.version.matches(os.fstat(number)):
             return self._changed(number, origins, extent)
+        about: Any = {"path": self.file.version.path, "key": key, "rows": rows}
         if cause is not None:
-            return SourceError(
-                f"could not be read: {cause}.", path=self.file.version.path, key=key, rows=rows
+            return self._told(SourceError(f"could not be read: {cause}.", **about))
+        return self._told(
+            TruncatedFileError(
+                "the file must hold the bytes of these rows; it ends before. It was cut short "
+                "after it was opened.",
+                **about,
             )
-        return TruncatedFileError(
-            "the file must hold the bytes of these rows; it ends before. It was cut short after it "
-            "was opened.",
-            path=self.file.version.path,
-            key=key,
-            rows=rows,
         )
 
     def _changed(self, number: int, origins: NDArray[np.int64], extent: Extent) -> SourceError:
         """Return the error of a file that is another version; with the rows that are cut off."""
-        status = os.fstat(number)
-        if self.chunk_offsets is None:
+        status, chunks = os.fstat(number), self.chunk_offsets
+        if isinstance(chunks, RowOffsets):
+            last = origins[:, self.axis] + (extent.spans[self.axis] - 1)
+            beyond = chunks.of_rows(last) + chunks.step > status.st_size
+            origins = origins[beyond] if beyond.any() else origins
+        elif chunks is None:
             reach = [
                 max(0, (length - 1) * stride * step)
                 for length, stride, step in zip(
@@ -313,13 +324,20 @@ class Strided:
         try:
             self.file.version.compare(status, self._storage.key, rows)
         except SourceError as error:
-            return error
-        return SourceError(
-            "the file must stay as it is while it is read; it changed, and changed back.",
-            path=self.file.version.path,
-            key=self._storage.key,
-            rows=rows,
+            return self._told(error)
+        return self._told(
+            SourceError(
+                "the file must stay as it is while it is read; it changed, and changed back.",
+                path=self.file.version.path,
+                key=self._storage.key,
+                rows=rows,
+            )
         )
+
+    def _told(self, error: SourceError) -> SourceError:
+        """Return an error about rows of this source; where it has several datasets, of one."""
+        parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
+        return error if parts is None else parts.concern(error)
 
 
 def _rebuild(arguments: tuple[Any, ...], axis: int) -> Strided:

@@ -32,6 +32,8 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import choose_key
+from oocdata.formats.patterns import Key, is_pattern, matches_of
+from oocdata.formats.series import datasets
 from oocdata.index import as_count
 from oocdata.memory import cache_share
 
@@ -139,10 +141,12 @@ def list_npz(path: str) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Source:
+def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Source:
     """Open a member of an ``.npz``; `key` only where there are several.
 
     A stored one (``numpy.savez``) is read by byte offsets; a compressed one is decoded whole.
+
+    A pattern, or several keys, is one array of several members.
 
     Raises
     ------
@@ -151,7 +155,14 @@ def open_npz(path: str, key: str | None = None, *, axis: int | str = 0) -> Sourc
     oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
         The message lists what is there.
     """
-    name = choose_key(list_npz(path), key, path)
+    names = list_npz(path)
+    if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):
+        return _open_member(path, choose_key(names, key, path), axis)
+    members = [_open_member(path, name, axis) for name in matches_of(key, names, path)]
+    return datasets(members, axis, key, {"target": os.path.abspath(path)})
+
+
+def _open_member(path: str, name: str, axis: int | str) -> Source:
     with _archive(path) as archive, open(path, "rb") as file:
         version = FileVersion.of(path, os.fstat(file.fileno()))
         member = archive.getinfo(f"{name}.npy")
@@ -272,7 +283,7 @@ def _strided(
     described: Storage,
     whole: bool = True,
 ) -> Source:
-    stored = _checked(dtype, shape, held, described)
+    stored = _checked(dtype, shape, held, described, whole)
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
     storage = replace(
         described,
@@ -288,7 +299,11 @@ def _strided(
 
 
 def _checked(
-    dtype: np.dtype[Any], shape: tuple[int, ...], held: int, described: Storage
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    held: int,
+    described: Storage,
+    whole: bool = True,
 ) -> np.dtype[Any]:
     """Return the dtype if the bytes that are there are those that it and the shape promise."""
     about: Any = {"path": described.path, "key": described.key}

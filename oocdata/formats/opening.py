@@ -18,9 +18,14 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
+from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
+from oocdata.formats.series import datasets
 from oocdata.formats.verified import manifest_of, verified
 
-__all__ = ["Axis", "Format", "Missing", "format_of", "list_datasets", "open_source", "refuse"]
+__all__ = [
+    "Axis", "Format", "Missing", "format_of", "list_datasets", "match_datasets", "open_source",
+    "refuse",
+]  # fmt: skip
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr"]
 Missing: TypeAlias = Literal["error", "fill"]
@@ -34,7 +39,7 @@ _RULE = "the file must be .npy, .npz, HDF5 (netCDF4) or Zarr"
 
 def open_source(
     target: Any,
-    key: str | None = None,
+    key: Key | None = None,
     *,
     axis: Axis = 0,
     dtype: DTypeLike | None = None,
@@ -51,8 +56,8 @@ def open_source(
     """
     if missing not in (None, "error", "fill"):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
-    if not (key is None or isinstance(key, str)):
-        raise ArgumentError(f"`key` must be a dataset's name; got {key!r}.")
+    if key is not None:
+        keys_of(key)
     several = isinstance(axis, Sequence) and not isinstance(axis, str)
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
@@ -67,11 +72,14 @@ def open_source(
         return source if manifest is None else verified(source, manifest)
     path = _local(os.fspath(target))
     if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
-        found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
+        found = sorted(glob.glob(path), key=lambda name: (natural(name), name))
         if not found:
             raise MissingFileError("a glob must match at least one file; got none.", path=path)
         return open_source(found, key, **options)
     manifest = manifest_of(verify, path)
+    if manifest is not None and key is not None and _names_several(path, key):
+        each = {**options, "axis": outermost}
+        return _open_verified(path, key, manifest, each)
     try:
         source = _open_path(path, key, options)
         if manifest is None:
@@ -82,6 +90,23 @@ def open_source(
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
+
+
+def _names_several(path: str, key: Key) -> bool:
+    """Return whether a key is a pattern, or several; a name may look like a pattern."""
+    if not isinstance(key, str):
+        return True
+    return is_pattern(key) and key.strip("/") not in [
+        (name or "").strip("/") for name in list_datasets(path)
+    ]
+
+
+def _open_verified(path: str, key: Key, manifest: str, options: dict[str, Any]) -> Source:
+    """Open several datasets of a file, each compared with its checksums."""
+    names = match_datasets(path, key)
+    sources = [open_source(path, name, **{**options, "verify": manifest}) for name in names]
+    again = {**(sources[0].storage().opened or {}), "verify": manifest}
+    return datasets(sources, options["axis"], key, again)
 
 
 _FOR = {
@@ -119,7 +144,7 @@ def _only(what: str, options: dict[str, Any], *taken: str) -> dict[str, Any]:
     return {name: options[name] for name in ("axis", *taken)}
 
 
-def _open_parts(parts: list[Any], key: str | None, options: dict[str, Any]) -> Source:
+def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> Source:
     """Open files or objects and put them end to end."""
     if not parts:
         raise ArgumentError("`target` must name at least one file; got an empty list.")
@@ -143,13 +168,7 @@ def _local(path: str) -> str:
     return os.path.expanduser(path)
 
 
-def _natural(path: str) -> list[tuple[int, int | str]]:
-    """Sort key by which part 2 comes before part 10: files of a time series stay in order."""
-    runs = [run for run in re.split(r"(\d+)", path) if run]
-    return [(0, int(run)) if run.isdecimal() else (1, run) for run in runs]
-
-
-def _open_path(path: str, key: str | None, options: dict[str, Any]) -> Source:
+def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if options["dtype"] is not None and options["shape"] is not None:
         if key is not None:
             raise ArgumentError(
@@ -284,11 +303,25 @@ def list_datasets(path: str) -> list[str | None]:
     return list(zarr.list_zarr(path))
 
 
-def _open_object(target: Any, key: str | None, options: dict[str, Any]) -> Source:
+def match_datasets(path: str, key: Key) -> list[str]:
+    """Return the keys of the datasets in a file that a pattern matches, or several keys name.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError
+        If it matches none.
+    """
+    names = [name for name in list_datasets(path) if name]
+    return matches_of(key, names, path)
+
+
+def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
     """Open what is no path: an array, or an open dataset of another library."""
     # By name: whoever holds such an object has imported its library, nobody else should have to.
     library, kind = type(target).__module__.partition(".")[0], type(target).__name__
     what = f"an object, {kind}"
+    if key is not None and not isinstance(key, str):
+        raise ArgumentError(f"`key` must be one name for an object; got {key!r}.")
     if library == "xarray":
         from oocdata.formats import xarray
 

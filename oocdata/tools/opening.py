@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
@@ -19,6 +18,7 @@ from oocdata.datasets.spec import as_dtype
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import Axis, Missing
+from oocdata.formats.patterns import Key, natural, said
 
 __all__ = ["OpenArguments", "Opening", "which_rows"]
 
@@ -53,7 +53,7 @@ class Opening:
     """
 
     target: Any
-    key: str | None = None
+    key: Key | None = None
     axis: Axis = 0
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
@@ -63,7 +63,7 @@ class Opening:
     verify: bool | str | os.PathLike[str] | None = None
 
     @classmethod
-    def of(cls, target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
+    def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
         """Return what a tool was given: an Opening, a Dataset, or what `oocdata.open` takes.
 
         With a Dataset, which is open already, any other argument is an ArgumentError.
@@ -126,7 +126,7 @@ class Opening:
             matches = glob.glob(path)
             if not matches:
                 raise MissingFileError("a glob must match at least one file; got none.", path=path)
-            found += sorted(matches, key=_natural)
+            found += sorted(matches, key=natural)
         if not found:
             raise ArgumentError("`target` must name at least one file; got an empty list.")
         return found
@@ -165,7 +165,8 @@ class Opening:
             paths = list(dict.fromkeys(files if len(files) > len(paths) else paths))
         else:
             several = isinstance(self.target, list | tuple)
-            key, each = self.key, list(self.target) if several else [self.target]
+            key = None if self.key is None else said(self.key)
+            each = list(self.target) if several else [self.target]
             paths = [os.fspath(one) for one in each if isinstance(one, str | os.PathLike)]
         if not paths:
             return "an array in memory"
@@ -208,8 +209,3 @@ def _as_text(target: Any) -> Any:
     if isinstance(target, list | tuple):
         return [_as_text(one) for one in target]
     return os.fspath(target) if isinstance(target, os.PathLike) else target
-
-
-def _natural(path: str) -> list[int | str]:
-    """Sort key by which part2 comes before part10."""
-    return [int(run) if run.isdecimal() else run for run in re.split(r"(\d+)", path)]

@@ -141,7 +141,7 @@ def read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
     if not isinstance(dataset, View):
         out[...] = dataset.take(np.arange(rows.start, rows.stop))
     elif len(dataset.axes) == 1 and isinstance(dataset.rows, range):  # rows that are a single box
-        box = dataset[rows.start : rows.stop].windows(len(rows))
+        box = dataset[rows.start : rows.stop].windows(len(rows), episodes="none")
         (request,) = box.requests(np.zeros(1, np.int64), Draw())
         request.read_into(out[None])
     else:

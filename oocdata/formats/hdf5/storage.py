@@ -29,6 +29,7 @@ __all__ = [
     "Rules",
     "Stored",
     "codec_name",
+    "filters_of",
     "inspect_stored",
     "missing_error",
     "raw_folder",
@@ -94,7 +95,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
     if kind == h5d.COMPACT:
         return Stored("compact")
     if kind == h5d.CHUNKED:
-        filters = tuple(number for number, _ in _filters(plist))
+        filters = filters_of(plist)
         require_filters(filters, rules.path, rules.key)
         if not rules.fill:
             _check_chunks(dataset, rules)
@@ -110,6 +111,11 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
 def _filters(plist: Any) -> list[tuple[int, tuple[int, ...]]]:
     found = [plist.get_filter(place) for place in range(plist.get_nfilters())]
     return [(number, values) for number, _, values, _ in found]
+
+
+def filters_of(plist: Any) -> tuple[int, ...]:
+    """Return the filters of a dataset, in the order in which they were applied."""
+    return tuple(number for number, _ in _filters(plist))
 
 
 def codec_name(dataset: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,8 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import FileVersion
+from oocdata.engines.parts import JoinedParts
 from oocdata.errors import MissingChunkError
-from oocdata.formats.hdf5.file import fill_value, hdf5_lock, open_file, readable
+from oocdata.formats.hdf5.file import (
+    fill_value,
+    hdf5_library,
+    hdf5_lock,
+    little_metadata,
+    open_file,
+    readable,
+)
 
 __all__ = ["ChunkTable", "PresentChunks", "grid_of", "present_chunks"]
 
@@ -57,6 +66,16 @@ class PresentChunks:
 
 def present_chunks(dataset: Any) -> PresentChunks:
     """List the chunks of an open ``h5py.Dataset``; one pass over HDF5's own index."""
+    return _listed([dataset.id], grid_of(dataset.shape, dataset.chunks), dataset.chunks, None)
+
+
+def _listed(
+    datasets: Iterable[Any],
+    grid: tuple[int, ...],
+    chunk_shape: tuple[int, ...],
+    parts: JoinedParts | None,
+) -> PresentChunks:
+    """List the chunks of datasets, which share a grid if they are several."""
     starts, offsets, sizes, skipped = array("Q"), array("Q"), array("Q"), array("Q")
 
     def note(info: Any) -> None:
@@ -65,13 +84,24 @@ def present_chunks(dataset: Any) -> PresentChunks:
         sizes.append(info.size)
         skipped.append(info.filter_mask)
 
-    dataset.id.chunk_iter(note)
-    grid = grid_of(dataset.shape, dataset.chunks)
+    ends = []
+    for dataset in datasets:
+        dataset.chunk_iter(note)
+        ends.append(len(offsets))
     steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
     places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), len(grid))
-    places //= np.array(dataset.chunks)
+    number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+    if parts is not None and parts.steps is not None:
+        places[:, parts.axis] //= parts.steps[number]
+        chunk_shape = (*chunk_shape[: parts.axis], 1, *chunk_shape[parts.axis + 1 :])
+    places //= np.array(chunk_shape)
     # Chunks may be left beyond the end of a dataset that shrank.
-    inside = np.flatnonzero((places < np.array(grid)).all(axis=1))
+    beyond = (places >= np.array(grid)).any(axis=1)
+    if parts is not None:
+        along = places[:, parts.axis]
+        beyond |= along >= -(-parts.lengths // parts.unit)[number]
+        along += (parts.starts // parts.unit)[number]
+    inside = np.flatnonzero(~beyond)
     numbers = places[inside] @ steps
     order = numbers.argsort()
     kept = inside[order]
@@ -98,21 +128,29 @@ class ChunkTable:
         As stored.
     axis : int
         Whose places errors call rows.
+    parts : JoinedParts, optional
+        Datasets whose chunks are numbered on from one to the next; `key` is then not used.
     """
 
     BYTES = 24
     """For each chunk."""
 
-    __slots__ = ("_read", "axis", "chunk_shape", "key", "version")
+    __slots__ = ("_read", "axis", "chunk_shape", "key", "parts", "version")
 
     def __init__(
-        self, version: FileVersion, key: str, chunk_shape: tuple[int, ...], axis: int
+        self,
+        version: FileVersion,
+        key: str,
+        chunk_shape: tuple[int, ...],
+        axis: int,
+        parts: JoinedParts | None = None,
     ) -> None:
         self.version, self.key, self.chunk_shape, self.axis = version, key, chunk_shape, axis
+        self.parts = parts
         self._read: tuple[PresentChunks, Any] | None = None
 
     def __reduce__(self) -> Any:
-        return ChunkTable, (self.version, self.key, self.chunk_shape, self.axis)
+        return ChunkTable, (self.version, self.key, self.chunk_shape, self.axis, self.parts)
 
     def locate(
         self, places: NDArray[np.int64]
@@ -143,12 +181,13 @@ class ChunkTable:
         if (offsets < 0).any():
             step = self.chunk_shape[self.axis]
             first = int(places[np.argmax(offsets < 0), self.axis]) * step
-            raise MissingChunkError(
+            error = MissingChunkError(
                 "every chunk must have been written; some are gone since the file was opened.",
                 path=self.version.path,
                 key=self.key,
                 rows=range(first, first + step),
             )
+            raise error if self.parts is None else self.parts.concern(error)
         return offsets
 
     @property
@@ -160,9 +199,23 @@ class ChunkTable:
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
             if self._read is None:
-                with open_file(self.version.path) as file, readable(self.version.path, self.key):
+                key = None if self.parts else self.key
+                with open_file(self.version.path) as file, readable(self.version.path, key):
                     # At the path may lie another file by now.
-                    self.version.compare(os.fstat(file.id.get_vfd_handle()), self.key)
-                    dataset = file[self.key]
-                    self._read = present_chunks(dataset), fill_value(dataset, undefined=0)
+                    self.version.compare(os.fstat(file.id.get_vfd_handle()), key)
+                    dataset = file[self.parts.keys[0] if self.parts else self.key]
+                    fill = fill_value(dataset, undefined=0)
+                    if self.parts is None:
+                        self._read = present_chunks(dataset), fill
+                    else:
+                        with little_metadata(file):
+                            self._read = self._joined(file, dataset.shape, self.parts), fill
             return self._read
+
+    def _joined(self, file: Any, shape: tuple[int, ...], parts: JoinedParts) -> PresentChunks:
+        """List the chunks of all parts."""
+        grid = list(grid_of(shape, self.chunk_shape))
+        grid[parts.axis] = parts.stop // parts.unit
+        h5d = hdf5_library().h5d
+        opened = (h5d.open(file.id, key.encode("utf-8", "surrogateescape")) for key in parts.keys)
+        return _listed(opened, tuple(grid), self.chunk_shape, parts)

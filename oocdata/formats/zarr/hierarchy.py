@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from oocdata.errors import MissingKeyError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.dimensions import Named, choose_key, data_variables
+from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, tree_of, unmatched
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
-__all__ = ["find_array", "list_arrays"]
+__all__ = ["find_array", "find_arrays", "list_arrays"]
 
 
 def list_arrays(store: Store, path: str) -> list[str]:
@@ -38,9 +39,7 @@ def _walk(store: Folder, key: str, seen: set[tuple[int, int]]) -> Iterator[str]:
     if (status.st_dev, status.st_ino) in seen:  # a link that leads back up
         return
     seen.add((status.st_dev, status.st_ino))
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
-    for name in names:
+    for name in _folders(folder):
         below = join(key, name)
         node = _node(store, below, store.path)
         if _is_array(node):
@@ -93,6 +92,53 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
     if found is None:
         raise MissingKeyError("the array must have metadata; it has none.", path=path, key=name)
     return name, found
+
+
+def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayMetadata]]:
+    """Yield key and metadata of the arrays that a pattern matches, or several keys name.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError
+        The message lists what is there.
+    """
+    known: dict[str, list[str]] = {}
+
+    def below(group: str) -> list[str]:
+        if isinstance(store, Folder):
+            return _folders(os.path.join(store.path, group.strip("/")))
+        if not known:
+            known.update(tree_of(list_arrays(store, path)))
+        return known.get(group, [])
+
+    seen: set[str] = set()
+    for one in keys_of(key):
+        if not is_pattern(one) or _node(store, one.strip("/"), path):
+            seen.add(one.strip("/"))
+            yield find_array(store, one, path)
+            continue
+        count, groups = len(seen), []
+        for name in matching(one, below):
+            node = _node(store, name.strip("/"), path)
+            if node is None or name.strip("/") in seen:
+                continue
+            found = _metadata(store, name.strip("/"), path)
+            if found is None:
+                groups.append(name)
+                continue
+            seen.add(name.strip("/"))
+            yield name.strip("/"), found
+        if len(seen) == count:
+            raise unmatched(one, below, path, groups)
+
+
+def _folders(folder: str) -> list[str]:
+    """Return the names of the folders in a folder; none where it is not there."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _data(store: Store, keys: list[str], path: str) -> list[str]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
+from oocdata.formats.patterns import Key, is_pattern
+from oocdata.formats.series import datasets
 from oocdata.formats.zarr.chunk_files import chunk_files
-from oocdata.formats.zarr.hierarchy import find_array, list_arrays
+from oocdata.formats.zarr.hierarchy import find_array, find_arrays, list_arrays
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, TensorStoreReader, reader_of
@@ -25,9 +27,9 @@ __all__ = ["from_array", "list_zarr", "open_zarr"]
 
 
 def open_zarr(
-    path: str, key: str | None = None, *, axis: int | str = 0, missing: Missing | None = None
+    path: str, key: Key | None = None, *, axis: int | str = 0, missing: Missing | None = None
 ) -> Source:
-    """Open a Zarr v2 or v3 array, or one of a group; arguments and errors are `oocdata.open`'s.
+    """Open a Zarr v2 or v3 array, or one or several of a group, as `oocdata.open` does.
 
     Errors call places along `axis` rows. A chunk that is not stored is read as the fill value, and
     that is told once by a `MissingChunkWarning`. With ``missing="fill"`` it is not told; with
@@ -45,11 +47,20 @@ def open_zarr(
     ((10, 3), dtype('float32'), (4, 3))
     """
     store = store_of(path)
-    name, metadata = find_array(store, key, path)
-    opened: dict[str, Any] = {"target": store.path, "key": name or None}
+    opened: dict[str, Any] = {"target": store.path}
     if missing is not None:
         opened["missing"] = missing
-    return _open(store, name, metadata, axis, missing, opened)
+    if key is not None and (not isinstance(key, str) or is_pattern(key)):
+        sources = [
+            _open(store, name, metadata, axis, missing, {**opened, "key": name or None})
+            for name, metadata in find_arrays(store, key, path)
+        ]
+        # A name may look like a pattern.
+        if not isinstance(key, str) or (sources[0].storage().key or "") != key.strip("/"):
+            return datasets(sources, axis, key, opened)
+        return sources[0]
+    name, metadata = find_array(store, key, path)
+    return _open(store, name, metadata, axis, missing, {**opened, "key": name or None})
 
 
 def from_array(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from math import prod
 from pathlib import Path
 from time import perf_counter
@@ -72,8 +72,10 @@ def files_of(dataset: Dataset) -> Files:
         storage = source.storage()
         named = [file.path for file in storage.files] or [storage.path or ""]
         if storage.path and os.path.isdir(storage.path):  # Zarr: a folder of chunks
-            below = Path(storage.path, (storage.key or "").strip("/"))
-            named = [str(file) for file in islice(below.rglob("*"), _MOST_FILES) if file.is_file()]
+            keys = [key for _, key in storage.part_names] or [storage.key]
+            folders = [Path(storage.path, (key or "").strip("/")) for key in keys]
+            below = chain.from_iterable(folder.rglob("*") for folder in folders)
+            named = [str(file) for file in islice(below, _MOST_FILES) if file.is_file()]
         for path in named:
             with suppress(OSError):
                 sizes[path] = os.stat(path).st_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from math import prod
 
@@ -22,8 +22,9 @@ from oocdata.errors import (
     SourceError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.manifest import Manifest
+from oocdata.formats.manifest import Manifest, RowChecksums
 from oocdata.formats.opening import format_of, list_datasets
+from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.tools.check.manifest import (
     BLOCK_BYTES,
     ManifestWriter,
@@ -138,7 +139,7 @@ class _Check:
         self.findings += found
         if found:
             return False
-        wanted = [one for one in known.datasets if self.key is None or _same(one.key, self.key)]
+        wanted = self._wanted(known)
         if not wanted and self.key is not None:
             raise ManifestError(
                 f"the manifest must hold the checksums of {self.key!r}; it does not. Write it "
@@ -172,7 +173,7 @@ class _Check:
             except _NO_FAULT as error:
                 if known is not None and _is_of(known, key):  # it was an array once
                     self.note("unreadable", key, str(error))
-                elif self.key is not None or len(keys) == 1:
+                elif len(keys) == 1:
                     raise
                 else:
                     message = error.message if isinstance(error, SourceError) else str(error)
@@ -187,9 +188,27 @@ class _Check:
                 reason = "every dataset of the manifest must be there; this one is not."
                 self.note("missing", rows.key, reason, [range(rows.shape[0])])
 
+    def _wanted(self, known: Manifest) -> list[RowChecksums]:
+        """Return what a manifest holds of the datasets that are asked for."""
+        if self.key is None:
+            return list(known.datasets)
+        with suppress(MissingKeyError):
+            names = matches_of(self.key, [one.key or "" for one in known.datasets], self.path)
+            return [one for one in known.datasets if (one.key or "") in names]
+        return []
+
     def _keys(self) -> Sequence[str | None]:
-        if self.key is not None or self.opening.shape is not None:
-            return [self.key]
+        if (
+            isinstance(self.key, str) and not is_pattern(self.key)
+        ) or self.opening.shape is not None:
+            return [self.key if isinstance(self.key, str) else None]
+        names = self._names()
+        if self.key is None or not names:
+            return names
+        return matches_of(self.key, [name for name in names if name], self.path)
+
+    def _names(self) -> Sequence[str | None]:
+        """Return the datasets of the file."""
         try:
             if format_of(self.path) == "hdf5":
                 from oocdata.tools.check.hdf5 import names_in

@@ -51,6 +51,7 @@ def names_in(path: str) -> list[str]:
 def opened_hdf5(opening: Opening) -> Iterator[Opened]:
     """Open a dataset whatever is the matter with its chunks."""
     path, key, external = opening.target, opening.key, opening.external
+    assert key is None or isinstance(key, str)
     with ExitStack() as stack:
         file, end = _open(path, stack)
         with readable(path, key):

@@ -180,6 +180,7 @@ def _opened_zarr(opening: Opening) -> Opened:
     At a URL, where asking for each object would take as long as reading it, an absent chunk is
     found when it is read.
     """
+    assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
     name, metadata = find_array(store, opening.key, opening.target)
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)

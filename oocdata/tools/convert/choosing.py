@@ -10,6 +10,7 @@ import numpy as np
 
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
+from oocdata.formats.patterns import shared_steps
 from oocdata.index import as_count
 from oocdata.memory import DEFAULT_MEMORY, at_most
 from oocdata.threads import cores
@@ -72,6 +73,8 @@ def plan_of(
     kind = format_by_suffix(destination)
     _refuse_source(view, destination)
     of_source = view.storage.key
+    if view.storage.episodes:
+        of_source = shared_steps([key or "" for _, key in view.storage.part_names])
     key = target_key(kind, to_key, of_source if of_source != "/" else None)
     placement = Placement.of(destination, key, kind, overwrite)
     along = carried(view, kind)

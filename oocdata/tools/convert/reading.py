@@ -72,26 +72,25 @@ def cast_into(out: NDArray[Any], values: NDArray[Any], view: View) -> None:
     hint = "Choose a dtype that holds them"
     if exact and out.dtype.kind != "b":
         hint += f", or scale and round them into {out.dtype} yourself: oocdata.create writes them"
-    path, row = _place_of(view, first[0])
+    path, key, row = _place_of(view, first[0])
     raise SourceError(
         f"numbers must fit the dtype that they are written in, {out.dtype}; got {values[first]}. "
         f"{hint}.",
         path=path,
-        key=view.storage.key,
+        key=key,
         rows=(row,),
     )
 
 
-def _place_of(view: View, row: int) -> tuple[str | None, int]:
-    """Return the file in which a row of a view lies, and the row's place in that file."""
+def _place_of(view: View, row: int) -> tuple[str | None, str | None, int]:
+    """Return the file and dataset in which a row of a view lies, and the row's place there."""
     storage = view.storage
     at = int(view.origins(np.asarray(view.rows[row : row + 1], np.int64))[0, view.axes[0]])
     if len(storage.parts) == 1 or storage.parts_axis != view.axes[0]:
-        return storage.path, at
+        return storage.path, storage.key, at
     part = bisect_right(storage.parts, at) - 1
-    files = storage.files
-    path = files[part].path if len(files) == len(storage.parts) else storage.path
-    return path, at - storage.parts[part]
+    path, key = storage.part_names[part]
+    return path, key, at - storage.parts[part]
 
 
 def chunk_of(view: View) -> tuple[int, ...]:

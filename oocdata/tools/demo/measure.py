@@ -191,8 +191,8 @@ def usual_way(subject: Subject, seconds: float) -> Usual | None:
 
 def _by_library(view: View) -> tuple[str, Any] | None:
     """Return a format's own library, and what it opens the array as."""
-    path, key = view.storage.path, view.storage.key
-    if path is None or not os.path.exists(path) or view.storage.format == "raw":
+    path, key, several = view.storage.path, view.storage.key, view.storage.episodes
+    if path is None or not os.path.exists(path) or view.storage.format == "raw" or several:
         return None
     kind = format_of(path)
     if kind in ("npy", "npz"):

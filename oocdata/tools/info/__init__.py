@@ -233,7 +233,7 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
     return Description(
         path=storage.path,
         key=storage.key,
-        files=len(storage.parts),
+        files=len({path for path, _ in storage.part_names}) or 1,
         format=storage.format,
         shape=view.shape,
         sample_shape=view.sample_shape,

@@ -61,7 +61,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         lines.append(f"train, val, test = {name}.split(0.6, 0.2, 0.2)")
         made, view = "train", view.split(0.6, 0.2, 0.2)[0]
     count, batch = len(view), "x"
-    if name == "frames" and view.sample_shape[-1] > 1:
+    if name == "frames" and view.runs(None).lengths.max(initial=0) > 1:
         made, count, batch = f"{made}.next_frame()", len(view.next_frame()), "x, y"
     shape = (min(BATCH_SIZE, count), *view.element)
     lines += [

@@ -1,0 +1,211 @@
+"""Keys with wildcards: which datasets of a file they match, in natural order."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import translate
+from glob import has_magic
+from itertools import takewhile
+from typing import TypeAlias
+
+from oocdata.errors import ArgumentError, MissingKeyError
+from oocdata.formats.dimensions import choose_key
+
+__all__ = [
+    "Key", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said", "shared_steps",
+    "tree_of", "unmatched",
+]  # fmt: skip
+
+Key: TypeAlias = str | Sequence[str]
+"""The name of a dataset, a pattern, or several of them."""
+
+Children: TypeAlias = Callable[[str], Iterable[str]]
+"""Returns the names of what lies right below a group, given with a slash before each step."""
+
+_LISTED = 12
+_MOST_TRIED = 50
+
+
+def is_pattern(key: str) -> bool:
+    """Return whether a key has wildcards: ``*``, ``?`` or ``[…]``, as in a glob.
+
+    Examples
+    --------
+    >>> is_pattern("data/demo_*/actions"), is_pattern("data/demo_0/actions")
+    (True, False)
+    """
+    return has_magic(key)
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """Return a sort key by which part 2 comes before part 10.
+
+    Examples
+    --------
+    >>> sorted(["demo_10", "demo_2", "demo_1"], key=natural)
+    ['demo_1', 'demo_2', 'demo_10']
+    """
+    runs = [run for run in re.split(r"(\d+)", name) if run]
+    return [(0, int(run)) if run.isdecimal() else (1, run) for run in runs]
+
+
+def keys_of(key: Key) -> list[str]:
+    """Return several keys as a list, checked.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If they are no names, or none, or one is named twice.
+    """
+    keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else list(key)
+    if not keys or not all(isinstance(one, str) for one in keys):
+        raise ArgumentError(
+            f"`key` must be a dataset's name or pattern, or several of them; got {key!r}."
+        )
+    (most, count) = Counter(one.strip("/") for one in keys).most_common(1)[0]
+    if count > 1:
+        raise ArgumentError(f"`key` must name each dataset once; got {most!r} {count} times.")
+    return keys
+
+
+def shared_steps(keys: Sequence[str]) -> str | None:
+    """Return the last steps that all keys share; None where there are none.
+
+    Examples
+    --------
+    >>> shared_steps(["/data/demo_0/obs/u", "/data/demo_1/obs/u"]), shared_steps(["/a", "/b"])
+    ('obs/u', None)
+    """
+    ways = zip(*(key.strip("/").split("/")[::-1] for key in keys), strict=False)
+    shared = [steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, ways)]
+    return "/".join(shared[::-1]) or None
+
+
+def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return what lies right below each group of a flat list of names.
+
+    Examples
+    --------
+    >>> tree_of(["a/x", "a/y", "b"])
+    {'': ['a', 'b'], '/a': ['x', 'y']}
+    """
+    tree: dict[str, dict[str, None]] = {}
+    for name in names:
+        group = ""
+        for step in name.strip("/").split("/"):
+            tree.setdefault(group, {})[step] = None
+            group = f"{group}/{step}"
+    return {group: list(below) for group, below in tree.items()}
+
+
+def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
+    """Return which of a file's datasets a pattern matches, or several keys name, in their order.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError
+        If a key is none of the names, or a pattern matches none; the message says what comes near.
+
+    Examples
+    --------
+    >>> matches_of(["b", "run_*"], ["run_10", "run_2", "b", "c"], "a.npz")
+    ['b', 'run_2', 'run_10']
+    """
+    known = {name.strip("/"): name for name in names}
+    tree = tree_of(names)
+    found: dict[str, None] = {}
+    for one in keys_of(key):
+        if one.strip("/") in known or not is_pattern(one):
+            found[known.get(one.strip("/")) or choose_key(names, one, path)] = None
+            continue
+        every = [name.strip("/") for name in matching(one, lambda group: tree.get(group, []))]
+        some = [known[name] for name in every if name in known]
+        if not some:
+            groups = [f"/{name}" for name in every if f"/{name}" in tree]
+            raise unmatched(one, lambda group: tree.get(group, []), path, groups)
+        found.update(dict.fromkeys(some))
+    return list(found)
+
+
+def said(key: Key) -> str:
+    """Return keys in a few words.
+
+    Examples
+    --------
+    >>> said("run_*"), said(["a", "b", "c"])
+    ('run_*', 'a and 2 more')
+    """
+    if isinstance(key, str):
+        return key
+    return key[0] + (f" and {len(key) - 1} more" if len(key) > 1 else "")
+
+
+def matching(pattern: str, children: Children) -> list[str]:
+    """Return what may match a pattern, in natural order; each step of it is one of the names.
+
+    Where the last steps have no wildcards, what they lead to need not be there.
+
+    Examples
+    --------
+    >>> tree = {"": ["data", "mask"], "/data": ["demo_10", "demo_2", "total"]}
+    >>> matching("data/demo_*/actions", lambda group: tree.get(group, []))
+    ['/data/demo_2/actions', '/data/demo_10/actions']
+    """
+    found = [""]
+    for step in pattern.strip("/").split("/"):
+        if is_pattern(step):
+            match = re.compile(translate(step)).match
+            found = [
+                f"{group}/{name}" for group in found for name in children(group) if match(name)
+            ]
+        else:
+            found = [f"{group}/{step}" for group in found]
+    return sorted(found, key=lambda name: (natural(name), name))
+
+
+def unmatched(
+    pattern: str, children: Children, path: str, groups: Sequence[str]
+) -> MissingKeyError:
+    """Return the error of a pattern that matches no dataset; it says what is there instead.
+
+    Parameters
+    ----------
+    pattern : str
+    children : callable
+    path : str
+    groups : sequence of str
+        What it matches that is no dataset.
+    """
+    if groups:
+        below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
+        return MissingKeyError(
+            f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
+            f"{groups[0]!r}. Name what lies in them: {_listed(below)}.",
+            path=path,
+        )
+    found, step = [""], ""
+    for step in pattern.strip("/").split("/"):
+        match = re.compile(translate(step)).match
+        some = found[:_MOST_TRIED]
+        further = [f"{group}/{name}" for group in some for name in children(group) if match(name)]
+        if not further:
+            break
+        found = sorted(further, key=natural)
+    near: list[str] = []
+    for group in found[:_MOST_TRIED]:
+        names = sorted(children(group), key=natural)
+        near = [f"{group}/{name}" for name in difflib.get_close_matches(step, names, 3, 0.3)]
+        near = near or [f"{group}/{name}" for name in names]
+        if near:
+            break
+    return MissingKeyError(
+        f"`key` must match datasets; {pattern!r} matches none. Nearby: {_listed(near)}.", path=path
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_LISTED])) or "nothing"
+    return shown + (", …" if len(names) > _LISTED else "")

@@ -1,0 +1,118 @@
+"""Patterns of keys in every command that opens an array."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import typer.testing
+import zarr
+
+import oocdata as ooc
+from oocdata.cli import app
+from oocdata.tools.demo.measure import _by_library
+
+FRAMES = np.random.default_rng(0).random((40, 8, 8), np.float32)
+CUTS = [0, 12, 12, 13, 40]
+PATTERN = "data/demo_*/u"
+
+
+@pytest.fixture(params=["hdf5", "zarr", "npz"])
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a file of four demonstrations, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    parts = {f"data/demo_{n}/u": FRAMES[CUTS[n] : CUTS[n + 1]] for n in range(4)}
+    if request.param == "npz":
+        np.savez("a.npz", **parts, other=np.zeros(3))
+        return "a.npz"
+    if request.param == "zarr":
+        group = zarr.create_group("a.zarr")
+        for key, part in {**parts, "other": np.zeros(3)}.items():
+            group.create_array(key, data=part, chunks=(5, *part.shape[1:]), fill_value=-1)
+        return "a.zarr"
+    with h5py.File("a.h5", "w") as file:
+        for key, part in parts.items():
+            chunked = {"chunks": (5, 8, 8), "maxshape": (None, 8, 8), "compression": "gzip"}
+            file.create_dataset(key, data=part, **chunked)
+        file["other"] = np.zeros(3)
+    return "a.h5"
+
+
+def run(*arguments: str) -> typer.testing.Result:
+    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
+
+
+def test_info(name: str) -> None:
+    told = run("info", f"{name}::{PATTERN}")
+    assert told.exit_code == 0, told.output
+    assert "40 rows of (8, 8)" in told.output
+    assert f"'{PATTERN}'" in told.output  # in the code to copy
+    assert told.output == run("info", name, "-k", PATTERN).output
+    (one,) = json.loads(run("info", name, "-k", PATTERN, "--json").stdout)["datasets"]
+    assert (one["shape"], one["files"]) == ([40, 8, 8], 1)
+
+
+def test_stats(name: str) -> None:
+    found = json.loads(run("stats", f"{name}::{PATTERN}", "--json").stdout)
+    assert found["shape"][0] == 40
+    assert found["key"] == PATTERN
+
+
+def test_convert(name: str) -> None:
+    assert run("convert", f"{name}::{PATTERN}", "c.h5", "-q").exit_code == 0
+    with h5py.File("c.h5") as file:
+        assert (file["u"][:] == FRAMES).all()  # by the last step, which all share
+
+
+def test_numbers_that_do_not_fit_are_named_by_dataset(name: str) -> None:
+    view = ooc.open(name, PATTERN).astype("u1")
+    with pytest.raises(ooc.errors.SourceError) as caught:
+        ooc.convert(view[13:], "d.npy")
+    assert (caught.value.key or "").strip("/") == "data/demo_3/u"
+    assert caught.value.rows == (0,)
+
+
+def test_preview(name: str) -> None:
+    told = run("preview", f"{name}::{PATTERN}")
+    assert told.exit_code == 0, told.output
+    assert told.stdout.splitlines()[1].startswith("array      40 rows")
+
+
+def test_check_reads_each_dataset(name: str) -> None:
+    told = run("check", f"{name}::{PATTERN}", "--json")
+    assert told.exit_code == 0, told.output
+    keys = [one["key"].strip("/") for one in json.loads(told.stdout)["datasets"]]
+    assert keys == [f"data/demo_{n}/u" for n in range(4)]
+    none = run("check", f"{name}::nothing_*")
+    assert none.exit_code == 1
+    assert "matches none" in " ".join(none.stderr.split())
+
+
+def test_check_against_a_manifest(name: str) -> None:
+    assert run("check", name, "--write-manifest", "-q").exit_code == 0
+    told = run("check", f"{name}::{PATTERN}", "--manifest", "--json")
+    assert told.exit_code == 0, told.output
+    assert len(json.loads(told.stdout)["datasets"]) == 4
+    assert run("check", f"{name}::{PATTERN}", "--manifest").exit_code == 0
+    missing = run("check", f"{name}::nothing_*", "--manifest")
+    assert missing.exit_code == 1
+
+
+def test_bench(name: str) -> None:
+    told = run("bench", f"{name}::{PATTERN}", "--seconds", "0.1", "--json")
+    assert told.exit_code == 0, told.output
+
+
+def test_the_demo_does_not_time_a_library_that_opens_one_dataset(name: str) -> None:
+    assert _by_library(ooc.open(name, PATTERN)) is None
+    assert _by_library(ooc.open(name, "data/demo_0/u")) is not None
+
+
+def test_a_pattern_that_matches_nothing(name: str) -> None:
+    for command in ("info", "stats", "preview"):
+        told = run(command, f"{name}::data/demo_*/w")
+        assert told.exit_code == 1, told.output
+        assert "matches none" in " ".join(told.stderr.split())
