@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
@@ -15,9 +15,6 @@ from oocdata.datasets.view import View
 from oocdata.engines.numbers import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, repeated
-
-if TYPE_CHECKING:
-    from oocdata.datasets.mix import Members
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -50,17 +47,6 @@ class Zip(Dataset):
         """The parts' specs, in the same tuple or dict."""
         spec: Spec = map_tree(lambda part: part.spec, self.parts)
         return spec
-
-    @property
-    def shares(self) -> Members | None:
-        """Those of the mixtures in it."""
-        found = [part.shares for part in self._members if part.shares is not None]
-        if any(one != found[0] for one in found):
-            raise ArgumentError(
-                "mixtures that are zipped must be mixed alike, because element i of each goes "
-                "together; these differ. Zip the members first, and mix the zips."
-            )
-        return found[0] if found else None
 
     def _gap_positions(self, gap: int) -> int:
         # A table that is looked up, ``table[numbers]``, shares its rows; parts beside it must not.
