@@ -33,6 +33,9 @@ _DECODING_BYTES = 16 << 20
 _PROCESS_BYTES = 32 << 20
 """A worker process with NumPy and this package; what its functions import comes on top."""
 
+_MOST_STORAGES = 6
+"""Arrays that are named."""
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -90,7 +93,7 @@ class Explanation:
             f"{self.elements:,} elements of {' and '.join(self.arrays)}",
             f"in {self.steps:,} batches of {self.batch_size} ({size(self.batch_bytes)} each)",
         ]
-        for storage in self.storages:
+        for storage in self.storages[:_MOST_STORAGES]:
             where = "memory" if storage.path is None else as_typed(storage.path)
             key = f", {storage.key}" if storage.key else ""
             lines.append(
@@ -99,6 +102,8 @@ class Explanation:
             times = f"{self.amplification:.2g}"
             bytes_read = "1 byte" if times == "1" else f"{times} bytes"
             lines.append(f"read   {storage.reading}; {bytes_read} read for each one used")
+        if len(self.storages) > _MOST_STORAGES:
+            lines.append(f"       and {len(self.storages) - _MOST_STORAGES} more arrays")
         lanes = f"; in {self.lanes} lanes, so up to {self.lanes} ranks share the chunks"
         lines.append(f"order  {self.order}: {self.reason}{lanes if self.lanes > 1 else ''}")
         if self.mixing is not None:

@@ -22,6 +22,8 @@ from oocdata.memory import cache_share
 from oocdata.order import Sequential
 from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing, mixing
+from oocdata.order.mixture import Mixture
+from oocdata.order.weighted import Weighted
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -131,15 +133,17 @@ def reading_of(loader: Loader) -> Reading:
         samples = np.isin(np.arange(len(samples)), axes)
     lengths = np.array(request.extent.lengths)
     unused = _unused(request, samples, storage)
-    mixed = None
-    if not isinstance(order, Sequential):
+    mixed, orders = None, [order]
+    if isinstance(order, Mixture | Weighted):  # no permutation of all elements to compare it with
+        orders = list(order.orders) if isinstance(order, Mixture) else [order.order]
+    elif not isinstance(order, Sequential):
         mixed = mixing(loader.positions, len(loader), dataset.blocks, count)
     shuffled = "full shuffle" if laned(order) is None else "block shuffle"
     blocks = dataset.blocks
     return Reading(
         storage=storage,
         axes=axes,
-        order="sequential" if mixed is None else shuffled,
+        order="sequential" if all(isinstance(one, Sequential) for one in orders) else shuffled,
         batch_size=loader.batch_size,
         workers=loader.workers,
         row_bytes=prod(lengths[~samples].tolist()) * request.source.dtype.itemsize,

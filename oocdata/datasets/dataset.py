@@ -152,9 +152,14 @@ class Dataset(Splitting):
 
     @property
     def shares(self) -> Members | None:
-        """Of a mixture, how often its members are drawn from; None of any other dataset."""
-        found = [part.shares for part in self._members]
-        return found[0] if len(found) == 1 else None
+        """Of what is made of a mixture, how often members are drawn from; else None."""
+        found = [shares for part in self._members if (shares := part.shares) is not None]
+        if any(one != found[0] for one in found):
+            raise ArgumentError(
+                "mixtures that are zipped must be mixed alike, because element i of each goes "
+                "together; these differ. Zip the members first, and mix the zips."
+            )
+        return found[0] if found else None
 
     @property
     def _can_cut(self) -> list[bool]:

@@ -27,6 +27,7 @@ from oocdata.index import Selection, as_count, select, take
 from oocdata.order.permutation import derive_keys
 
 if TYPE_CHECKING:
+    from oocdata.datasets.mix import Members
     from oocdata.datasets.view import View
 
 __all__ = ["Patches", "make_patches"]
@@ -157,6 +158,20 @@ class Patches(Dataset):
         inner, total = self.dataset.sample_shape, len(self.dataset) * self.per_row
         whole = isinstance(self.chosen, range) and self.chosen == range(total)
         return inner if whole and len(inner) > 1 else (len(self),)
+
+    @property
+    def shares(self) -> Members | None:
+        """Those of the elements."""
+        shares = self.dataset.shares
+        if shares is None:
+            return None
+        whole = range(len(self.dataset) * self.per_row)
+        if not (isinstance(self.chosen, range) and self.chosen == whole):
+            raise ArgumentError(
+                "patches of a mixture must not be selected, because each member has its share; "
+                f"{len(self)} of them were. Select from the members, and mix these."
+            )
+        return shares.times(self.per_row)
 
     def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
         """Return the first place of all patches of these numbers along each axis."""

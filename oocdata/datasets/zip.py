@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from oocdata.datasets.view import View
 from oocdata.engines.numbers import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, repeated
-
-if TYPE_CHECKING:
-    from oocdata.datasets.mix import Members
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -71,17 +68,6 @@ class Zip(Dataset):
         own = [part for part in self._own if not part._is_rows] or self._own
         most = max(len(part.sample_shape) for part in own)
         return [part for part in own if len(part.sample_shape) == most]
-
-    @property
-    def shares(self) -> Members | None:
-        """Those of the mixtures in it."""
-        found = [part.shares for part in self._members if part.shares is not None]
-        if any(one != found[0] for one in found):
-            raise ArgumentError(
-                "mixtures that are zipped must be mixed alike, because element i of each goes "
-                "together; these differ. Zip the members first, and mix the zips."
-            )
-        return found[0] if found else None
 
     def _gap_positions(self, gap: int) -> int:
         return max(part._gap_positions(gap) for part in self._own) + self._apart()

@@ -107,4 +107,4 @@ def mixing(
     sampled = min(whole, _batches(size))
     batches = [positions(row * whole // sampled) for row in range(sampled)]
     found = batch_entropy(blocks.of(np.stack(batches)))
-    return Mixing(found, full_shuffle_entropy(count, min(size, count), blocks))
+    return Mixing(found, full_shuffle_entropy(count, size, blocks))

@@ -185,6 +185,13 @@ def test_over_and_under_other_datasets() -> None:
     assert isinstance(crops.dataset, Mix)
     assert len(crops) == 4 * 60 // 12
     assert (crops.batch(3)[:, 0, 0] >= 100).sum() == 8
+    both = ooc.zip(images, images).patches((2, 3), per_row=4)
+    x, y = both.batches(12, shuffle=True).batch(3)
+    assert (x[:, 0, 0] >= 100).sum() == (y[:, 0, 0] >= 100).sum() == 8
+    with pytest.raises(ArgumentError, match="patches of a mixture must not be selected"):
+        both[:50].batches(10)
+    with pytest.raises(ArgumentError, match="patches of a mixture must not be selected"):
+        both[[3, 9, 4]].batches(2)
     # A function for one member, and one for all.
     own = ooc.mix({one.map(lambda x: x + 7): 1, two: 1}).map(lambda x: x + 1).batches(10)
     assert own.batch(0)[:, 0, 0].tolist().count(8) == 5
@@ -248,8 +255,11 @@ def test_it_explains_itself() -> None:
     assert "400 elements of () int64\nin 10 batches of 40" in text
     assert "mixture of 2 members, each: full shuffle: 70.0% from 700 elements, 0.4 times" in text
     assert "30.0% from 60 elements, 2 times an epoch" in text
-    many = ooc.mix([(one, 1)] * 7).batches(7)
-    assert "and 3 more" in many.reason
+    many = ooc.mix([(part, 1) for part in numbers(*[20] * 9)]).batches(9, shuffle=True)
+    assert "; and 5 more" in many.reason
+    assert "       and 3 more arrays" in str(many.explain())
+    few = ooc.mix({one: 1, ooc.open(np.arange(3)): 9}, length=1000).batches(100, shuffle=True)
+    assert few.explain().advice == ()  # that elements come again is what was asked for
     weighted = one.batches(70, shuffle=True, weights=np.arange(700) % 7 == 3)
     text = str(weighted.explain())
     assert "draws by weight, full shuffle: drawn by weight" in text
