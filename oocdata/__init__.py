@@ -18,6 +18,8 @@ from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.stack import concatenate, constant, stack
+from oocdata.datasets.stacked import Constant
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, zip  # noqa: A004
@@ -40,6 +42,7 @@ __all__ = [
     "ArraySpec",
     "Bench",
     "BlockShuffle",
+    "Constant",
     "Conversion",
     "Dataset",
     "Health",
@@ -61,6 +64,8 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "concatenate",
+    "constant",
     "convert",
     "create",
     "errors",
@@ -68,6 +73,7 @@ __all__ = [
     "open",
     "preview",
     "set_memory",
+    "stack",
     "stats",
     "zip",
 ]

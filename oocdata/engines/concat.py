@@ -78,10 +78,11 @@ class Concat:
         span = extent.spans[axis]
         if span > 1:
             crossing = (first + span > self._ends[owners]).nonzero()[0]
-            if len(crossing):
-                for box in crossing.tolist():
-                    self._read_across(origins[box], extent, out[box : box + 1])
-                owners[crossing] = -1
+            # Those that begin at one place go together: all of a batch, where parts are channels.
+            for place in np.unique(first[crossing]).tolist():
+                boxes = crossing[first[crossing] == place]
+                self._read_across(origins[boxes], extent, out, boxes)
+            owners[crossing] = -1
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
@@ -92,20 +93,26 @@ class Concat:
                 moved[:, axis] -= self._starts[owner]
                 _read_to(self.parts[owner], moved, extent, out, places)
 
-    def _read_across(self, origin: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Read one box that lies in several parts, from each what it holds."""
+    def _read_across(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        boxes: NDArray[np.int64],
+    ) -> None:
+        """Read boxes that begin at one place and lie in several parts, from each what it holds."""
         axis, stride, length = self.axis, extent.strides[self.axis], extent.lengths[self.axis]
         done = 0
         while done < length:
-            place = int(origin[axis]) + done * stride
+            place = int(origins[0, axis]) + done * stride
             owner = int(self._ends.searchsorted(place, side="right"))
             left = -(-(int(self._ends[owner]) - place) // stride)
             stop = min(length, done + left)
-            moved = origin[None].copy()
-            moved[0, axis] = place - int(self._starts[owner])
+            moved = origins.copy()
+            moved[:, axis] = place - int(self._starts[owner])
             cut = (*[slice(None)] * (axis + 1), slice(done, stop))
             part = extent.with_axis(axis, stop - done, stride)
-            self.parts[owner].read(moved, part, out[cut])
+            _read_to(self.parts[owner], moved, part, out[cut], boxes)
             done = stop
 
 
