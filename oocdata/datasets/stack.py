@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.spec import as_dtype
 from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
 from oocdata.datasets.view import View
+from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection
 
@@ -42,7 +42,7 @@ def constant(values: ArrayLike | View | Constant) -> Constant:
     if isinstance(values, View):
         return Constant(values)
     array = np.asarray(values)
-    as_dtype(array.dtype)
+    check_dtype(array.dtype)
     return Constant(array)
 
 
@@ -128,6 +128,8 @@ def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
         raise ArgumentError(f"`{name}` must get at least one View, which has rows; got {given!r}.")
     plain = [type(part) in (int, float) for part in given]  # they take the others' dtype
     parts = [part if isinstance(part, View) else constant(part) for part in given]
+    for part in parts:
+        check_dtype(part.dtype)
     dtypes = [part.dtype for part, own in zip(parts, plain, strict=True) if not own]
     common = np.result_type(*dtypes, *(part for part, own in zip(given, plain, strict=True) if own))
     if common not in dtypes or not all(_holds(common, dtype) for dtype in dtypes):

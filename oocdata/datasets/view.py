@@ -21,7 +21,9 @@ from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, make_windows
 from oocdata.engines.axes import axis_numbers, sample_axes
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.blocked import blocked
+from oocdata.engines.fields import field_of
+from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import (
     Cut,
@@ -259,7 +261,7 @@ class View(Dataset):
         return rows
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one row (an int first), or select and cut without reading."""
+        """Read one row (an int first), or select and cut without reading; a name: that field."""
         if type(key) is int and -len(self) <= key < len(self):  # the quick way for the usual case
             number = self.rows[key]
             out = np.empty(self.element, self.dtype)
@@ -268,6 +270,8 @@ class View(Dataset):
                 stored = self.placement.stored(out[None], self.extent.lengths)
                 self.source.read(origin, self.extent, stored)
             return out if out.ndim else out[()]
+        if isinstance(key, str) and self.dtype.names:
+            return self._field(key)
         row, cuts = expand_key(key, self.ndim)
         return super(View, self._cut(cuts)).__getitem__(row)
 
@@ -277,6 +281,18 @@ class View(Dataset):
             kept[at] = cut(self.places_along(at), part)
         order = tuple(at for at in self.order if isinstance(kept[at], range))
         return replace(self, cuts=tuple(kept), order=order)
+
+    def _field(self, name: str) -> View:
+        """Return one field of structured rows; its own axes are an element's last."""
+        source = field_of(self.source, name)
+        own = range(len(self.source.shape), len(source.shape))
+        return replace(
+            self,
+            source=blocked(source, self.axes),
+            cuts=(*self.cuts, *(range(source.shape[axis]) for axis in own)),
+            order=(*self.order, *own),
+            dtype=source.dtype,
+        )
 
     def transpose(self, *axes: int) -> View:
         """Return the view with the axes of its elements in another order; nothing is read.
@@ -325,6 +341,7 @@ class View(Dataset):
             For complex to real, which would lose the imaginary part.
         """
         wanted = as_dtype(dtype).newbyteorder("=")
+        check_dtype(self.dtype)
         if self.dtype.kind == "c" and wanted.kind != "c":
             raise ArgumentError(
                 f"`dtype` must be complex for complex rows; got {wanted}. Choose a part in `.map`."

@@ -68,6 +68,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         or source.chunk_offsets is not None
         or source.file.version.modified is None
         or 0 in source.shape
+        or source.stored.names  # a field of it is read
         or min(source.strides, default=0) <= 0
     ):
         return source

@@ -19,7 +19,7 @@ from oocdata.errors import UnsupportedDtypeError
 if TYPE_CHECKING:
     from oocdata.engines.files import FileVersion
 
-__all__ = ["Annotations", "RowSource", "Source", "Storage", "check_dtype"]
+__all__ = ["Annotations", "RowSource", "Source", "Storage", "check_dtype", "check_stored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,8 @@ def check_dtype(
     # Long double has no TensorFlow type and its size is the platform's.
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
         hint = (
-            f"Open one of the fields {dtype.names} saved on its own."
+            f"Choose one of the fields {dtype.names}: view[{dtype.names[0]!r}]; several side by "
+            "side with ooc.zip."
             if dtype.names
             else "Save it again with a numeric dtype of at most 64 bits."
         )
@@ -221,3 +222,39 @@ def check_dtype(
             key=key,
         )
     return dtype
+
+
+def check_stored(
+    dtype: np.dtype[Any], path: str | None = None, key: str | None = None
+) -> np.dtype[Any]:
+    """Return a dtype that can be opened: one that batches can hold, or rows with such a field.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        For any other.
+
+    Examples
+    --------
+    >>> check_stored(np.dtype([("id", "S4"), ("speed", "f4")])).names
+    ('id', 'speed')
+    """
+    if dtype.names and dtype.hasobject:
+        raise UnsupportedDtypeError(
+            f"every field must have a fixed size; got {dtype}, where some are objects, or text of "
+            "varying length. Save the fields of numbers on their own.",
+            path=path,
+            key=key,
+        )
+    return dtype if _has_numbers(dtype) else check_dtype(dtype, path, key)
+
+
+def _has_numbers(dtype: np.dtype[Any]) -> bool:
+    """Return whether rows have a field, or a field of a field, that batches can hold."""
+    if dtype.fields is None:
+        try:
+            check_dtype(dtype.base)
+        except UnsupportedDtypeError:
+            return False
+        return dtype.subdtype is None
+    return any(_has_numbers(kind.base) for kind, *_ in dtype.fields.values())

@@ -14,7 +14,7 @@ from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced, regular_chunks
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.source import Source, Storage, check_dtype, check_stored
 from oocdata.engines.strided import Strided
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 
@@ -39,7 +39,7 @@ def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
             "an array must not be masked, because batches have no mask; got a masked array. "
             "Say what stands for the missing: array.filled(0)."
         )
-    stored = check_dtype(array.dtype)
+    stored = check_stored(array.dtype)
     source = _of_file(array, stored, axis) if isinstance(array, np.memmap) else None
     if source is None:
         source = MemoryArray(np.asarray(array))

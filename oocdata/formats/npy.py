@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.files import FileVersion, OpenFile
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.source import Source, Storage, check_stored
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
@@ -51,7 +51,7 @@ def open_npy(path: str, *, axis: int | str = 0) -> Source:
     oocdata.errors.TruncatedFileError, oocdata.errors.TrailingBytesError
         If the file is not exactly as long as its header says.
     oocdata.errors.UnsupportedDtypeError
-        For object arrays (pickles) and structured rows.
+        For object arrays (pickles), text, dates.
     oocdata.errors.UnknownFormatError
         If the header can't be read.
 
@@ -97,7 +97,7 @@ def open_raw(
         stored = np.dtype(dtype)
     except TypeError as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
-    check_dtype(stored, path)
+    check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
     held = version.nbytes - start
     if held < 0:
@@ -212,7 +212,7 @@ def _strided(
     described: Storage,
 ) -> Source:
     about: Any = {"path": version.path, "key": described.key}
-    stored = check_dtype(dtype, **about)
+    stored = check_stored(dtype, **about)
     needed = prod(shape) * stored.itemsize
     promise = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
     if held < needed:

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.concat import concatenate
+from oocdata.engines.fields import field_of
 from oocdata.engines.objects import RowReader
 from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
@@ -43,6 +44,7 @@ def open_source(
     missing: Missing | None = None,
     external: bool = False,
     verify: bool | str | os.PathLike[str] | None = None,
+    field: str | Sequence[str] = (),
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
@@ -57,14 +59,14 @@ def open_source(
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external, "verify": verify,
+        "external": external, "verify": verify, "field": field,
     }  # fmt: skip
     if isinstance(target, list | tuple):
         return _open_parts(list(target), key, options)
     if not isinstance(target, str | os.PathLike):
         manifest = manifest_of(verify, None)
         source = _open_object(target, key, options)
-        return source if manifest is None else verified(source, manifest)
+        return _field(source if manifest is None else verified(source, manifest), field)
     path = _local(os.fspath(target))
     if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
         found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
@@ -75,13 +77,20 @@ def open_source(
     try:
         source = _open_path(path, key, options)
         if manifest is None:
-            return source
+            return _field(source, field)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-        return verified(source, manifest, path=path, axis=row_axis)
+        return _field(verified(source, manifest, path=path, axis=row_axis), field)
     except SourceError:
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
+
+
+def _field(source: Source, path: str | Sequence[str]) -> Source:
+    """Return a field of structured rows, or a field of a field; all of them without a name."""
+    for name in [path] if isinstance(path, str) else path:
+        source = field_of(source, name)
+    return source
 
 
 _FOR = {

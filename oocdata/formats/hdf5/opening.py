@@ -31,6 +31,7 @@ from oocdata.formats.hdf5.description import (
     DECODED,
     READING,
     annotations_of,
+    bare,
     delivered,
     describe,
     dimension_names,
@@ -209,9 +210,7 @@ def _source(
             annotations=partial(_read_annotations, path, key),
         )
         if not changing and is_plain(dataset, stored):
-            # Without the names that h5py keeps of an enum.
-            plain = np.dtype(stored.str)
-            direct = _direct(dataset, version, key, plain, rules, found, storage)
+            direct = _direct(dataset, version, key, bare(stored), rules, found, storage)
             if direct is not None:
                 return direct
     chunked = not changing and found.kind in ("chunked", "compact")
