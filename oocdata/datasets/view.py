@@ -150,6 +150,21 @@ class View(Dataset):
         return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
 
     @property
+    def unit(self) -> str:
+        """``"datetime64[ns]"`` where the integers are dates; else empty.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> days = ooc.open(np.array(["2020-01-01", "2020-01-05"], "M8[D]"))
+        >>> days[1], days.unit
+        (np.int64(18266), 'datetime64[D]')
+        >>> np.asarray(days).view(days.unit)
+        array(['2020-01-01', '2020-01-05'], dtype='datetime64[D]')
+        """
+        return self.storage.unit
+
+    @property
     def nbytes(self) -> int:
         """Bytes that all rows would take in memory."""
         return len(self) * self.spec.nbytes
@@ -342,6 +357,11 @@ class View(Dataset):
         """
         wanted = as_dtype(dtype).newbyteorder("=")
         check_dtype(self.dtype)
+        if self.dtype.kind in "SU":
+            raise ArgumentError(
+                f"`dtype` must be left as it is for text; got {wanted} for {self.dtype}. Parse it "
+                "in `.map`."
+            )
         if self.dtype.kind == "c" and wanted.kind != "c":
             raise ArgumentError(
                 f"`dtype` must be complex for complex rows; got {wanted}. Choose a part in `.map`."

@@ -16,7 +16,7 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat, concatenate
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.source import Source, Storage, check_stored
+from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import MissingKeyError
 
@@ -51,11 +51,13 @@ def field_of(source: Source, name: str) -> Source:
     check_stored(base, **about)
     if type(source) is Concat:
         return concatenate([field_of(part, name) for part in source.parts], source.axis)
-    described = _described(storage, name, shape)
+    described = replace(_described(storage, name, shape), unit=unit_of(base))
     if isinstance(source, MemoryArray):
-        return MemoryArray(source.array[name], described)
+        field = source.array[name]
+        return MemoryArray(field.view(check_stored(field.dtype)), described)
     if isinstance(source, Strided) and source.chunk_offsets is None:
-        stored, _, offset = _of(source.stored, name)
+        kind, _, offset = _of(source.stored, name)
+        stored = check_stored(kind)
         strides = (*source.strides, *contiguous_strides(shape, stored.itemsize))
         return Strided(
             source.file,
@@ -106,7 +108,8 @@ class Field:
 
     def __init__(self, source: Source, name: str, described: Storage) -> None:
         self.source, self.name, self.described = source, name, described
-        self.dtype, shape, _ = _of(source.dtype, name)
+        base, shape, _ = _of(source.dtype, name)
+        self.dtype = check_stored(base)
         self.shape = (*source.shape, *shape)
 
     def __reduce__(self) -> Any:
@@ -128,7 +131,7 @@ class Field:
             some = slice(start, start + count)
             read = scratch[: len(origins[some])]
             self.source.read(origins[some, :ndim], rows, read)
-            values = read[self.name]
+            values = read[self.name].view(self.dtype)
             alike = bool((inner[some] == inner[start]).all())
             for box in range(1 if alike else len(read)):
                 boxes = slice(None) if alike else slice(box, box + 1)

@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.files import FileVersion, OpenFile
-from oocdata.engines.source import Source, Storage, check_stored
+from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
@@ -94,7 +94,7 @@ def open_raw(
     """
     version = FileVersion.of(path)
     try:
-        stored = np.dtype(dtype)
+        stored = np.dtype(_fields(dtype))
     except TypeError as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
     check_stored(stored, path)
@@ -116,9 +116,18 @@ def open_raw(
     if -1 in lengths:
         known = prod(length for length in lengths if length != -1) * stored.itemsize
         lengths[lengths.index(-1)] = held // known if known else 0
-    again = {"target": version.path, "dtype": stored.str, "shape": lengths, "offset": start}
+    again: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
+    again["dtype"] = npy_format.dtype_to_descr(stored)
     described = Storage("raw", version.path, opened=again)
     return _strided(version, tuple(lengths), stored, False, start, held, axis, described)
+
+
+def _fields(dtype: Any) -> Any:
+    """Return fields as NumPy takes them, lists of tuples, of what may have been JSON."""
+    fields = isinstance(dtype, list | tuple) and all(isinstance(one, list | tuple) for one in dtype)
+    if not fields:
+        return dtype
+    return [(name, _fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
 
 
 def list_npz(path: str) -> list[str]:
@@ -235,6 +244,7 @@ def _strided(
         stored_bytes=needed,
         reading="each box by its byte offsets, straight into the batch",
         strides=strides,
+        unit=unit_of(dtype),
         files=(version,),
     )
     (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)

@@ -104,6 +104,8 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
 def is_plain(dataset: Any, stored: np.dtype[Any]) -> bool:
     """Return whether the bytes are what the dtype says (not so for bfloat16 or 12-bit integers)."""
     h5t = hdf5_library().h5t
+    if stored.kind == "S":  # else HDF5 turns what stands for the end of the text into zeros
+        return bool(dataset.id.get_type().get_strpad() == h5t.STR_NULLPAD)
     return bool(h5t.py_create(stored, logical=True) == dataset.id.get_type())
 
 

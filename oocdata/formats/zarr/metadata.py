@@ -185,9 +185,10 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
             f"and {node['order']!r}"
         )
     chain = describe_v2(node["compressor"], node["filters"])
-    if dtype.names:  # TensorStore reads them a field at a time, and would decode all for each
-        chain = replace(chain, zarr_only="structured rows")
-    plain = chain.extra_bytes == 0 and node["order"] == "C" and not dtype.names
+    # TensorStore reads fields one at a time, and would decode all for each.
+    strange = "structured rows" if dtype.names else "text" if dtype.kind in "SU" else ""
+    chain = replace(chain, zarr_only=strange or chain.zarr_only)
+    plain = chain.extra_bytes == 0 and node["order"] == "C" and not strange
     return {
         "dtype": dtype.newbyteorder("="),
         "object_shape": chunks,
