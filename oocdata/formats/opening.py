@@ -19,6 +19,7 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
+from oocdata.formats.packing import decoded
 from oocdata.formats.verified import manifest_of, verified
 
 __all__ = ["Axis", "Format", "Missing", "format_of", "list_datasets", "open_source", "refuse"]
@@ -45,6 +46,7 @@ def open_source(
     external: bool = False,
     verify: bool | str | os.PathLike[str] | None = None,
     field: str | Sequence[str] = (),
+    decode: bool = False,
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
@@ -59,14 +61,14 @@ def open_source(
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external, "verify": verify, "field": field,
+        "external": external, "verify": verify, "field": field, "decode": decode,
     }  # fmt: skip
     if isinstance(target, list | tuple):
         return _open_parts(list(target), key, options)
     if not isinstance(target, str | os.PathLike):
         manifest = manifest_of(verify, None)
         source = _open_object(target, key, options)
-        return _field(source if manifest is None else verified(source, manifest), field)
+        return _numbers(source if manifest is None else verified(source, manifest), field, decode)
     path = _local(os.fspath(target))
     if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
         found = sorted(glob.glob(path), key=lambda name: (_natural(name), name))
@@ -77,20 +79,20 @@ def open_source(
     try:
         source = _open_path(path, key, options)
         if manifest is None:
-            return _field(source, field)
+            return _numbers(source, field, decode)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-        return _field(verified(source, manifest, path=path, axis=row_axis), field)
+        return _numbers(verified(source, manifest, path=path, axis=row_axis), field, decode)
     except SourceError:
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
 
 
-def _field(source: Source, path: str | Sequence[str]) -> Source:
-    """Return a field of structured rows, or a field of a field; all of them without a name."""
-    for name in [path] if isinstance(path, str) else path:
+def _numbers(source: Source, field: str | Sequence[str], decode: bool) -> Source:
+    """Return a field of structured rows, or a field of a field, if one is named; decoded."""
+    for name in [field] if isinstance(field, str) else field:
         source = field_of(source, name)
-    return source
+    return decoded(source) if decode else source
 
 
 _FOR = {

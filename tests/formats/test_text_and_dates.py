@@ -37,7 +37,7 @@ def fixed_text(file: Any, pad: int, **options: Any) -> None:
 HDF5 = {
     "bytes": lambda file: file.create_dataset("u", data=NAMES),
     "gzip": lambda file: file.create_dataset("u", data=NAMES, chunks=(3,), compression="gzip"),
-    "utf8": lambda file: file.create_dataset("u", data=NAMES, dtype=h5py.string_dtype("utf-8", 7)),
+    "utf8": lambda file: file.create_dataset("u", data=NAMES.astype(h5py.string_dtype("utf-8", 7))),
     "spaces": lambda file: fixed_text(file, h5py.h5t.STR_SPACEPAD),
     "ended": lambda file: fixed_text(file, h5py.h5t.STR_NULLTERM),
     "spaces, gzip": lambda file: fixed_text(file, h5py.h5t.STR_SPACEPAD, gzip=4),
