@@ -100,4 +100,7 @@ def _float_for(dtype: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
         # 32 bits have more digits than float32 holds.
         return np.dtype(np.float64) if dtype.itemsize == 4 and dtype.kind in "iu" else kinds[0]
     # A large offset that is no float could cost digits.
-    return np.dtype(np.float64) if offset is not None else kinds[0]
+    if offset is not None:
+        return np.dtype(np.float64)
+    # xarray takes the dtype of an integer scale, and may lose what does not fit.
+    return kinds[0] if kinds[0].kind == "f" else np.result_type(dtype, kinds[0])
