@@ -32,6 +32,8 @@ class OpenArguments(TypedDict, total=False):
     missing: Missing | None
     external: bool
     verify: bool | str | os.PathLike[str] | None
+    field: str | Sequence[str]
+    decode: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Opening:
     missing: Missing | None = None
     external: bool = False
     verify: bool | str | os.PathLike[str] | None = None
+    field: str | Sequence[str] = ()
+    decode: bool = False
 
     @classmethod
     def of(cls, target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
