@@ -38,7 +38,7 @@ class Concat:
         self._starts = self._ends - lengths
         shape = list(parts[0].shape)
         shape[axis] = int(self._ends[-1])
-        self.shape, self.dtype = tuple(shape), parts[0].dtype
+        self.shape, self.dtype = tuple(shape), np.result_type(*{part.dtype for part in parts})
 
     def __reduce__(self) -> tuple[type[Concat], tuple[tuple[Source, ...], int]]:
         return (Concat, (self.parts, self.axis))
@@ -202,7 +202,9 @@ def concatenate(sources: Sequence[Source], axis: int) -> Source:
     if len(sources) == 1:
         return first
     for number, part in enumerate(sources):
-        if _beside(part.shape, axis) != _beside(first.shape, axis) or part.dtype != first.dtype:
+        text = part.dtype.kind == first.dtype.kind in "SU"  # as long as the longest
+        alike = text or part.dtype == first.dtype
+        if _beside(part.shape, axis) != _beside(first.shape, axis) or not alike:
             where = part.storage()
             raise MismatchedPartsError(
                 f"parts must have one dtype, and one shape besides axis {axis}; part 0 has "

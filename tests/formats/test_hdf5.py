@@ -336,7 +336,6 @@ def test_no_array(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda f: f.create_dataset("u", (3,), h5py.string_dtype()), "text"),
         (lambda f: f.create_dataset("u", (3,), h5py.vlen_dtype("i4")), "varying length"),
         (lambda f: f.create_dataset("u", (3,), h5py.ref_dtype), "references"),
         (lambda f: f.create_dataset("u", (3,), [("a", h5py.string_dtype())]), "field must have"),
@@ -348,7 +347,7 @@ def test_no_array(tmp_path: Path) -> None:
             "no dtype",
         ),
     ],
-    ids=["text", "vlen", "ref", "compound", "array", "opaque", "longdouble", "int24"],
+    ids=["vlen", "ref", "compound", "array", "opaque", "longdouble", "int24"],
 )
 def test_unsupported_dtypes(tmp_path: Path, make: Any, words: str) -> None:
     path = str(tmp_path / "a.h5")

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
-from oocdata.errors import ArgumentError, UnsupportedDtypeError
+from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
 
 NAMES = np.array([f"run {number}" for number in range(10)], "S6")
 DATES = np.array(["2020-01-01", "NaT", "1950-02-03T04:05"] * 3, "M8[ns]")
@@ -101,6 +101,40 @@ def test_text_as_tensors(tmp_path: Path) -> None:
     assert names == NAMES.tolist()
     texts = [text.decode() for _, one in found for text in one.numpy().tolist()]
     assert texts == umlauts.tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (3,), "compression": "gzip"}], ids=str)
+def test_text_of_varying_length(tmp_path: Path, options: dict[str, Any]) -> None:
+    texts = ["a", "", "größer", "run 10"]
+    for name, more in (("1", []), ("2", ["much longer than these"])):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            kind = h5py.string_dtype()
+            file.create_dataset("u", data=np.array(texts + more, object), dtype=kind, **options)
+    view = ooc.open(tmp_path / "1.h5")
+    assert view.dtype == np.dtype("S8")
+    assert [one.decode() for one in np.asarray(view).tolist()] == texts
+    loader = view.batches(2, shuffle=True, seed=1)
+    assert_array_equal(from_json(as_json(loader)).batch(1), loader.batch(1))
+    both = ooc.open([tmp_path / "1.h5", tmp_path / "2.h5"])
+    assert [one.decode() for one in both.take(range(9)).tolist()] == [*texts, *texts, more[0]]
+    assert both[3] == b"run 10"
+    with h5py.File(tmp_path / "1.h5", "a") as file:
+        file["u"][0] = "b"
+    with pytest.raises(SourceError, match=r"1\.h5"):
+        view.take([0])
+
+
+def test_much_text_of_varying_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from oocdata.formats.hdf5 import texts
+
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = ["x" * 300] * 10
+    monkeypatch.setattr(texts, "cache_share", lambda: 4000)
+    with pytest.raises(UnsupportedDtypeError, match="10 texts of up to 300 bytes"):
+        ooc.open(tmp_path / "a.h5")
+    monkeypatch.setattr(texts, "cache_share", lambda: 1000)
+    with pytest.raises(UnsupportedDtypeError, match="10 texts of up to unknown bytes"):
+        ooc.open(tmp_path / "a.h5")
 
 
 def test_what_text_is_not_made_of() -> None:
