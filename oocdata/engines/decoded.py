@@ -1,6 +1,6 @@
 """Packed numbers, decoded in the write of the batch: a scale, an offset, and NaN for what misses.
 
-The packed numbers are read into the batch's own memory, and turned into numbers there.
+Packed numbers that lie in chunks are read into the batch's own memory, and become numbers there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Packing:
     dtype: np.dtype[Any]
 
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write numbers, perhaps into the memory of the packed ones, each in its place.
+        """Write numbers into memory of any dtype; it may be that of the packed ones.
 
         Examples
         --------
@@ -60,13 +60,14 @@ class Packing:
         absent = None
         for value in self.missing:
             absent = packed == value if absent is None else absent | (packed == value)
-        np.copyto(out, packed)
+        numbers = packed.astype(self.dtype)
         if self.scale is not None:
-            out *= self.scale
+            numbers *= self.scale
         if self.offset is not None:
-            out += self.offset
+            numbers += self.offset
         if absent is not None:
-            out[absent] = np.nan
+            np.putmask(numbers, absent, np.nan)
+        out[...] = numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +123,10 @@ class Decoded:
             return
         stored, dtype = self.source.dtype, self.dtype
         count = max(1, _BLOCK_BYTES // (extent.size * dtype.itemsize))
-        if out.dtype == dtype and stored.itemsize <= dtype.itemsize:
-            # The beginning of each number's bytes, which works for any strides of `out`.
+        chunked = self.source.storage().chunks is not None
+        if chunked and out.dtype == dtype and stored.itemsize <= dtype.itemsize:
+            # All boxes at once, so that chunks are decoded side by side: into the beginning of each
+            # number's bytes, which works for any strides of `out`.
             beginning = {"names": ["packed"], "formats": [stored], "itemsize": dtype.itemsize}
             packed = out.view(np.dtype(beginning))["packed"]  # type: ignore[call-overload]
             self.source.read(origins, extent, packed)
@@ -132,13 +135,11 @@ class Decoded:
                 self.packing.decode(packed[some], out[some])
             return
         scratch = empty((min(count, len(origins)), *extent.lengths), stored)
-        numbers = empty(scratch.shape, dtype)
         for start in range(0, len(origins), count):
             some = slice(start, start + count)
             boxes = len(origins[some])
             self.source.read(origins[some], extent, scratch[:boxes])
-            self.packing.decode(scratch[:boxes], numbers[:boxes])
-            out[some] = numbers[:boxes]
+            self.packing.decode(scratch[:boxes], out[some])
 
 
 def _true_of_numbers(stored: Storage, changed: Mapping[str, None]) -> Annotations:
