@@ -15,6 +15,7 @@ from counting import counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.cli.options import given
 from oocdata.describe import as_json, from_json
 from oocdata.engines import ring
 from oocdata.engines.fields import field_of
@@ -235,3 +236,11 @@ def test_rows_without_a_chosen_field(tmp_path: Path) -> None:
         ooc.open(view, field="id")
     with pytest.raises(UnsupportedDtypeError, match="some are objects"):
         ooc.open(np.zeros(3, [("a", "O"), ("b", "i4")]))
+
+
+def test_in_a_shell(tmp_path: Path) -> None:
+    path = str(npy(tmp_path, rows(9)))
+    opening = given([path], field="at,x", decode=True)
+    assert opening.code() == f"ooc.open({path!r}, field=('at', 'x'), decode=True)"
+    assert_array_equal(np.asarray(opening.view()), rows(9)["at"]["x"])
+    assert ooc.stats(path, field="id").overall.max == 8

@@ -53,7 +53,10 @@ class Texts(MemoryArray):
 
 def is_text(dataset: Any) -> bool:
     """Return whether a dataset is an array of text of varying length."""
-    info = hdf5_library().check_string_dtype(dataset.dtype) if dataset.ndim else None
+    try:
+        info = hdf5_library().check_string_dtype(dataset.dtype) if dataset.ndim else None
+    except TypeError:  # of numbers that NumPy hasn't
+        return False
     return info is not None and info.length is None
 
 
