@@ -149,6 +149,8 @@ def test_trajectories_beside_steps_and_constants() -> None:
     starts = [(i, j) for i in range(3) for j in range(3)]
     assert_array_equal(x, [expected[i, j : j + 2] for i, j in starts])
     assert_array_equal(y, [expected[i, j + 2 : j + 3] for i, j in starts])
+    mixed = [14, 0, 13, 1, 12, 2, 3, 4]  # of two trajectories, so that each is read once
+    assert_array_equal(view.take(mixed), expected.reshape(15, 4, 6, 5)[mixed])
     train, held = view.split(1, 1)
     assert_array_equal(np.asarray(held), expected[1])
     assert len(train) == 5
@@ -241,6 +243,12 @@ def test_chunks_are_decoded_once_for_every_part() -> None:
     assert [set(one.values()) for one in decoded] == [{1}, {1}]
     assert [len(one) for one in decoded] == [16, 16]
     assert loader.explain().amplification == pytest.approx(1.0, abs=0.2)
+
+
+def test_chunks_begin_where_they_do_in_the_file() -> None:
+    views = [counted(sample_array((64, 6)), 8, 3)[0] for _ in range(2)]
+    view = ooc.stack([one[3:50] for one in views])
+    assert (view.blocks.length, view.blocks.first) == (8, 5)  # type: ignore[union-attr]
 
 
 def test_chunks_of_the_whole_are_those_of_the_parts(tmp_path: Path) -> None:
