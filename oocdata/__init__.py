@@ -23,6 +23,8 @@ from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.stack import concatenate, constant, stack
+from oocdata.datasets.stacked import Constant
 from oocdata.datasets.trajectories import episodes, windows
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
@@ -49,6 +51,7 @@ __all__ = [
     "Bench",
     "BlockShuffle",
     "Concat",
+    "Constant",
     "Conversion",
     "Dataset",
     "Health",
@@ -74,6 +77,8 @@ __all__ = [
     "bench",
     "check",
     "concat",
+    "concatenate",
+    "constant",
     "convert",
     "create",
     "episodes",
@@ -87,6 +92,7 @@ __all__ = [
     "read_names",
     "save_split",
     "set_memory",
+    "stack",
     "stats",
     "windows",
     "zip",

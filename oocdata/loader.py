@@ -23,6 +23,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.engines import buffers
+from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
 from oocdata.index import as_count
@@ -62,6 +63,9 @@ def make_loader(
         raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
     if len(dataset) == 0:
         raise EmptyError("a dataset must hold at least one element to make batches; it holds none.")
+    for source in dataset.sources():
+        if source.dtype.names:  # rows of which no field was chosen
+            check_dtype(source.dtype, source.storage().path, source.storage().key)
     if drop_remainder and len(dataset) < size:
         raise EmptyError(
             f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "

@@ -191,6 +191,15 @@ def given(
             "--external", help="Accept HDF5 data in other files.", rich_help_panel=_OPENING
         ),
     ] = False,
+    field: Annotated[
+        str | None, _opening("NAME", "The field of structured rows; of a field: a,b.")
+    ] = None,
+    decode: Annotated[
+        bool,
+        typer.Option(
+            "--decode", help="Decode packed numbers as xarray does.", rich_help_panel=_OPENING
+        ),
+    ] = False,
 ) -> Opening:  # fmt: skip
     """Return what these options open; commands get it by `oocdata.cli.command`.
 
@@ -213,7 +222,10 @@ def given(
     paths = [path for path, _ in pairs]
     target = paths[0] if len(paths) == 1 else paths
     name = next(iter(keys), None)
-    return Opening(target, name, axis, dtype, shape, offset, missing, external)
+    fields = tuple(field.split(",")) if field else ()
+    return Opening(
+        target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode
+    )
 
 
 def split_key(text: str) -> tuple[str, str | None]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Draw"]
+__all__ = ["Dataset", "Described", "Draw"]
 
 _OURS = {
     "shuffle": ".batches(size, shuffle=True)",
@@ -81,11 +81,30 @@ class Draw:
         return np.random.default_rng(key)
 
 
-class Dataset(Splitting):
-    """Elements by position. See `View` and its methods for how datasets are made."""
+class Described:
+    """What a description tells of by the names of its fields: a dataset, or what one is made of."""
 
     _described: ClassVar[tuple[str, ...]]
     """Names of the fields that a description tells of."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return ``{"kind": …}`` and what else it is made of.
+
+        `oocdata.describe` writes it as JSON, and arrays, functions and sources in it.
+        """
+        described: dict[str, Any] = {"kind": type(self).__name__.lower()}
+        for name in self._described:
+            described[name] = map_tree(_described, getattr(self, name))
+        return described
+
+    @classmethod
+    def of_description(cls, described: dict[str, Any]) -> Self:
+        """Return what `describe` told of; its parts are made already."""
+        return cls(**described)
+
+
+class Dataset(Described, Splitting):
+    """Elements by position. See `View` and its methods for how datasets are made."""
 
     @property
     @abstractmethod
@@ -114,21 +133,6 @@ class Dataset(Splitting):
         longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
         irregular = [blocks for blocks in found if not isinstance(blocks, Blocks)]
         return irregular[0] if irregular and longest.length == 1 else longest
-
-    def describe(self) -> dict[str, Any]:
-        """Return ``{"kind": …}`` and what else the dataset is made of.
-
-        `oocdata.describe` writes it as JSON, and arrays, functions and sources in it.
-        """
-        described: dict[str, Any] = {"kind": type(self).__name__.lower()}
-        for name in self._described:
-            described[name] = map_tree(_described, getattr(self, name))
-        return described
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the dataset that `describe` told of; its parts are made already."""
-        return cls(**described)
 
     @property
     def is_mapped(self) -> bool:
@@ -412,4 +416,4 @@ class Dataset(Splitting):
 
 
 def _described(part: Any) -> Any:
-    return part.describe() if isinstance(part, Dataset) else part
+    return part.describe() if isinstance(part, Described) else part

@@ -27,6 +27,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     missing: Missing | None = None,
     external: bool = False,
     verify: bool | str | os.PathLike[str] | None = None,
+    field: str | Sequence[str] = (),
+    decode: bool = False,
 ) -> View:
     """Open an array of any size as it is: reads the header, no data.
 
@@ -63,6 +65,13 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     verify : bool or path, optional
         Compare every row with its checksum whenever it is read: in the manifest of this path, or
         (True) in the one beside the target. ``oocdata check PATH --write-manifest`` writes it.
+    field : str or sequence of str, optional
+        Of structured rows the field to open, as ``view["name"]`` of what is opened without it;
+        several names lead to a field of a field.
+    decode : bool
+        Decode packed numbers (netCDF, Zarr) as xarray does, by the attributes ``scale_factor``,
+        ``add_offset``, ``_Unsigned``, ``_FillValue`` and ``missing_value``: NaN for missing ones,
+        float32 or float64 by xarray's rules. By default they are delivered as stored.
 
     Returns
     -------
@@ -97,7 +106,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         given = {
             "key": key, "axis": None if axis in (0, (0,)) else axis, "dtype": dtype, "shape": shape,
             "offset": offset or None, "missing": missing, "external": external or None,
-            "verify": verify or None,
+            "verify": verify or None, "field": field or None,
+            "decode": decode or None,
         }  # fmt: skip
         for name, value in given.items():
             if value is not None:
@@ -116,6 +126,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         missing=missing,
         external=external,
         verify=verify,
+        field=field,
+        decode=decode,
     )
     view = View.of(source, axis)
     best = blocked(source, view.axes)

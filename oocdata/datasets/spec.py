@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocdata.engines.source import check_dtype
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
 
 __all__ = [
     "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_spec", "leaves", "map_tree", "spec_text",
@@ -124,4 +124,6 @@ def as_dtype(given: DTypeLike) -> np.dtype[Any]:
         dtype = np.dtype(given)
     except TypeError as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
+    if dtype.kind in "SU":
+        raise UnsupportedDtypeError(f"`dtype` must be one of numbers; got {dtype}.")
     return check_dtype(dtype)

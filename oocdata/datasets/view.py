@@ -22,7 +22,9 @@ from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.blocked import blocked
+from oocdata.engines.fields import field_of
+from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import (
     Cut,
@@ -147,6 +149,21 @@ class View(Dataset):
         if not dimensions:
             return ()
         return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
+
+    @property
+    def unit(self) -> str:
+        """``"datetime64[ns]"`` where the integers are dates; else empty.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> days = ooc.open(np.array(["2020-01-01", "2020-01-05"], "M8[D]"))
+        >>> days[1], days.unit
+        (np.int64(18266), 'datetime64[D]')
+        >>> np.asarray(days).view(days.unit)
+        array(['2020-01-01', '2020-01-05'], dtype='datetime64[D]')
+        """
+        return self.storage.unit
 
     @property
     def nbytes(self) -> int:
@@ -337,7 +354,7 @@ class View(Dataset):
         return rows
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one row (an int first), or select and cut without reading."""
+        """Read one row (an int first), or select and cut without reading; a name: that field."""
         if type(key) is int and -len(self) <= key < len(self):  # the quick way for the usual case
             number = self.rows[key]
             out = np.empty(self.element, self.dtype)
@@ -346,6 +363,8 @@ class View(Dataset):
                 stored = self.placement.stored(out[None], self.extent.lengths)
                 self.source.read(origin, self.extent, stored)
             return out if out.ndim else out[()]
+        if isinstance(key, str) and self.dtype.names:
+            return self._field(key)
         row, cuts = expand_key(key, self.ndim)
         return super(View, self._cut(cuts)).__getitem__(row)
 
@@ -355,6 +374,18 @@ class View(Dataset):
             kept[at] = cut(self.places_along(at), part)
         order = tuple(at for at in self.order if isinstance(kept[at], range))
         return replace(self, cuts=tuple(kept), order=order)
+
+    def _field(self, name: str) -> View:
+        """Return one field of structured rows; its own axes are an element's last."""
+        source = field_of(self.source, name)
+        own = range(len(self.source.shape), len(source.shape))
+        return replace(
+            self,
+            source=blocked(source, self.axes),
+            cuts=(*self.cuts, *(range(source.shape[axis]) for axis in own)),
+            order=(*self.order, *own),
+            dtype=source.dtype,
+        )
 
     def transpose(self, *axes: int) -> View:
         """Return the view with the axes of its elements in another order; nothing is read.
@@ -403,6 +434,12 @@ class View(Dataset):
             For complex to real, which would lose the imaginary part.
         """
         wanted = as_dtype(dtype).newbyteorder("=")
+        check_dtype(self.dtype)
+        if self.dtype.kind in "SU":
+            raise ArgumentError(
+                f"`dtype` must be left as it is for text; got {wanted} for {self.dtype}. Parse it "
+                "in `.map`."
+            )
         if self.dtype.kind == "c" and wanted.kind != "c":
             raise ArgumentError(
                 f"`dtype` must be complex for complex rows; got {wanted}. Choose a part in `.map`."

@@ -16,6 +16,7 @@ from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
 from oocdata.datasets.request import of_sources
 from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.stacked import Constant, Stacked
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip
@@ -35,8 +36,9 @@ __all__ = ["Decoder"]
 _DATASETS: dict[str, Any] = {
     "view": View, "windows": Windows, "patches": Patches, "map": Map, "zip": Zip,
     "concat": Concat, "mix": Mix,
+    "stacked": Stacked, "constant": Constant,
 }  # fmt: skip
-"""By their kinds."""
+"""By their kinds, and what they are made of."""
 
 _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
 
@@ -137,7 +139,8 @@ class Decoder:
                 raise ValueError("a view must have a source")
         if kind == "map":
             parts["spec"] = _spec(parts["spec"])
-        return _checked(_DATASETS[kind].of_description(parts))
+        made = _DATASETS[kind].of_description(parts)
+        return _checked(made) if isinstance(made, Dataset) else made
 
     def _source(self, parts: dict[str, Any], axes: Any, place: str) -> Source:
         """Return a source, opened once for all views that read it, if it is what was described."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.concat import Concat
+from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
@@ -63,12 +64,16 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
         return source if same else source.with_parts(parts)
+    if isinstance(source, Decoded):
+        inner = blocked(source.source, axes)
+        return source if inner is source.source else replace(source, source=inner)
     # A file that is open for writing may change at any time: nothing of it is kept.
     if (
         not isinstance(source, Strided)
         or not isinstance(source.chunk_offsets, RowOffsets | None)
         or source.file.version.modified is None
         or 0 in source.shape
+        or source.stored.names  # a field of it is read
         or min(source.strides, default=0) <= 0
     ):
         return source

@@ -139,7 +139,10 @@ def lease(
     >>> del part
     back: block 7
     """
-    return np.asarray(_Lease(lender, block, address, shape, np.dtype(dtype)))
+    kind = np.dtype(dtype)
+    array = np.asarray(_Lease(lender, block, address, shape, kind))
+    # A type string says nothing of fields.
+    return array.view(kind) if kind.kind == "V" else array
 
 
 class Pool:
@@ -199,7 +202,7 @@ class Pool:
         if nbytes == 0:
             return np.empty(shape, kind)
         block = self._block(nbytes)
-        return np.asarray(_Lease(self, block, block.address, shape, kind))
+        return lease(self, block, block.address, shape, kind)
 
     def empty_parts(
         self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, number: int = 0
@@ -247,7 +250,7 @@ class Pool:
             block.number, block.overtaken = number or self.count(), False
             self._partly[block.address] = block
         parts = [
-            np.asarray(_Lease(self, (block, part), block.address + start, shape, kind))
+            lease(self, (block, part), block.address + start, shape, kind)
             if nbytes
             else np.empty(shape, kind)
             for part, (shape, nbytes, start) in enumerate(zip(shapes, sizes, borders, strict=False))

@@ -89,7 +89,7 @@ class Concat:
         self._shift = self.table.within - self._starts
         shape = list(parts[0].shape)
         shape[axis] = int(self._ends[-1])
-        self.shape, self.dtype = tuple(shape), parts[0].dtype
+        self.shape, self.dtype = tuple(shape), np.result_type(*{part.dtype for part in parts})
 
     def __reduce__(self) -> Any:
         return Concat, (self.parts, self.axis, self.table, self._changes)
@@ -143,10 +143,11 @@ class Concat:
         owners = self.table.owners[numbers]
         if span > 1:
             crossing = (first + span > self._ends[numbers]).nonzero()[0]
-            if len(crossing):
-                for box in crossing.tolist():
-                    self._read_across(origins[box], extent, out[box : box + 1])
-                owners[crossing] = -1
+            # Those that begin at one place go together: all of a batch, where parts are channels.
+            for place in np.unique(first[crossing]).tolist():
+                boxes = crossing[first[crossing] == place]
+                self._read_across(origins[boxes], extent, out, boxes)
+            owners[crossing] = -1
         within = origins.copy()
         within[:, axis] += self._shift[numbers]
         order = owners.argsort(kind="stable")
@@ -157,20 +158,26 @@ class Concat:
             if owner >= 0:
                 read_to(self.parts[owner], within[places], extent, out, places)
 
-    def _read_across(self, origin: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Read one box that lies in several parts, from each what it holds."""
+    def _read_across(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        boxes: NDArray[np.int64],
+    ) -> None:
+        """Read boxes that begin at one place and lie in several parts, from each what it holds."""
         axis, stride, length = self.axis, extent.strides[self.axis], extent.lengths[self.axis]
         done = 0
         while done < length:
-            place = int(origin[axis]) + done * stride
+            place = int(origins[0, axis]) + done * stride
             number = int(self._ends.searchsorted(place, side="right"))
             left = -(-(int(self._ends[number]) - place) // stride)
             stop = min(length, done + left)
-            moved = origin[None].copy()
-            moved[0, axis] = place + int(self._shift[number])
+            moved = origins.copy()
+            moved[:, axis] = place + int(self._shift[number])
             cut = (*[slice(None)] * (axis + 1), slice(done, stop))
             part = extent.with_axis(axis, stop - done, stride)
-            self.parts[int(self.table.owners[number])].read(moved, part, out[cut])
+            read_to(self.parts[int(self.table.owners[number])], moved, part, out[cut], boxes)
             done = stop
 
 
@@ -318,7 +325,8 @@ def check_alike(
     """
     kinds: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
-        kinds.setdefault((_beside(shape, axis), dtype), []).append(number)
+        kind = dtype.kind if dtype.kind in "SU" else dtype  # text is as long as the longest
+        kinds.setdefault((_beside(shape, axis), kind), []).append(number)
     if len(kinds) < 2:
         return
     said = []

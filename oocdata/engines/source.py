@@ -19,7 +19,9 @@ from oocdata.errors import UnsupportedDtypeError
 if TYPE_CHECKING:
     from oocdata.engines.files import FileVersion
 
-__all__ = ["Annotations", "RowSource", "Source", "Storage", "check_dtype"]
+__all__ = [
+    "Annotations", "RowSource", "Source", "Storage", "check_dtype", "check_stored", "unit_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,9 @@ class Storage:
     packed : str
         ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are packed or
         missing by the CF conventions; they are delivered as stored.
+    unit : str
+        ``"datetime64[ns]"`` where dates are delivered as the integers that they are stored as;
+        ``array.view(unit)`` makes them dates.
     files : tuple of FileVersion
         The files whose bytes are read, as they were when opened; empty for objects.
     version : str
@@ -109,6 +114,7 @@ class Storage:
     episodes: bool = False
     dimensions: tuple[str, ...] = ()
     packed: str = ""
+    unit: str = ""
     files: tuple[FileVersion, ...] = ()
     version: str = ""
     opened: Mapping[str, Any] | None = None
@@ -197,12 +203,12 @@ class RowSource(Protocol):
 def check_dtype(
     dtype: np.dtype[Any], path: str | None = None, key: str | None = None
 ) -> np.dtype[Any]:
-    """Return a dtype that batches can hold: bool, integers, floats, complex.
+    """Return a dtype that batches can hold: bool, integers, floats, complex, text of fixed length.
 
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        For objects, strings, dates, structured rows and long doubles.
+        For objects, dates, structured rows and long doubles.
 
     Examples
     --------
@@ -216,16 +222,73 @@ def check_dtype(
             path=path,
             key=key,
         )
+    if dtype.kind in "SU" and dtype.itemsize:
+        return dtype
     # Long double has no TensorFlow type and its size is the platform's.
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
         hint = (
-            f"Open one of the fields {dtype.names} saved on its own."
+            f"Choose one of the fields {dtype.names}: view[{dtype.names[0]!r}]; several side by "
+            "side with ooc.zip."
             if dtype.names
             else "Save it again with a numeric dtype of at most 64 bits."
         )
         raise UnsupportedDtypeError(
-            f"elements must be bool, integer, float or complex numbers; got {dtype}. {hint}",
+            "elements must be bool, integer, float or complex numbers, or text of a fixed length; "
+            f"got {dtype}. {hint}",
             path=path,
             key=key,
         )
     return dtype
+
+
+def check_stored(
+    dtype: np.dtype[Any], path: str | None = None, key: str | None = None
+) -> np.dtype[Any]:
+    """Return a dtype that can be opened: one that batches can hold, or rows with such a field.
+
+    Dates become integers; see `unit_of`.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        For any other.
+
+    Examples
+    --------
+    >>> check_stored(np.dtype([("at", "M8[s]"), ("speed", "f4")])).names
+    ('at', 'speed')
+    >>> check_stored(np.dtype(">M8[s]"))
+    dtype('>i8')
+    """
+    if dtype.names and dtype.hasobject:
+        raise UnsupportedDtypeError(
+            f"every field must have a fixed size; got {dtype}, where some are objects, or text of "
+            "varying length. Save the fields of numbers on their own.",
+            path=path,
+            key=key,
+        )
+    if unit_of(dtype):
+        return np.dtype(np.int64).newbyteorder(dtype.byteorder)
+    return dtype if _has_numbers(dtype) else check_dtype(dtype, path, key)
+
+
+def unit_of(dtype: np.dtype[Any]) -> str:
+    """Return the dtype of dates or spans of time in native byte order; empty for any other.
+
+    Examples
+    --------
+    >>> unit_of(np.dtype(">M8[s]")), unit_of(np.dtype("f4"))
+    ('datetime64[s]', '')
+    """
+    return dtype.name if dtype.kind in "mM" else ""
+
+
+def _has_numbers(dtype: np.dtype[Any]) -> bool:
+    """Return whether rows have a field, or a field of a field, that batches can hold."""
+    if dtype.fields is None:
+        try:
+            check_dtype(np.dtype(np.int64) if unit_of(dtype) else dtype.base)
+        except UnsupportedDtypeError:
+            return False
+        return dtype.subdtype is None
+    return any(_has_numbers(kind.base) for kind, *_ in dtype.fields.values())

@@ -184,11 +184,12 @@ class Strided:
             raise self._changed(number, origins, extent)
 
     def _plan(self, key: Any, extent: Extent, out: NDArray[Any]) -> Plan:
+        mixed = self.stored.names is not None and not self.stored.isnative  # not all to be swapped
         plan = plan_box(
             extent.lengths,
             tuple(a * b for a, b in zip(extent.strides, self.strides, strict=True)),
             self.stored.itemsize,
-            out.strides[1:] if out.dtype == self.dtype else None,
+            out.strides[1:] if out.dtype == self.dtype and not mixed else None,
             holes=self.chunk_offsets is None,
         )
         if len(self._plans) >= _MOST_PLANS:

@@ -132,13 +132,13 @@ def as_stored(packed: str) -> str:
     Examples
     --------
     >>> as_stored("scale_factor 0.5")
-    '; delivered as stored, packed (scale_factor 0.5): unpack in .map, or open it with xarray'
+    '; delivered as stored, packed (scale_factor 0.5): decode=True decodes'
     >>> as_stored("_FillValue -9")
-    '; delivered as stored, missing ones too (_FillValue -9): mask in .map, or open it with xarray'
+    '; delivered as stored, missing ones too (_FillValue -9): decode=True makes them NaN'
     """
     if not packed:
         return ""
-    what, how = "packed", "unpack"
+    what, how = "packed", "decodes"
     if not packed.startswith(SCALED):
-        what, how = "missing ones too", "mask"
-    return f"; delivered as stored, {what} ({packed}): {how} in .map, or open it with xarray"
+        what, how = "missing ones too", "makes them NaN"
+    return f"; delivered as stored, {what} ({packed}): decode=True {how}"

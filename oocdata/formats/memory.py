@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
@@ -14,7 +16,7 @@ from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced, regular_chunks
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.source import Source, Storage, check_dtype, check_stored, unit_of
 from oocdata.engines.strided import Strided
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 
@@ -39,10 +41,13 @@ def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
             "an array must not be masked, because batches have no mask; got a masked array. "
             "Say what stands for the missing: array.filled(0)."
         )
-    stored = check_dtype(array.dtype)
+    stored = check_stored(array.dtype)
     source = _of_file(array, stored, axis) if isinstance(array, np.memmap) else None
     if source is None:
         source = MemoryArray(np.asarray(array))
+        if unit := unit_of(array.dtype):
+            described = replace(source.storage(), unit=unit)
+            source = MemoryArray(np.asarray(array).view(stored), described)
         if array.ndim:
             axis_numbers(axis, array.ndim, source.storage())
     return source
@@ -67,7 +72,11 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
     except OSError:  # deleted, but still mapped
         return None
     offset = root.offset + start
-    opened = {"dtype": stored.str, "shape": list(array.shape), "offset": offset}
+    opened = {
+        "dtype": npy_format.dtype_to_descr(array.dtype),
+        "shape": list(array.shape),
+        "offset": offset,
+    }
     storage = Storage(
         format="numpy.memmap",
         path=version.path,
@@ -76,6 +85,7 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
         stored_bytes=array.nbytes,
         reading="each box by its byte offsets in the file, not through the map",
         strides=array.strides,
+        unit=unit_of(array.dtype),
         files=(version,),
         opened={"target": version.path, **opened} if array.flags.c_contiguous else None,
     )

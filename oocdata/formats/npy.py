@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
@@ -57,7 +57,7 @@ def open_npy(path: str, *, axis: int | str = 0, whole: bool = True) -> Source:
     oocdata.errors.TruncatedFileError, oocdata.errors.TrailingBytesError
         If the file is not exactly as long as its header says.
     oocdata.errors.UnsupportedDtypeError
-        For object arrays (pickles) and structured rows.
+        For object arrays (pickles), text, dates.
     oocdata.errors.UnknownFormatError
         If the header can't be read.
 
@@ -108,10 +108,10 @@ def open_raw(
     """
     version = FileVersion.of(path)
     try:
-        stored = np.dtype(dtype)
+        stored = np.dtype(_fields(dtype))
     except TypeError as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
-    check_dtype(stored, path)
+    check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
     held = version.nbytes - start
     if held < 0 and whole:
@@ -130,9 +130,18 @@ def open_raw(
     if -1 in lengths:
         known = prod(length for length in lengths if length != -1) * stored.itemsize
         lengths[lengths.index(-1)] = max(0, held) // known if known else 0
-    again = {"target": version.path, "dtype": stored.str, "shape": lengths, "offset": start}
+    again: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
+    again["dtype"] = npy_format.dtype_to_descr(stored)
     described = Storage("raw", version.path, opened=again)
     return _strided(version, tuple(lengths), stored, False, start, held, axis, described, whole)
+
+
+def _fields(dtype: Any) -> Any:
+    """Return fields as NumPy takes them, lists of tuples, of what may have been JSON."""
+    fields = isinstance(dtype, list | tuple) and all(isinstance(one, list | tuple) for one in dtype)
+    if not fields:
+        return dtype
+    return [(name, _fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
 
 
 def list_npz(path: str) -> list[str]:
@@ -292,6 +301,7 @@ def _strided(
         stored_bytes=prod(shape) * stored.itemsize,
         reading="each box by its byte offsets, straight into the batch",
         strides=strides,
+        unit=unit_of(dtype),
         files=(version,),
     )
     (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)
@@ -307,7 +317,7 @@ def _checked(
 ) -> np.dtype[Any]:
     """Return the dtype if the bytes that are there are those that it and the shape promise."""
     about: Any = {"path": described.path, "key": described.key}
-    stored = check_dtype(dtype, **about)
+    stored = check_stored(dtype, **about)
     needed = prod(shape) * stored.itemsize
     promise = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
     if whole and held < needed:

@@ -13,11 +13,13 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.concat import concatenate
+from oocdata.engines.fields import field_of
 from oocdata.engines.objects import RowReader
 from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
+from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
 from oocdata.formats.series import datasets
 from oocdata.formats.verified import manifest_of, verified
@@ -48,6 +50,8 @@ def open_source(
     missing: Missing | None = None,
     external: bool = False,
     verify: bool | str | os.PathLike[str] | None = None,
+    field: str | Sequence[str] = (),
+    decode: bool = False,
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
@@ -62,14 +66,14 @@ def open_source(
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external, "verify": verify,
+        "external": external, "verify": verify, "field": field, "decode": decode,
     }  # fmt: skip
     if isinstance(target, list | tuple):
         return _open_parts(list(target), key, options)
     if not isinstance(target, str | os.PathLike):
         manifest = manifest_of(verify, None)
         source = _open_object(target, key, options)
-        return source if manifest is None else verified(source, manifest)
+        return _numbers(source if manifest is None else verified(source, manifest), field, decode)
     path = _local(os.fspath(target))
     if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
         found = sorted(glob.glob(path), key=lambda name: (natural(name), name))
@@ -83,9 +87,9 @@ def open_source(
     try:
         source = _open_path(path, key, options)
         if manifest is None:
-            return source
+            return _numbers(source, field, decode)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-        return verified(source, manifest, path=path, axis=row_axis)
+        return _numbers(verified(source, manifest, path=path, axis=row_axis), field, decode)
     except SourceError:
         raise
     except OSError as error:
@@ -107,6 +111,13 @@ def _open_verified(path: str, key: Key, manifest: str, options: dict[str, Any]) 
     sources = [open_source(path, name, **{**options, "verify": manifest}) for name in names]
     again = {**(sources[0].storage().opened or {}), "verify": manifest}
     return datasets(sources, options["axis"], key, again)
+
+
+def _numbers(source: Source, field: str | Sequence[str], decode: bool) -> Source:
+    """Return a field of structured rows, or a field of a field, if one is named; decoded."""
+    for name in [field] if isinstance(field, str) else field:
+        source = field_of(source, name)
+    return decoded(source) if decode else source
 
 
 _FOR = {

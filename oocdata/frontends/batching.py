@@ -16,7 +16,18 @@ from oocdata.errors import ArgumentError, PositionError
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["batch_lengths", "checked_start", "tensors_of"]
+__all__ = ["batch_lengths", "checked_start", "tensor_dtype", "tensors_of"]
+
+
+def tensor_dtype(dtype: np.dtype[Any]) -> str:
+    """Return the name by which TensorFlow knows a dtype.
+
+    Examples
+    --------
+    >>> tensor_dtype(np.dtype("f4")), tensor_dtype(np.dtype("S8"))
+    ('float32', 'string')
+    """
+    return "string" if dtype.kind in "SU" else dtype.name
 
 
 def checked_start(loader: Loader, start: tuple[int, int]) -> tuple[int, int]:
@@ -56,10 +67,15 @@ def tensors_of(batches: Sequence[Batch], loader: Loader) -> list[NDArray[Any]]:
     full = len(steps) - bool(has_short and steps and len(steps[-1][0]) < size)
     parts = (steps[:full], steps[full:]) if has_short else (steps,)
     return [
-        _stacked([step[place] for step in part], size, spec)
+        _encoded(_stacked([step[place] for step in part], size, spec))
         for part in parts
         for place, spec in enumerate(leaves(loader.dataset.spec))
     ]
+
+
+def _encoded(array: NDArray[Any]) -> NDArray[Any]:
+    """Return text as bytes, which is what TensorFlow's strings are."""
+    return np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
 
 
 def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:

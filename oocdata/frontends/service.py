@@ -26,7 +26,7 @@ from oocdata.describe import as_json
 from oocdata.errors import ArgumentError
 from oocdata.frontends import feeds
 from oocdata.frontends.address import reached
-from oocdata.frontends.batching import batch_lengths
+from oocdata.frontends.batching import batch_lengths, tensor_dtype
 from oocdata.frontends.delivery import ATTEMPTS, Delivery
 from oocdata.frontends.pyfunctions import call
 from oocdata.frontends.serving import READ, TICK
@@ -172,7 +172,7 @@ def _batches(
     size, has_short = batch_lengths(loader)
     sizes = (size, None) if has_short else (size,)
     shapes = [(None, length, *leaf.shape[1:]) for length in sizes for leaf in leaves(spec)]
-    dtypes = [tf.as_dtype(leaf.dtype) for _ in sizes for leaf in leaves(spec)]
+    dtypes = [tf.as_dtype(tensor_dtype(leaf.dtype)) for _ in sizes for leaf in leaves(spec)]
     slices = tf.data.Dataset.from_tensor_slices
 
     @as_it_is

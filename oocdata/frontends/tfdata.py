@@ -28,7 +28,7 @@ from oocdata.datasets.spec import leaves, map_tree
 from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, MissingDependencyError
 from oocdata.frontends import feeds
-from oocdata.frontends.batching import batch_lengths, checked_start, tensors_of
+from oocdata.frontends.batching import batch_lengths, checked_start, tensor_dtype, tensors_of
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
@@ -155,7 +155,7 @@ def of_passes(
         for length in ((size, None) if has_short else (size,))
         for leaf in leaves(spec)
     ]
-    names = tuple(leaf.dtype.name for leaf in leaves(spec))
+    names = tuple(tensor_dtype(leaf.dtype) for leaf in leaves(spec))
     read = _reader(names * (2 if has_short else 1))
     feed, own = tf.constant(number, tf.int64), tf.constant(text)
 

@@ -14,9 +14,9 @@ from numpy.typing import DTypeLike
 from oocdata.advice import view_below
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
-from oocdata.datasets.spec import as_dtype
+from oocdata.datasets.spec import as_dtype, leaves
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.errors import ArgumentError, MissingFileError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing
 from oocdata.formats.patterns import Key, natural, said
 
@@ -33,6 +33,8 @@ class OpenArguments(TypedDict, total=False):
     missing: Missing | None
     external: bool
     verify: bool | str | os.PathLike[str] | None
+    field: str | Sequence[str]
+    decode: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Opening:
     missing: Missing | None = None
     external: bool = False
     verify: bool | str | os.PathLike[str] | None = None
+    field: str | Sequence[str] = ()
+    decode: bool = False
 
     @classmethod
     def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
@@ -101,6 +105,15 @@ class Opening:
             kind = type(self.target).__name__
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
         return open_view(self.target, **self.given())
+
+    def numbers(self) -> Dataset:
+        """Return the dataset; an array of it that holds no numbers is an UnsupportedDtypeError."""
+        dataset = self.dataset()
+        for leaf in leaves(dataset.spec):
+            if leaf.dtype.kind not in "biufc":
+                hint = " Choose a field: view['name']." if leaf.dtype.names else ""
+                raise UnsupportedDtypeError(f"elements must be numbers; got {leaf.dtype}.{hint}")
+        return dataset
 
     def view(self) -> View:
         """Return the view, or open the file as one; another dataset is an ArgumentError."""

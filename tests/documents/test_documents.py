@@ -80,15 +80,27 @@ def folder(tmp_path: Path) -> Path:
         file["images"] = random.integers(0, 255, (200, 32, 32, 3)).astype("u1")
         file["labels"] = random.integers(0, 9, 200)
     with h5py.File(tmp_path / "well.hdf5", "w") as file:
-        density = file.create_dataset("t0_fields/density", data=random.random((10, 6, 8, 12), "f4"))
-        for axis, name in enumerate(("trajectory", "time", "y", "x")):
-            density.dims[axis].label = name
+        axes = ("trajectory", "time", "y", "x")
+        each = {"t0_fields/density": (), "t0_fields/pressure": (), "t1_fields/velocity": (2,)}
+        for field, more in each.items():
+            made = file.create_dataset(field, data=random.random((10, 6, 8, 12, *more), "f4"))
+            for axis, name in enumerate(axes):
+                made.dims[axis].label = name
+        made = file.create_dataset("t0_fields/inflow", data=random.random((10, 8, 12), "f4"))
+        made.dims[0].label = "trajectory"
+        file["mask"] = random.random((8, 12), "f4")
     with h5py.File(tmp_path / "robomimic.hdf5", "w") as file:
         for number, length in enumerate((30, 12, 25)):
             file[f"data/demo_{number}/actions"] = random.random((length, 7))
             image = random.integers(0, 255, (length, 12, 12, 3)).astype("u1")
             file[f"data/demo_{number}/obs/image"] = image
         file["mask/train"] = np.array([b"demo_0", b"demo_2"])
+    with h5py.File(tmp_path / "table.h5", "w") as file:
+        rows = np.zeros(50, [("position", "f4", 3), ("label", "i8")])
+        file.create_dataset("rows", data=rows, chunks=(16,), compression="gzip")
+    np.save(
+        tmp_path / "dates.npy", np.arange("2020-01-01", "2020-02-01", dtype="M8[D]").astype("M8[s]")
+    )
     hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
     hours.to_netcdf(tmp_path / "era5.nc", encoding={"t2m": PACKED})
     return tmp_path

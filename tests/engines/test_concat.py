@@ -72,7 +72,17 @@ def test_a_box_across_parts_is_read_from_each() -> None:
     out = np.empty((2, 4, 2), "f4")
     concatenate(parts, 0).read(np.array([[1, 0], [0, 0]]), Extent((4, 2), (2, 1)), out)
     assert_array_equal(out, [whole[1:8:2], whole[0:7:2]])
-    assert [part.rows for part in parts] == [[[1], [0, 2]], [[0, 2], [1]], [[1], [0]], []]
+    assert [part.rows for part in parts] == [[[0, 2], [1]], [[1], [0, 2]], [[0], [1]], []]
+
+
+def test_boxes_that_begin_at_one_place_are_read_together() -> None:
+    parts = [RecordingSource(sample_array((5, 2)) + 100 * n) for n in range(3)]
+    whole = np.concatenate([part.array for part in parts], 1)
+    out = np.empty((4, 1, 3), "f4")
+    origins = np.array([[4, 1], [0, 2], [3, 1], [1, 1]])
+    concatenate(parts, 1).read(origins, Extent.of((1, 3)), out)
+    assert_array_equal(out[:, 0], [whole[row, at : at + 3] for row, at in origins])
+    assert [part.rows for part in parts] == [[[4, 3, 1]], [[4, 3, 1], [0]], [[0]]]
 
 
 def test_ten_thousand_parts_are_not_walked_through() -> None:

@@ -336,11 +336,9 @@ def test_no_array(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda f: f.create_dataset("u", (3,), h5py.string_dtype()), "text"),
-        (lambda f: f.create_dataset("u", data=np.array([b"abc"] * 3)), r"\|S3"),
         (lambda f: f.create_dataset("u", (3,), h5py.vlen_dtype("i4")), "varying length"),
         (lambda f: f.create_dataset("u", (3,), h5py.ref_dtype), "references"),
-        (lambda f: f.create_dataset("u", (3,), [("a", "f4"), ("b", "i2")]), "fields"),
+        (lambda f: f.create_dataset("u", (3,), [("a", h5py.string_dtype())]), "field must have"),
         (lambda f: f.create_dataset("u", (3,), "(2,)f4"), "numeric"),
         (lambda f: f.create_dataset("u", data=np.zeros(3, "V5")), "V5"),
         (lambda f: f.create_dataset("u", data=np.zeros(3, np.longdouble)), "float128"),
@@ -349,7 +347,7 @@ def test_no_array(tmp_path: Path) -> None:
             "no dtype",
         ),
     ],
-    ids=["text", "bytes", "vlen", "ref", "compound", "array", "opaque", "longdouble", "int24"],
+    ids=["vlen", "ref", "compound", "array", "opaque", "longdouble", "int24"],
 )
 def test_unsupported_dtypes(tmp_path: Path, make: Any, words: str) -> None:
     path = str(tmp_path / "a.h5")

@@ -171,12 +171,14 @@ def test_masked_arrays_are_refused_rather_than_unmasked():
 
 
 @pytest.mark.parametrize(
-    "array", [np.array([{}]), np.array(["a"]), np.zeros(3, "M8[s]"), np.zeros(2, [("a", "f4")])]
+    "array", [np.array([{}]), np.zeros(3, "V4"), np.zeros(3, "M8[s]"), np.zeros(2, [("a", "f4")])]
 )
 def test_dtypes_that_batches_cannot_hold(array: np.ndarray):
-    for opened in (open_array, lambda array: open_object(Sliced(array))):
+    with pytest.raises(UnsupportedDtypeError, match="elements must be"):
+        open_object(Sliced(array))
+    if array.dtype.kind == "O" or array.dtype == "V4":
         with pytest.raises(UnsupportedDtypeError, match="elements must be"):
-            opened(array)
+            open_array(array)
 
 
 def test_no_row_axis():

@@ -178,11 +178,6 @@ def test_trailing_bytes(tmp_path: Path):
     "array",
     [
         np.array([{}, None], object),
-        np.zeros(3, [("a", "f4"), ("b", "i4")]),
-        np.array(["a", "b"]),
-        np.array([b"a"]),
-        np.zeros(3, "M8[s]"),
-        np.zeros(3, "m8[s]"),
         np.zeros(3, np.longdouble),
         np.zeros(3, np.clongdouble),
         np.zeros(3, "V4"),
@@ -198,8 +193,10 @@ def test_dtypes_that_batches_cannot_hold(tmp_path: Path, array: np.ndarray):
 
 def test_a_structured_array_names_its_fields(tmp_path: Path):
     np.save(tmp_path / "a.npy", np.zeros(3, [("speed", "f4"), ("time", "i4")]))
-    with pytest.raises(UnsupportedDtypeError, match=r"fields .*'speed', 'time'"):
-        open_npy(str(tmp_path / "a.npy"))
+    view = View.of(open_npy(str(tmp_path / "a.npy")))
+    assert view["time"].dtype == np.int32
+    with pytest.raises(UnsupportedDtypeError, match=r"fields .*'speed', 'time'.*a\.npy"):
+        view.batches(2)
 
 
 def test_a_single_number(tmp_path: Path):

@@ -32,6 +32,9 @@ _BLOSC_BYTES = 24
 _BLOSC_FLAGS = 0x01 | 0x10 | 1 << 5
 """Shuffled, in one stream, by LZ4."""
 
+_BLOSC_ITEM = 255
+"""Bytes of a number, at most."""
+
 _TILE_BYTES = 1 << 18
 """A longer chunk is unshuffled in parts that fit into the processor's cache."""
 
@@ -123,6 +126,9 @@ def _unshuffle(data: Any, itemsize: int, out: NDArray[np.uint8]) -> NDArray[np.u
     # README_CHUNK_FORMAT.rst), and its vector code takes a third of the time of strided copies: of
     # an epoch with LZ4 1.2 to 1.3 times the speed, with gzip 1.1.
     step = max(1, _TILE_BYTES // itemsize)
+    if itemsize > _BLOSC_ITEM:
+        out[:whole].reshape(count, itemsize)[...] = planes.T
+        count = 0
     for start in range(0, count, step):
         part = planes[:, start : start + step]
         sizes = part.size, part.size, _BLOSC_BYTES + part.size  # decoded, of its block, encoded

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.source import Annotations, Storage, check_dtype
+from oocdata.engines.source import Annotations, Storage, check_stored
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import packing
 from oocdata.formats.hdf5.file import fill_value, hdf5_library
@@ -16,6 +16,7 @@ __all__ = [
     "DECODED",
     "READING",
     "annotations_of",
+    "bare",
     "delivered",
     "describe",
     "dimension_names",
@@ -59,8 +60,22 @@ def delivered(dtype: np.dtype[Any]) -> np.dtype[Any]:
     >>> delivered(np.dtype(">i2"))
     dtype('int16')
     """
-    # The string leaves behind the metadata in which h5py keeps the names of an enum.
-    return np.dtype(dtype.newbyteorder("=").str)
+    return bare(dtype.newbyteorder("="))
+
+
+def bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype without the metadata in which h5py keeps the names of an enum."""
+    if dtype.subdtype is not None:
+        return np.dtype((bare(dtype.base), dtype.shape))
+    if dtype.fields is None:
+        return np.dtype(dtype.str)
+    fields = {name: dtype.fields[name] for name in dtype.names or ()}
+    return np.dtype({
+        "names": list(fields),
+        "formats": [bare(kind) for kind, *_ in fields.values()],
+        "offsets": [place for _, place, *_ in fields.values()],
+        "itemsize": dtype.itemsize,
+    })  # fmt: skip
 
 
 def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
@@ -69,7 +84,7 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        For text, references, structured rows, variable lengths.
+        For text, references, variable lengths, rows without a field of numbers.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
@@ -86,12 +101,14 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
         raise UnsupportedDtypeError(
             f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
         )
-    return check_dtype(stored, path, key)
+    return check_stored(stored, path, key)
 
 
 def is_plain(dataset: Any, stored: np.dtype[Any]) -> bool:
     """Return whether the bytes are what the dtype says (not so for bfloat16 or 12-bit integers)."""
     h5t = hdf5_library().h5t
+    if stored.kind == "S":  # else HDF5 turns what stands for the end of the text into zeros
+        return bool(dataset.id.get_type().get_strpad() == h5t.STR_NULLPAD)
     return bool(h5t.py_create(stored, logical=True) == dataset.id.get_type())
 
 

@@ -325,5 +325,9 @@ def _read(
     numbers = np.zeros(counts, dtype) if fill else np.empty(counts, dtype)
     space = dataset.id.get_space()
     space.select_hyperslab(tuple(start), tuple(counts))
-    dataset.id.read(h5s.create_simple(tuple(counts)), space, numbers)
+    kind = None
+    if dtype.kind == "S":  # of the file's character set, between which HDF5 doesn't convert
+        kind = dataset.id.get_type().copy()
+        kind.set_strpad(hdf5_library().h5t.STR_NULLPAD)
+    dataset.id.read(h5s.create_simple(tuple(counts)), space, numbers, kind)
     return numbers

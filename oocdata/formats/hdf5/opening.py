@@ -31,6 +31,7 @@ from oocdata.formats.hdf5.description import (
     DECODED,
     READING,
     annotations_of,
+    bare,
     delivered,
     describe,
     dimension_names,
@@ -45,6 +46,7 @@ from oocdata.formats.hdf5.names import Names
 from oocdata.formats.hdf5.parts import Datasets
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
+from oocdata.formats.hdf5.texts import is_text, read_texts
 from oocdata.formats.hdf5.virtual import inspect_storage
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
 
@@ -235,7 +237,8 @@ def _source(
 ) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
-    stored = stored_dtype(dataset, path, key)
+    text = is_text(dataset)
+    stored = np.dtype("S1") if text else stored_dtype(dataset, path, key)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
@@ -260,12 +263,12 @@ def _source(
             opened=opened,
             annotations=partial(_read_annotations, path, key),
         )
-        if not changing and is_plain(dataset, stored):
-            # Without the names that h5py keeps of an enum.
-            plain = np.dtype(stored.str)
-            direct = _direct(dataset, version, key, plain, rules, found, storage)
+        if not (changing or text) and is_plain(dataset, stored):
+            direct = _direct(dataset, version, key, bare(stored), rules, found, storage)
             if direct is not None:
                 return direct
+    if text:
+        return read_texts(dataset, storage, None if changing else version)
     chunked = not changing and found.kind in ("chunked", "compact")
     chunk_shape = _chunk_shape(dataset)
     storage = replace(

@@ -139,6 +139,8 @@ def _check_numbers(variable: Any) -> None:
             "elements must be numbers; got Python objects, such as text or dates of cftime. Dates "
             "are numbers in the file: open it by its path, or with decode_times=False."
         )
+    if dtype.kind in "SU":
+        raise UnsupportedDtypeError(f"elements must be numbers; got text ({dtype}).")
     if dtype.kind in "mM":
         raise UnsupportedDtypeError(
             f"elements must be numbers; got times ({dtype}). Turn them into numbers "

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from oocdata.engines.source import Annotations, check_dtype
+from oocdata.engines.source import Annotations, check_dtype, check_stored
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
 from oocdata.formats.zarr.codecs import CodecChain, describe_v2, describe_v3, named
@@ -185,13 +185,17 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
             f"and {node['order']!r}"
         )
     chain = describe_v2(node["compressor"], node["filters"])
+    # TensorStore reads fields one at a time, and would decode all for each.
+    strange = "structured rows" if dtype.names else "text" if dtype.kind in "SU" else ""
+    chain = replace(chain, zarr_only=strange or chain.zarr_only)
+    plain = chain.extra_bytes == 0 and node["order"] == "C" and not strange
     return {
         "dtype": dtype.newbyteorder("="),
         "object_shape": chunks,
         "prefix": "",
         "separator": separator,
         "codecs": chain,
-        "plain_dtype": dtype if chain.extra_bytes == 0 and node["order"] == "C" else None,
+        "plain_dtype": dtype if plain else None,
     }
 
 
@@ -257,11 +261,7 @@ def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> t
 
 def _dtype_v2(value: Any) -> np.dtype[Any]:
     if isinstance(value, list):
-        fields = [field[0] for field in value]
-        raise UnsupportedDtypeError(
-            f"elements must be numbers; got structured rows with the fields {fields}. Save the "
-            "field you need as an array of its own."
-        )
+        return check_stored(_structured(value))
     dtype = np.dtype(str(value))
     if str(value)[0] not in "<>|" or (dtype.str[0] != "|" and str(value)[0] == "|"):
         raise ValueError(f"dtype must say its byte order; got {value!r}")
@@ -271,6 +271,15 @@ def _dtype_v2(value: Any) -> np.dtype[Any]:
             "Save the array again with a numeric dtype."
         )
     return check_dtype(dtype)
+
+
+def _structured(fields: list[Any]) -> np.dtype[Any]:
+    """Return the dtype of structured rows, whose fields may be structured."""
+    kinds = []
+    for name, kind, *shape in fields:
+        inner = _structured(kind) if isinstance(kind, list) else np.dtype(kind)
+        kinds.append((str(name), inner, *map(tuple, shape)))
+    return np.dtype(kinds)
 
 
 def unreadable(reason: str, path: str, key: str | None) -> UnknownFormatError:

@@ -192,10 +192,10 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     --------
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/a.npz", u=np.zeros((10, 3)), names=np.array(["a", "b"]))
+    ...     np.savez(f"{folder}/a.npz", u=np.zeros((10, 3)), one=np.array(1.0))
     ...     found = contents(f"{folder}/a.npz")
-    >>> [(one.key, getattr(one, "shape", "no numbers")) for one in found.datasets]
-    [('u', (10, 3)), ('names', 'no numbers')]
+    >>> [(one.key, getattr(one, "shape", "no rows")) for one in found.datasets]
+    [('u', (10, 3)), ('one', 'no rows')]
     """
     opening = Opening.of(target, key, **arguments)
     path = opening.target

@@ -246,7 +246,7 @@ def preview(
     >>> found.labels, found.axes["x"].letters
     (('rows 0 and 1', 'rows 3 and 4'), 'HW')
     """
-    dataset = Opening.of(target, key, **arguments).dataset()
+    dataset = Opening.of(target, key, **arguments).numbers()
     if next_frame or horizon is not None:
         if not isinstance(dataset, View):
             name = "next_frame" if horizon is None else "horizon"

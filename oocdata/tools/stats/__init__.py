@@ -95,7 +95,7 @@ def stats(
     0.0 11.0
     """
     given = Opening.of(target, key, **opening)
-    dataset = given.dataset()
+    dataset = given.numbers()
     spec = spec_of_one_array(dataset)
     shape = (len(dataset), *cast("tuple[int, ...]", spec.shape))
     axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)

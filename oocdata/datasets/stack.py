@@ -1,0 +1,204 @@
+"""Put several arrays of the same rows together: variables as channels of one tensor."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
+from oocdata.datasets.view import View
+from oocdata.engines.source import check_dtype
+from oocdata.errors import ArgumentError
+from oocdata.index import Selection
+
+__all__ = ["concatenate", "constant", "stack"]
+
+
+def constant(values: ArrayLike | View | Constant) -> Constant:
+    """Say that numbers are the same in every row, for `stack` and `concatenate`.
+
+    Parameters
+    ----------
+    values : array_like or View
+        Of the shape of an element, or of one that repeats to it by NumPy's rules. All rows of a
+        View together are one constant, shape ``(*sample_shape, *element)``: a mask or an orography
+        in a file. It is read once, when it is first needed, and kept.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> ooc.constant(ooc.open(np.zeros((721, 1440))))
+    <Constant: (721, 1440) float64>
+    """
+    if isinstance(values, Constant):
+        return values
+    if isinstance(values, View):
+        return Constant(values)
+    array = np.asarray(values)
+    check_dtype(array.dtype)
+    return Constant(array)
+
+
+def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
+    """Put arrays of the same rows together along a new axis of their elements.
+
+    Each part is read straight into its place of the batch; nothing is copied afterwards.
+
+    Parameters
+    ----------
+    parts : iterable of View, Constant or array_like
+        Views of the same rows, whose elements have one shape or repeat to it by NumPy's rules. A
+        View with fewer sample axes, (trajectory,) beside (trajectory, time), is repeated along the
+        others: which they are is known by their names, else they are the outer ones. An array or a
+        number is the same in every row; see `constant` for one in a file.
+    axis : int
+        The new axis among those of an element; -1: the last, channels last.
+
+    Returns
+    -------
+    View
+        With the sample axes of its parts.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If rows or shapes don't go together; or if the parts have no common dtype: one of theirs
+        that holds the numbers of all.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> u, v = ooc.open(np.zeros((90, 128, 64))), ooc.open(np.ones((90, 128, 64)))
+    >>> ooc.stack([u, v, np.zeros((128, 64))])
+    <View: 90 rows of (128, 64, 3) float64>
+    """
+    return _together("stack", list(parts), axis, new=True)
+
+
+def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
+    """Put arrays of the same rows end to end along an axis of their elements.
+
+    As `stack`, but the axis is there already, and may be of another length in each part. Rows are
+    not put end to end: that is a list or a glob of files in `open`.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> velocity, pressure = ooc.open(np.zeros((90, 32, 32, 2))), ooc.open(np.ones((90, 32, 32, 1)))
+    >>> ooc.concatenate([velocity, pressure])
+    <View: 90 rows of (32, 32, 3) float64>
+    """
+    return _together("concatenate", list(parts), axis, new=False)
+
+
+def _together(name: str, given: list[Any], axis: int, *, new: bool) -> View:
+    parts = _of_one_dtype(name, given)
+    views, grid, rows = _with_same_rows([part for part in parts if isinstance(part, View)])
+    ndim = max(len(part.element if isinstance(part, View) else part.shape) for part in parts) + new
+    try:
+        number = ndim if isinstance(axis, bool) else operator.index(axis)
+    except TypeError:
+        number = ndim
+    if not -ndim <= number < ndim:
+        raise ArgumentError(
+            f"`axis` must be one of the {ndim} axes of an element, rows not counted; got {axis!r}."
+        )
+    rest = iter(views)
+    parts = [next(rest) if isinstance(part, View) else part for part in parts]
+    view = View.of(Stacked(tuple(parts), number % ndim, new), range(len(grid)))
+    return replace(view, cuts=(*grid, *view.cuts[len(grid) :]), rows=rows)
+
+
+def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
+    """Return the parts, all of the dtype of one of them that holds the numbers of all."""
+    for part in given:
+        if isinstance(part, Dataset) and not isinstance(part, View):
+            raise ArgumentError(
+                f"`{name}` must get Views; got {part!r}. Make windows, patches and maps of the "
+                f"result: ooc.{name}([…]).windows(…)."
+            )
+    if not any(isinstance(part, View) for part in given):
+        raise ArgumentError(f"`{name}` must get at least one View, which has rows; got {given!r}.")
+    plain = [type(part) in (int, float) for part in given]  # they take the others' dtype
+    parts = [part if isinstance(part, View) else constant(part) for part in given]
+    for part in parts:
+        check_dtype(part.dtype)
+    dtypes = [part.dtype for part, own in zip(parts, plain, strict=True) if not own]
+    common = np.result_type(*dtypes, *(part for part, own in zip(given, plain, strict=True) if own))
+    if common not in dtypes or not all(_holds(common, dtype) for dtype in dtypes):
+        raise ArgumentError(
+            f"`{name}` must get parts of one dtype, or one of theirs must hold the numbers of all; "
+            f"got {', '.join(str(part.dtype) for part in parts)}. Convert some with .astype."
+        )
+    return [part.astype(common) for part in parts]
+
+
+def _holds(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return whether a dtype holds every number of another one."""
+    rounded = other.kind in "iu" and other.itemsize == 8 and dtype.kind in "fc"
+    return np.can_cast(other, dtype, "safe") and not rounded
+
+
+def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], Selection]:
+    """Return views without a selection of rows that they share, and what it was.
+
+    Stored chunks then begin where they do in the whole, so that an order can follow them.
+    """
+    whole = max(views, key=lambda view: len(view.axes))
+    full = [view for view in views if len(view.axes) == len(whole.axes)]
+    rows: Selection = range(prod(map(len, whole.grid)))
+    if all(_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole) for view in full):
+        rows = whole.rows
+        views = [_every_row(view) if view in full else view for view in views]
+        whole = _every_row(whole)
+    for view in views:
+        if len(view.sample_shape) != len(view.axes):
+            raise ArgumentError(
+                "parts of several sample axes must have every row, or the same ones; got "
+                f"{said(view)} of {' × '.join(map(str, _lengths(view)))}. Select after stacking."
+            )
+    pairs = [
+        (view, number, axis)
+        for view in views
+        for number, axis in enumerate(outer_axes(view, whole))
+    ]
+    alike = all(
+        isinstance(view.rows, range)
+        and view.rows == range(prod(_lengths(view)))
+        and view.grid[number] == whole.grid[axis]
+        and view.source.shape[view.axes[number]] == whole.source.shape[whole.axes[axis]]
+        for view, number, axis in pairs
+    )
+    if not alike:
+        lengths = whole.sample_shape
+        return views, tuple(map(range, lengths)), rows if len(lengths) > 1 else range(lengths[0])
+    grid = whole.grid
+    for number, view in enumerate(views):
+        cuts = tuple(
+            range(length) if at in view.axes else kept
+            for at, (kept, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
+        )
+        views[number] = _every_row(replace(view, cuts=cuts))
+    return views, grid, rows
+
+
+def _lengths(view: View) -> tuple[int, ...]:
+    """Return the lengths of the sample axes, whichever rows are chosen."""
+    return tuple(map(len, view.grid))
+
+
+def _every_row(view: View) -> View:
+    return replace(view, rows=range(prod(_lengths(view))))
+
+
+def _same(one: Selection, other: Selection) -> bool:
+    if isinstance(one, range) and isinstance(other, range):
+        return one == other
+    return np.array_equal(one, other)

@@ -1,0 +1,153 @@
+"""Packed numbers, decoded in the write of the batch: a scale, an offset, and NaN for what misses.
+
+Packed numbers that lie in chunks are read into the batch's own memory, and become numbers there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.source import Annotations, Source, Storage
+
+__all__ = ["Decoded", "Packing"]
+
+_BLOCK_BYTES = 256 << 10
+"""Decoded at a time: it stays in the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How numbers are packed: ``number = packed * scale + offset``, NaN where one of `missing`.
+
+    Attributes
+    ----------
+    packed : numpy.dtype
+        By which the stored numbers are read: of another sign than the stored dtype's, perhaps.
+    missing : tuple
+        Packed numbers.
+    scale, offset : number or None
+        Of NumPy's scalar types or Python's, which makes a difference in rounding.
+    dtype : numpy.dtype
+        Of the numbers.
+    """
+
+    packed: np.dtype[Any]
+    missing: tuple[Any, ...]
+    scale: Any
+    offset: Any
+    dtype: np.dtype[Any]
+
+    def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write numbers into memory of any dtype; it may be that of the packed ones.
+
+        Examples
+        --------
+        >>> packed = np.array([10, -9, 20], "i2")
+        >>> out = np.empty(3, "f4")
+        >>> Packing(packed.dtype, (-9,), 0.5, None, out.dtype).decode(packed, out)
+        >>> out
+        array([ 5., nan, 10.], dtype=float32)
+        """
+        packed = packed.view(self.packed)
+        absent = None
+        for value in self.missing:
+            absent = packed == value if absent is None else absent | (packed == value)
+        numbers = packed.astype(self.dtype)
+        if self.scale is not None:
+            numbers *= self.scale
+        if self.offset is not None:
+            numbers += self.offset
+        if absent is not None:
+            np.putmask(numbers, absent, np.nan)
+        out[...] = numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """A source of packed numbers as the numbers; a `oocdata.engines.source.Source`.
+
+    Attributes
+    ----------
+    source : Source
+        Of packed numbers.
+    packing : Packing
+    described : str
+        How they are packed, in words.
+    attributes : mapping
+        For each attribute that is not true of the numbers, None.
+    """
+
+    source: Source
+    packing: Packing
+    described: str
+    attributes: Mapping[str, None]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As stored."""
+        return self.source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the numbers."""
+        return self.packing.dtype
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Storage:
+        inner = self.source.storage()
+        return replace(
+            inner,
+            reading=f"{inner.reading.partition('; delivered as stored')[0]}; decoded "
+            f"({self.described})",
+            strides=None,
+            packed="",
+            opened=None if inner.opened is None else {**inner.opened, "decode": True},
+            annotations=partial(_true_of_numbers, inner, self.attributes),
+        )
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        stored, dtype = self.source.dtype, self.dtype
+        count = max(1, _BLOCK_BYTES // (extent.size * dtype.itemsize))
+        chunked = self.source.storage().chunks is not None
+        if chunked and out.dtype == dtype and stored.itemsize <= dtype.itemsize:
+            # All boxes at once, so that chunks are decoded side by side: into the beginning of each
+            # number's bytes, which works for any strides of `out`.
+            beginning = {"names": ["packed"], "formats": [stored], "itemsize": dtype.itemsize}
+            packed = out.view(np.dtype(beginning))["packed"]  # type: ignore[call-overload]
+            self.source.read(origins, extent, packed)
+            for start in range(0, len(origins), count):
+                some = slice(start, start + count)
+                self.packing.decode(packed[some], out[some])
+            return
+        scratch = empty((min(count, len(origins)), *extent.lengths), stored)
+        for start in range(0, len(origins), count):
+            some = slice(start, start + count)
+            boxes = len(origins[some])
+            self.source.read(origins[some], extent, scratch[:boxes])
+            self.packing.decode(scratch[:boxes], out[some])
+
+
+def _true_of_numbers(stored: Storage, changed: Mapping[str, None]) -> Annotations:
+    """Return what storage says of the array, but for what is said of packed numbers."""
+    found = stored.annotations()
+    kept = {
+        name: changed.get(name, value)
+        for name, value in found.attributes.items()
+        if name not in changed or name.startswith("valid")
+    }
+    return Annotations(kept)

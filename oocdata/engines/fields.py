@@ -1,0 +1,147 @@
+"""One field of structured rows as an array of its own.
+
+Where every byte has an address a field is another offset, and only its bytes are read. Rows that
+are decoded in chunks are decoded once, whatever the number of fields that are read of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.source import Source, Storage, check_stored, unit_of
+from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.errors import MissingKeyError
+
+__all__ = ["Field", "field_of"]
+
+_SCRATCH_BYTES = 4 << 20
+
+
+def field_of(source: Source, name: str) -> Source:
+    """Return one field of a source of structured rows: its axes, then those of the field.
+
+    Raises
+    ------
+    oocdata.errors.MissingKeyError
+        If the rows have no such field; the message lists those that they have.
+    oocdata.errors.UnsupportedDtypeError
+        If batches can't hold the field.
+
+    Examples
+    --------
+    >>> rows = np.zeros(5, [("id", "i4"), ("position", "f8", 3)])
+    >>> source = field_of(MemoryArray(rows), "position")
+    >>> source.shape, source.dtype
+    ((5, 3), dtype('float64'))
+    """
+    storage, names = source.storage(), source.dtype.names or ()
+    about: Any = {"path": storage.path, "key": storage.key}
+    if name not in names:
+        there = f"the fields {', '.join(map(repr, names))}" if names else f"none: {source.dtype}"
+        raise MissingKeyError(f"rows must have the field {name!r}; they have {there}.", **about)
+    base, shape, _ = _of(source.dtype, name)
+    check_stored(base, **about)
+    if type(source) is Concat:
+        return concatenate([field_of(part, name) for part in source.parts], source.axis)
+    described = replace(_described(storage, name, shape), unit=unit_of(base))
+    if isinstance(source, MemoryArray):
+        field = source.array[name]
+        return MemoryArray(field.view(check_stored(field.dtype)), described)
+    if isinstance(source, Strided) and source.chunk_offsets is None:
+        kind, _, offset = _of(source.stored, name)
+        stored = check_stored(kind)
+        strides = (*source.strides, *contiguous_strides(shape, stored.itemsize))
+        return Strided(
+            source.file,
+            stored,
+            (*source.shape, *shape),
+            strides,
+            source.offset + offset,
+            replace(described, strides=strides),
+            axis=source.axis,
+        )
+    return Field(source, name, described)
+
+
+def _of(dtype: np.dtype[Any], name: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Return the dtype of a field's numbers, its shape, and its place in a row, in bytes."""
+    assert dtype.fields is not None
+    kind, offset = dtype.fields[name][:2]
+    base, shape = kind.subdtype or (kind, ())
+    return base, shape, offset
+
+
+def _described(storage: Storage, name: str, shape: tuple[int, ...]) -> Storage:
+    opened = storage.opened
+    if opened is not None:
+        opened = {**opened, "field": [*opened.get("field", ()), name]}
+    return replace(
+        storage,
+        layout=f"{storage.layout}, field {name!r}",
+        stored_bytes=None,
+        chunks=None if storage.chunks is None else (*storage.chunks, *shape),
+        strides=None,
+        dimensions=(*storage.dimensions, *[""] * len(shape)) if storage.dimensions else (),
+        opened=opened,
+    )
+
+
+class Field:
+    """A field of rows that are read whole; a `oocdata.engines.source.Source`.
+
+    Parameters
+    ----------
+    source : Source
+        Of structured rows.
+    name : str
+    described : Storage
+        Of the field.
+    """
+
+    def __init__(self, source: Source, name: str, described: Storage) -> None:
+        self.source, self.name, self.described = source, name, described
+        base, shape, _ = _of(source.dtype, name)
+        self.dtype = check_stored(base)
+        self.shape = (*source.shape, *shape)
+
+    def __reduce__(self) -> Any:
+        return Field, (self.source, self.name, self.described)
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self.described
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        ndim = len(self.source.shape)
+        rows, inner = Extent(extent.lengths[:ndim], extent.strides[:ndim]), origins[:, ndim:]
+        count = max(1, _SCRATCH_BYTES // (rows.size * self.source.dtype.itemsize))
+        scratch = empty((min(count, len(origins)), *rows.lengths), self.source.dtype)
+        for start in range(0, len(origins), count):
+            some = slice(start, start + count)
+            read = scratch[: len(origins[some])]
+            self.source.read(origins[some, :ndim], rows, read)
+            values = read[self.name].view(self.dtype)
+            alike = bool((inner[some] == inner[start]).all())
+            for box in range(1 if alike else len(read)):
+                boxes = slice(None) if alike else slice(box, box + 1)
+                cut = [
+                    slice(first, first + span, stride)
+                    for first, span, stride in zip(
+                        inner[start + box].tolist(),
+                        extent.spans[ndim:],
+                        extent.strides[ndim:],
+                        strict=True,
+                    )
+                ]
+                out[some][boxes] = values[(boxes, *[slice(None)] * ndim, *cut)]

@@ -1,0 +1,195 @@
+"""An array seen along other axes: places of it chosen, dropped, or repeated along axes of others.
+
+What a view selects becomes an array of its own here, so that several can be put together
+(`oocdata.datasets.stack`). Nothing is copied: a box here is a box there, read into the caller's
+memory turned round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.source import Source, Storage
+from oocdata.index import Selection, take
+
+__all__ = ["Line", "Placed"]
+
+_SCRATCH_BYTES = 1 << 20
+
+Line: TypeAlias = tuple[int, Selection] | tuple[None, int]
+"""Where an axis of storage runs: the axis here and the place of storage at each place along it; or
+no axis, and the one place that is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A source along other axes; a `oocdata.engines.source.Source`.
+
+    Attributes
+    ----------
+    source : Source
+    lines : tuple of Line
+        One for each axis of `source`; no two along one axis.
+    shape : tuple of int
+        As seen. Along an axis that none of the lines has, the same numbers are repeated.
+    dtype : numpy.dtype
+        As seen: converted as NumPy does.
+
+    Examples
+    --------
+    >>> from oocdata.engines.memory_array import MemoryArray
+    >>> source = MemoryArray(np.arange(12).reshape(4, 3))
+    >>> seen = Placed(source, ((1, range(3, -1, -2)), (None, 2)), (5, 2), np.dtype("i8"))
+    >>> out = np.zeros((1, 5, 2))
+    >>> seen.read(np.array([[0, 0]]), Extent.of((5, 2)), out)
+    >>> out[0, 4].tolist()
+    [11.0, 5.0]
+    """
+
+    source: Source
+    lines: tuple[Line, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @cached_property
+    def _repeated(self) -> list[int]:
+        """The axes along which the same numbers are repeated."""
+        along = {axis for axis, _ in self.lines}
+        return [axis for axis in range(len(self.shape)) if axis not in along]
+
+    def storage(self) -> Storage:
+        """Return how the array is stored, by the axes here."""
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Storage:
+        inner, ndim = self.source.storage(), len(self.shape)
+        chunks, names = [1] * ndim, [""] * ndim
+        parts: tuple[int, ...] = (0,)
+        parts_axis = 0
+        for at, (axis, places) in enumerate(self.lines):
+            if axis is None:
+                continue
+            names[axis] = inner.dimensions[at] if inner.dimensions else ""
+            whole = isinstance(places, range) and places == range(self.source.shape[at])
+            if inner.chunks is not None and isinstance(places, range):
+                # A selection that begins within a chunk shifts the grid: blocks then cross borders.
+                chunks[axis] = max(1, inner.chunks[at] // abs(places.step))
+            if whole and at == inner.parts_axis and len(inner.parts) > 1:
+                parts, parts_axis = inner.parts, axis
+        return replace(
+            inner,
+            chunks=None if inner.chunks is None else tuple(chunks),
+            strides=None,
+            offset=0,
+            parts=parts,
+            parts_axis=parts_axis,
+            dimensions=tuple(names) if any(names) else (),
+            opened=None,
+        )
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        for axis, places in self.lines:
+            if axis is not None and isinstance(places, np.ndarray) and extent.lengths[axis] > 1:
+                self._read_places(axis, origins, extent, out)
+                return
+        if out.dtype != self.dtype and not np.can_cast(self.source.dtype, self.dtype, "safe"):
+            self._read_converted(origins, extent, out)
+            return
+        # The numbers that are repeated are read once, into their first place.
+        once = [slice(None)] * out.ndim
+        for axis in self._repeated:
+            once[axis + 1] = slice(0, 1)
+        first, own, inner = out[tuple(once)], self._origins(origins, extent), self._extent(extent)
+        alike = bool(self._repeated) and len(own) > 1
+        if alike and bool((own == own[0]).all()):
+            first, own = first[:1], own[:1]
+        elif alike and self._read_distinct(own, inner, first):
+            own = own[:0]
+        if len(own):
+            self.source.read(own, inner, self._turned(first))
+        if first.shape != out.shape:
+            out[...] = first
+
+    def _read_distinct(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> bool:
+        """Read boxes that come several times once each, where few are left; return whether."""
+        distinct, which = np.unique(origins, axis=0, return_inverse=True)
+        nbytes = len(distinct) * extent.size * self.dtype.itemsize
+        if 2 * len(distinct) > len(origins) or nbytes > _SCRATCH_BYTES:
+            return False
+        scratch = empty((len(distinct), *out.shape[1:]), self.dtype)
+        self.source.read(distinct, extent, self._turned(scratch))
+        out[...] = scratch[which.reshape(-1)]
+        return True
+
+    def _read_places(
+        self, axis: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+    ) -> None:
+        """Read boxes along an axis whose places follow no rule, a place at a time."""
+        single = extent.with_axis(axis, 1)
+        for number in range(extent.lengths[axis]):
+            moved = origins.copy()
+            moved[:, axis] += number * extent.strides[axis]
+            cut = (*[slice(None)] * (axis + 1), slice(number, number + 1))
+            self.read(moved, single, out[cut])
+
+    def _read_converted(
+        self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+    ) -> None:
+        """Read boxes by way of this dtype, which holds less than the stored one."""
+        count = max(1, _SCRATCH_BYTES // max(1, extent.size * self.dtype.itemsize))
+        scratch = empty((min(count, len(origins)), *extent.lengths), self.dtype)
+        for start in range(0, len(origins), count):
+            some = origins[start : start + count]
+            self.read(some, extent, scratch[: len(some)])
+            out[start : start + count] = scratch[: len(some)]
+
+    # A box here as a box of storage.
+
+    def _origins(self, origins: NDArray[np.int64], extent: Extent) -> NDArray[np.int64]:
+        moved = np.empty((len(origins), len(self.lines)), np.int64)
+        for at, (axis, places) in enumerate(self.lines):
+            if axis is None:
+                moved[:, at] = places
+                continue
+            assert not isinstance(places, int)
+            first = origins[:, axis]
+            if isinstance(places, range) and places.step < 0:  # read forwards into a turned view
+                first = first + (extent.lengths[axis] - 1) * extent.strides[axis]
+            moved[:, at] = take(places, first)
+        return moved
+
+    def _extent(self, extent: Extent) -> Extent:
+        lengths, strides = [1] * len(self.lines), [1] * len(self.lines)
+        for at, (axis, places) in enumerate(self.lines):
+            if axis is not None and extent.lengths[axis] > 1:
+                assert isinstance(places, range)
+                lengths[at] = extent.lengths[axis]
+                strides[at] = extent.strides[axis] * abs(places.step)
+        return Extent(tuple(lengths), tuple(strides))
+
+    def _turned(self, out: NDArray[Any]) -> NDArray[Any]:
+        """Return a view of `out`, of length 1 where numbers are repeated, by axes of storage."""
+        index: list[Any] = [slice(None)] + [0] * len(self.shape)
+        axes: list[int] = []
+        for axis, places in self.lines:
+            if axis is not None:
+                assert not isinstance(places, int)
+                back = isinstance(places, range) and places.step < 0
+                index[axis + 1] = slice(None, None, -1 if back else None)
+                axes.append(axis)
+        kept = sorted(axes)
+        turned = out[tuple(index)].transpose(0, *[1 + kept.index(axis) for axis in axes])
+        whole = [None if axis is None else slice(None) for axis, _ in self.lines]
+        found: NDArray[Any] = turned[(slice(None), *whole)]
+        return found

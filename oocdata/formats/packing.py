@@ -1,0 +1,106 @@
+"""How numbers are packed by the CF conventions, and into which dtype they are decoded.
+
+The rules are xarray's (``xarray.coding.variables``: `CFMaskCoder`, `CFScaleOffsetCoder`), so that
+``ooc.open(path, name, decode=True)`` delivers what ``xarray.open_dataset(path)[name]`` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.decoded import Decoded, Packing
+from oocdata.engines.source import Source
+from oocdata.formats.dimensions import PACKING, SCALED, VALID, packing
+
+__all__ = ["decoded", "packing_of"]
+
+
+def decoded(source: Source) -> Source:
+    """Return a source of the numbers that a source of packed ones stands for.
+
+    The same source, where its attributes say nothing of packing. ``valid_min`` and its like mask
+    nothing.
+    """
+    if type(source) is Concat:
+        return concatenate([decoded(part) for part in source.parts], source.axis)
+    attributes = source.storage().annotations().attributes
+    found = packing_of(source.dtype, attributes)
+    if found is None:
+        return source
+    changed = dict.fromkeys(PACKING)
+    if any(name in attributes for name in SCALED):
+        changed |= dict.fromkeys(VALID)
+    return Decoded(source, found, packing(attributes), changed)
+
+
+def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing | None:
+    """Return how numbers of a stored dtype are packed, by their attributes; None if they are not.
+
+    Examples
+    --------
+    >>> found = packing_of(np.dtype("i2"), {"scale_factor": np.float32(0.5), "_FillValue": -9})
+    >>> found.dtype, found.missing
+    (dtype('float32'), (np.int64(-9),))
+    >>> packing_of(np.dtype("f4"), {"units": "K"}) is None
+    True
+    """
+    if dtype.kind not in "iuf":
+        return None
+    said = {name: _one(attributes[name]) for name in SCALED if attributes.get(name) is not None}
+    scale, offset = said.get("scale_factor"), said.get("add_offset")
+    packed, fills = dtype, _fills(dtype, attributes)
+    signed = {"true": "u", "false": "i"}.get(str(said.get("_Unsigned")))
+    if signed is not None and dtype.kind in "iu" and signed != dtype.kind:
+        packed = np.dtype(f"{signed}{dtype.itemsize}")
+        own = fills.get("_FillValue")
+        if own is not None:
+            fills["_FillValue"] = np.asarray(own).astype(dtype).astype(packed)
+    missing = tuple(
+        dict.fromkeys(value for one in fills.values() for value in one if value == value)
+    )
+    scaled = scale is not None or offset is not None
+    if not scaled and not missing and packed == dtype:
+        return None
+    result = packed
+    if scaled and (missing or not fills):
+        result = _float_for(packed, scale, offset)
+    elif missing and packed.kind in "iu":
+        result = np.dtype(np.float32 if packed.itemsize <= 2 else np.float64)
+    if missing and result.kind in "iu":  # integers have no NaN
+        result = np.dtype(np.float64)
+    return Packing(packed, missing, scale, offset, result)
+
+
+def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stands for missing numbers, as arrays; NaN does for no integer."""
+    found = {}
+    for name in ("missing_value", "_FillValue"):
+        values = np.ravel(attributes[name]) if attributes.get(name) is not None else np.zeros(0)
+        numbers = len(values) > 0 and values.dtype.kind in "iuf"
+        if numbers and (dtype.kind == "f" or (values == values).any()):
+            found[name] = values
+    return found
+
+
+def _one(value: Any) -> Any:
+    """Return an attribute's one number, of the type that it has."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if np.ndim(value) == 0 else np.ravel(value)[0]
+
+
+def _float_for(dtype: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
+    """Return the dtype of scaled numbers (xarray's ``_choose_float_dtype``)."""
+    kinds = [np.dtype(type(one)) for one in (scale, offset) if one is not None]
+    if len(kinds) == 2 and kinds[0] == kinds[1] and kinds[0] in (np.float32, np.float64):
+        # 32 bits have more digits than float32 holds.
+        return np.dtype(np.float64) if dtype.itemsize == 4 and dtype.kind in "iu" else kinds[0]
+    # A large offset that is no float could cost digits.
+    if offset is not None:
+        return np.dtype(np.float64)
+    # xarray takes the dtype of an integer scale, and may lose what does not fit.
+    return kinds[0] if kinds[0].kind == "f" else np.result_type(dtype, kinds[0])

@@ -1,0 +1,198 @@
+"""Packed and missing numbers, decoded: xarray is the oracle."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.describe import as_json, from_json
+from oocdata.errors import MismatchedPartsError
+
+F4, F8, I4 = np.float32, np.float64, np.int32
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "scale": ("i2", {"scale_factor": F8(0.01)}),
+    "scale, f4": ("i2", {"scale_factor": F4(0.01)}),
+    "offset": ("i2", {"add_offset": F4(0.25)}),
+    "both, f4": ("i2", {"scale_factor": F4(0.01), "add_offset": F4(280)}),
+    "both, unlike": ("u1", {"scale_factor": F4(0.01), "add_offset": F8(280)}),
+    "int32": ("i4", {"scale_factor": F4(0.01), "add_offset": F4(280)}),
+    "integers": ("i2", {"scale_factor": I4(3)}),
+    "an array of one": ("i2", {"scale_factor": np.array([0.5]), "add_offset": np.array([1.0])}),
+    "fill": ("i2", {"_FillValue": np.int16(7)}),
+    "fill of 32 bits": ("i4", {"_FillValue": I4(7)}),
+    "fill and scale": ("i2", {"scale_factor": F8(0.01), "_FillValue": np.int16(7)}),
+    "two fills": ("u1", {"_FillValue": np.uint8(7), "missing_value": np.uint8(9)}),
+    "several missing": ("i2", {"missing_value": np.array([3, 4], "i2")}),
+    "missing, f4": ("f4", {"missing_value": F4(7)}),
+    "missing, f8 of f4": ("f4", {"missing_value": F8(7.1), "_FillValue": F4(9)}),
+    "NaN": ("f4", {"_FillValue": F4(np.nan)}),
+    "NaN and scale": ("f4", {"_FillValue": F4(np.nan), "scale_factor": F8(0.1)}),
+    "unsigned": ("i1", {"_Unsigned": "true", "_FillValue": np.int8(-3)}),
+    "unsigned, scaled": ("i1", {"_Unsigned": "true", "scale_factor": F4(0.5)}),
+    "signed": ("u1", {"_Unsigned": "false"}),
+    "float64": ("f8", {"scale_factor": F8(0.1), "add_offset": F8(3)}),
+    "nothing": ("f4", {"units": "K", "valid_max": F4(3)}),
+}
+
+
+def written(path: Path, dtype: str, attributes: dict[str, Any], kind: str) -> None:
+    """Write packed numbers as they are."""
+    numbers = np.arange(-40, 200).astype(dtype).reshape(20, 3, 4)
+    options: dict[str, Any] = {"zlib": True, "chunksizes": (7, 3, 4)} if kind == "gzip" else {}
+    said = dict(attributes)
+    with netCDF4.Dataset(path, "w") as file:
+        for name, length in zip(("time", "y", "x"), numbers.shape, strict=True):
+            file.createDimension(name, length)
+        fill = said.pop("_FillValue", None)
+        made = file.createVariable("u", dtype, ("time", "y", "x"), fill_value=fill, **options)
+        made.set_auto_maskandscale(False)
+        made.setncatts(said)
+        made[:] = numbers
+
+
+def shown(path: Path, **options: Any) -> np.ndarray:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        xarray.open_dataset(path, decode_times=False, **options) as data,
+    ):
+        values: np.ndarray = data["u"].values
+    return values
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "gzip"])
+@pytest.mark.parametrize("case", CASES)
+def test_netcdf(tmp_path: Path, case: str, kind: str) -> None:
+    written(tmp_path / "a.nc", *CASES[case], kind)
+    expected = shown(tmp_path / "a.nc")
+    view = ooc.open(tmp_path / "a.nc", "u", decode=True)
+    assert view.dtype == expected.dtype
+    assert_array_equal(np.asarray(view), expected)
+    turned = view[3:15:2, 1:, ::-1].transpose(1, 0)
+    assert_array_equal(turned.take([2, 0]), expected[3:15:2, 1:, ::-1].transpose(0, 2, 1)[[2, 0]])
+    assert_array_equal(view.astype("f8")[4], expected[4].astype("f8"))
+    x, y = view.windows(2, 1).take([0, 5])
+    assert_array_equal(x[1], expected[5:7])
+    assert_array_equal(y[1], expected[7:8])
+    assert view.storage.packed == ""
+    with warnings.catch_warnings(action="ignore"):
+        raw = ooc.open(tmp_path / "a.nc", "u")
+    assert raw.dtype == np.dtype(CASES[case][0])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {"dtype": "i2", "scale_factor": 0.5, "add_offset": 1.0, "_FillValue": -9},
+        {"dtype": "i4", "scale_factor": 0.5},
+        {"dtype": "f4", "_FillValue": 3.0},
+        {"dtype": "f4", "_FillValue": np.nan},
+    ],
+    ids=str,
+)
+def test_zarr(tmp_path: Path, version: int, encoding: dict[str, Any]) -> None:
+    values = np.arange(24.0).reshape(6, 4)
+    values[2, 1] = np.nan if "_FillValue" in encoding else 0
+    data = xarray.Dataset({"u": (("time", "x"), values)})
+    path = tmp_path / "a.zarr"
+    with warnings.catch_warnings(action="ignore"):
+        data.to_zarr(path, zarr_format=version, consolidated=False, encoding={"u": encoding})
+    expected = shown(path, engine="zarr", consolidated=False)
+    view = ooc.open(path, "u", decode=True, missing="fill")
+    assert view.dtype == expected.dtype
+    assert_array_equal(np.asarray(view), expected)
+
+
+NUMBERS = st.sampled_from([F4(0.1), F8(0.1), F4(3), F8(-2.5), I4(2), np.int16(5)])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_attributes(tmp_path: Path, data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"]))
+    said: dict[str, Any] = {}
+    for name in ("scale_factor", "add_offset"):
+        if data.draw(st.booleans()):
+            said[name] = data.draw(NUMBERS)
+    if data.draw(st.booleans()):
+        said["_FillValue"] = np.dtype(dtype).type(data.draw(st.integers(0, 100)))
+        if isinstance(said.get("scale_factor"), np.integer):  # xarray has no integer for NaN
+            del said["scale_factor"]
+    scale = said.get("scale_factor")
+    narrow = isinstance(scale, np.integer) and np.result_type(dtype, scale.dtype) != scale.dtype
+    if narrow and "add_offset" not in said:  # xarray loses what does not fit
+        del said["scale_factor"]
+    path = tmp_path / "a.nc"
+    written(path, dtype, said, "contiguous")
+    expected = shown(path)
+    view = ooc.open(path, "u", decode=True)
+    assert view.dtype == expected.dtype
+    assert_array_equal(np.asarray(view), expected)
+
+
+def test_an_integer_scale_loses_nothing(tmp_path: Path) -> None:
+    for dtype, expected in (("f4", "f8"), ("u4", "i8")):
+        written(tmp_path / "a.nc", dtype, {"scale_factor": I4(3)}, "contiguous")
+        view = ooc.open(tmp_path / "a.nc", "u", decode=True)
+        assert view.dtype == np.dtype(expected)
+        raw = np.arange(-40, 200).astype(dtype).reshape(20, 3, 4)
+        assert_array_equal(np.asarray(view), raw.astype(expected) * 3)
+
+
+def test_many_boxes_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from oocdata.engines import decoded
+
+    written(tmp_path / "a.nc", *CASES["fill and scale"], "gzip")
+    expected = shown(tmp_path / "a.nc")
+    view = ooc.open(tmp_path / "a.nc", "u", decode=True)
+    for nbytes in (1, 100, 150):
+        monkeypatch.setattr(decoded, "_BLOCK_BYTES", nbytes)
+        assert_array_equal(np.asarray(view), expected)
+        assert_array_equal(np.asarray(view.astype("f4")), expected.astype("f4"))
+
+
+def test_channels_patches_and_files_packed_differently(tmp_path: Path) -> None:
+    written(tmp_path / "1.nc", *CASES["both, f4"], "gzip")
+    written(tmp_path / "2.nc", "i2", {"scale_factor": F4(0.5), "add_offset": F4(1)}, "contiguous")
+    each = [shown(tmp_path / f"{number}.nc") for number in (1, 2)]
+    with pytest.raises(MismatchedPartsError, match="packed alike"):
+        ooc.open(str(tmp_path / "*.nc"), "u")
+    files = ooc.open(str(tmp_path / "*.nc"), "u", decode=True)
+    assert_array_equal(np.asarray(files), np.concatenate(each))
+    parts = [ooc.open(tmp_path / f"{number}.nc", "u", decode=True) for number in (1, 2)]
+    both = ooc.stack(parts)
+    expected = np.stack(each, -1)
+    assert_array_equal(np.asarray(both), expected)
+    loader = both.patches((2, 2), axes=(0, 1)).batches(8, shuffle=True, seed=1)
+    again = from_json(as_json(loader))
+    assert_array_equal(again.batch(2), loader.batch(2))
+    assert_array_equal(both.patches((2, 2), axes=(0, 1))[3], expected[1, 0:2, 2:4])
+    cut = files.batches(4, workers=1)
+    assert_array_equal(next(iter(cut)), files.take([0, 1, 2, 3]))
+
+
+def test_what_it_says_of_itself(tmp_path: Path) -> None:
+    said = {**CASES["fill and scale"][1], "units": "K", "valid_max": np.int16(90)}
+    written(tmp_path / "a.nc", "i2", said, "gzip")
+    raw, view = (ooc.open(tmp_path / "a.nc", "u", decode=decode) for decode in (False, True))
+    assert raw.storage.packed == "scale_factor 0.01, _FillValue 7"
+    assert "delivered as stored, packed" in raw.storage.reading
+    assert view.storage.reading.endswith("; decoded (scale_factor 0.01, _FillValue 7)")
+    assert "as stored" not in view.storage.reading
+    assert view.storage.annotations().attributes == {"units": b"K", "valid_max": None}
+    assert view.storage.opened is not None
+    assert view.storage.opened["decode"] is True
+    assert_array_equal(np.asarray(ooc.open(**view.storage.opened)), np.asarray(view))
+    plain = ooc.open(np.arange(3), decode=True)
+    assert plain.dtype == np.int64

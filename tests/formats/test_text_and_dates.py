@@ -1,0 +1,183 @@
+"""Text of a fixed length, dates, enums: what is delivered, and what TensorFlow gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.describe import as_json, from_json
+from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
+
+NAMES = np.array([f"run {number}" for number in range(10)], "S6")
+DATES = np.array(["2020-01-01", "NaT", "1950-02-03T04:05"] * 3, "M8[ns]")
+
+
+def fixed_text(file: Any, pad: int, **options: Any) -> None:
+    kind = h5py.h5t.C_S1.copy()
+    kind.set_size(8)
+    kind.set_strpad(pad)
+    kind.set_cset(h5py.h5t.CSET_UTF8)
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if options:
+        plist.set_chunk((3,))
+        plist.set_deflate(4)
+    made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple((10,)), plist)
+    memory = kind.copy()
+    memory.set_strpad(h5py.h5t.STR_NULLPAD)
+    made.write(h5py.h5s.ALL, h5py.h5s.ALL, NAMES.astype("S8"), memory)
+
+
+HDF5 = {
+    "bytes": lambda file: file.create_dataset("u", data=NAMES),
+    "gzip": lambda file: file.create_dataset("u", data=NAMES, chunks=(3,), compression="gzip"),
+    "utf8": lambda file: file.create_dataset("u", data=NAMES.astype(h5py.string_dtype("utf-8", 7))),
+    "spaces": lambda file: fixed_text(file, h5py.h5t.STR_SPACEPAD),
+    "ended": lambda file: fixed_text(file, h5py.h5t.STR_NULLTERM),
+    "spaces, gzip": lambda file: fixed_text(file, h5py.h5t.STR_SPACEPAD, gzip=4),
+}
+
+
+@pytest.mark.parametrize("kind", HDF5)
+def test_text_in_hdf5(tmp_path: Path, kind: str) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        HDF5[kind](file)
+        expected = file["u"][:]
+    assert_array_equal(expected, NAMES)
+    view = ooc.open(tmp_path / "a.h5")
+    assert view.dtype.kind == "S"
+    assert_array_equal(np.asarray(view), NAMES)
+    assert_array_equal(view.take([7, 0, 7]), NAMES[[7, 0, 7]])
+    assert_array_equal(np.concatenate(list(view.batches(4, shuffle=False))), NAMES)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "raw", "memory", "zarr2", "field"])
+@pytest.mark.parametrize("text", [NAMES, NAMES.astype(">U6")], ids=["S", "U"])
+def test_text_elsewhere(tmp_path: Path, kind: str, text: np.ndarray) -> None:
+    view: ooc.View
+    if kind == "npy":
+        np.save(tmp_path / "a.npy", text)
+        view = ooc.open(tmp_path / "a.npy")
+    elif kind == "npz":
+        np.savez(tmp_path / "a.npz", text)
+        view = ooc.open(tmp_path / "a.npz")
+    elif kind == "raw":
+        text.tofile(tmp_path / "a.bin")
+        view = ooc.open(tmp_path / "a.bin", dtype=text.dtype, shape=(-1,))
+    elif kind == "memory":
+        view = ooc.open(text)
+    elif kind == "zarr2":
+        made = zarr.create_array(
+            tmp_path / "a.zarr", shape=(10,), chunks=(4,), dtype=text.dtype, zarr_format=2
+        )
+        made[:] = text
+        view = ooc.open(tmp_path / "a.zarr")
+    else:
+        rows = np.zeros(10, [("a", "u1"), ("b", text.dtype)])
+        rows["b"] = text
+        np.save(tmp_path / "a.npy", rows)
+        view = ooc.open(tmp_path / "a.npy")["b"]
+    assert view.dtype == text.dtype.newbyteorder("=")
+    assert_array_equal(np.asarray(view), text)
+    loader = view.batches(4, shuffle=True, seed=3)
+    again = loader if kind == "memory" else from_json(as_json(loader))
+    assert_array_equal(again.batch(1), loader.batch(1))
+
+
+def test_text_as_tensors(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    umlauts = np.array(["ä", "€uro", ""] * 3 + ["z"])
+    loader = ooc.zip(ooc.open(NAMES), ooc.open(umlauts)).batches(4, workers=1)
+    dataset = loader.to_tf()
+    assert [spec.dtype for spec in dataset.element_spec] == [tf.string, tf.string]
+    found = list(dataset)
+    names = [name for one, _ in found for name in one.numpy().tolist()]
+    assert names == NAMES.tolist()
+    texts = [text.decode() for _, one in found for text in one.numpy().tolist()]
+    assert texts == umlauts.tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (3,), "compression": "gzip"}], ids=str)
+def test_text_of_varying_length(tmp_path: Path, options: dict[str, Any]) -> None:
+    texts = ["a", "", "größer", "run 10"]
+    for name, more in (("1", []), ("2", ["much longer than these"])):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            kind = h5py.string_dtype()
+            file.create_dataset("u", data=np.array(texts + more, object), dtype=kind, **options)
+    view = ooc.open(tmp_path / "1.h5")
+    assert view.dtype == np.dtype("S8")
+    assert [one.decode() for one in np.asarray(view).tolist()] == texts
+    loader = view.batches(2, shuffle=True, seed=1)
+    assert_array_equal(from_json(as_json(loader)).batch(1), loader.batch(1))
+    both = ooc.open([tmp_path / "1.h5", tmp_path / "2.h5"])
+    assert [one.decode() for one in both.take(range(9)).tolist()] == [*texts, *texts, more[0]]
+    assert both[3] == b"run 10"
+    with h5py.File(tmp_path / "1.h5", "a") as file:
+        file["u"][0] = "b"
+    with pytest.raises(SourceError, match=r"1\.h5"):
+        view.take([0])
+
+
+def test_much_text_of_varying_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from oocdata.formats.hdf5 import texts
+
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = ["x" * 300] * 10
+    monkeypatch.setattr(texts, "cache_share", lambda: 4000)
+    with pytest.raises(UnsupportedDtypeError, match="10 texts of up to 300 bytes"):
+        ooc.open(tmp_path / "a.h5")
+    monkeypatch.setattr(texts, "cache_share", lambda: 1000)
+    with pytest.raises(UnsupportedDtypeError, match="10 texts of up to unknown bytes"):
+        ooc.open(tmp_path / "a.h5")
+
+
+def test_what_text_is_not_made_of() -> None:
+    view = ooc.open(NAMES)
+    with pytest.raises(ArgumentError, match="left as it is for text; got float32"):
+        view.astype("f4")
+    with pytest.raises(UnsupportedDtypeError, match="one of numbers; got"):
+        ooc.open(np.arange(3)).astype("S3")
+    with pytest.raises(ArgumentError, match="one dtype"):
+        ooc.stack([ooc.open(np.zeros((10, 3))), NAMES[:3]])
+    for tool in (ooc.stats, ooc.preview):
+        with pytest.raises(UnsupportedDtypeError, match=r"must be numbers; got \|S6"):
+            tool(view)
+
+
+@pytest.mark.parametrize("kind", ["npy", "big", "memmap", "memory", "raw", "field"])
+def test_dates_are_integers_with_a_unit(tmp_path: Path, kind: str) -> None:
+    dates = DATES.astype(">M8[s]") if kind == "big" else DATES
+    np.save(tmp_path / "a.npy", dates)
+    view: ooc.View
+    if kind == "memmap":
+        view = ooc.open(np.load(tmp_path / "a.npy", mmap_mode="r"))
+    elif kind == "memory":
+        view = ooc.open(dates)
+    elif kind == "raw":
+        dates.tofile(tmp_path / "a.bin")
+        view = ooc.open(tmp_path / "a.bin", dtype="M8[ns]", shape=(-1,))
+    elif kind == "field":
+        rows = np.zeros(9, [("a", "u1"), ("b", "M8[ns]")])
+        rows["b"] = dates
+        view = ooc.open(rows)["b"]
+    else:
+        view = ooc.open(tmp_path / "a.npy")
+    assert view.dtype == np.int64
+    assert view.unit == f"datetime64[{'s' if kind == 'big' else 'ns'}]"
+    assert_array_equal(np.asarray(view).view(view.unit), dates)
+    opened = view.storage.opened
+    if opened is not None:
+        assert ooc.open(**opened).unit == view.unit
+
+
+def test_spans_of_time() -> None:
+    spans = np.array([1, 2, "NaT"], "m8[D]")
+    view = ooc.open(spans)
+    assert_array_equal(np.asarray(view).view(view.unit), spans)
+    assert ooc.open(np.arange(3)).unit == ""
