@@ -186,12 +186,18 @@ def take_rows(
     count = len(memory) // plan.item.itemsize
     items = np.ndarray(count, plan.item, memory)
     firsts = slots * plan.rows
-    direct = plan.whole and places is None and out.dtype == plan.dtype
-    if direct and out.flags.c_contiguous:
+    if plan.whole and out.dtype == plan.dtype and out.flags.c_contiguous:
         # Rows as opaque items; mode="clip" writes to `out` without a buffer.
-        target = np.ndarray(len(rows), plan.item, out)
+        target = np.ndarray(out.nbytes // plan.item.itemsize, plan.item, out)
         at = (firsts[0] if which is None else firsts[0][which]) + rows
-        items.take(at, out=target, mode="clip")
+        if places is None:
+            items.take(at, out=target, mode="clip")
+            return
+        scratch = np.empty(max(1, _SCRATCH_BYTES // plan.item.itemsize), plan.item)
+        for start in range(0, len(at), len(scratch)):
+            part = at[start : start + len(scratch)]
+            taken = items.take(part, out=scratch[: len(part)], mode="clip")
+            target[places[start : start + len(part)]] = taken
         return
     flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
     axes, points = len(plan.chunk), len(rows) // len(out) if places is None else 1
