@@ -162,6 +162,8 @@ class Stacked(Described):
             key=", ".join(keys) or None,
             parts=along.parts,
             parts_axis=along.parts_axis,
+            part_names=along.part_names,
+            episodes=along.episodes,
             dimensions=tuple(one.pop() if len(one) == 1 else "" for one in names),
             opened=None,
         )
