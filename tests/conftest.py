@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import lean.sitecustomize  # noqa: F401  # here as in what tests start
 import pytest
 from hypothesis import settings
 
@@ -167,7 +168,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     close_files()
     # What is in a reference cycle is not a leak, nor what TensorFlow's threads were still reading
     # ahead when the test ended: those end by themselves, soon after their iterator goes.
-    for _ in range(200):
+    for _ in range(1000):
         left = our_threads() - before
         if not left:
             break
@@ -176,7 +177,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
             with suppress(RuntimeError):  # one that is about to start can't be waited for
                 thread.join(0.05)
     assert not [thread.name for thread in our_threads() - before]
-    for _ in range(200):
+    for _ in range(1000):
         if folder is None or not open_files(folder):
             return
         gc.collect()

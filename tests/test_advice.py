@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -191,25 +192,44 @@ def last_axis_of_zarr() -> tuple[str, dict[str, Any]]:
     return "run.zarr", {"axis": -1}
 
 
-@pytest.mark.parametrize(
-    "make", [npy, lambda: npy(axis=1), raw, missing, external, last_axis_of_zarr]
-)
+TYPED = """
+import json, os, sys
+from oocdata.cli import main
+
+for folder, words in json.loads(sys.argv[1]):
+    os.chdir(folder)
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
 def test_a_command_can_be_typed_and_writes_the_same_rows(
-    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    path, arguments = make()
-    view = ooc.open(path, **arguments)
-    command = reading_of(view.next_frame().map(lambda x, y: x).batches(4)).convert(chunks=3)
-    assert command is not None
-    program, *words = shlex.split(command)
-    assert program == "oocdata"
-    expected = np.asarray(view)
-    # In a process of its own, as it is typed: this one has the file open.
-    typed = [sys.executable, "-c", "from oocdata.cli import main; main()", *words]
+    commands: list[tuple[str, list[str]]] = []
+    expected = []
+    for make in (npy, lambda: npy(axis=1), raw, missing, external, last_axis_of_zarr):
+        folder = tmp_path / str(len(commands))
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        path, arguments = make()
+        view = ooc.open(path, **arguments)
+        command = reading_of(view.next_frame().map(lambda x, y: x).batches(4)).convert(chunks=3)
+        assert command is not None
+        program, *words = shlex.split(command)
+        assert program == "oocdata"
+        commands.append((str(folder), words))
+        expected.append(np.asarray(view))
+    # In a process of its own, as they are typed: this one has the files open.
+    typed = [sys.executable, "-c", TYPED, json.dumps(commands)]
     done = subprocess.run(typed, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert_array_equal(np.asarray(ooc.open(words[2])).reshape(expected.shape), expected)
+    for (where, words), rows in zip(commands, expected, strict=True):
+        assert_array_equal(np.asarray(ooc.open(Path(where, words[2]))).reshape(rows.shape), rows)
 
 
 def test_no_command_where_none_opens_the_array(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def test_an_epoch_is_every_element_once(
     seen = np.concatenate(batches)
     assert len(np.unique(seen)) == len(seen)
     assert len(seen) == (count // batch_size * batch_size if drop else count)
-    lengths = {len(batch) for batch in batches}
-    assert lengths == {loader.spec.shape[0]} or loader.spec.shape[0] is None
+    short = count % batch_size and not drop
+    assert loader.spec.shape[0] == (None if short else batch_size)
 
 
 def test_a_batch_is_a_pure_function() -> None:
@@ -117,7 +117,7 @@ class GatedSource:
 
     def read(self, origins: np.ndarray, extent: Extent, out: np.ndarray) -> None:
         self.asked.append(len(origins))
-        assert self.gate.acquire(timeout=30)
+        assert self.gate.acquire(timeout=60)
         out[...] = origins
 
 

@@ -67,6 +67,8 @@ def make_patches(
             raise ArgumentError(
                 f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
             )
+    for request in dataset.requests(np.zeros(0, np.int64), Draw()):  # a time axis can't be cut
+        request.crop(chosen, sizes, np.zeros((0, len(sizes)), np.int64))
     counts: tuple[int, ...] = tuple(
         (length - part) // each + 1 for length, part, each in zip(whole, sizes, steps, strict=True)
     )
@@ -231,7 +233,7 @@ class Patches(Dataset):
             and chosen.step == 1
             and chosen.start % per == chosen.stop % per == 0
         ):
-            return per
+            return per * self.dataset._together
         raise ArgumentError(
             "patches must be split before some of them are selected, so that no two parts share an "
             "element; these were selected. Split first, then select."

@@ -206,7 +206,7 @@ app()
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, "ds.npy", "--write-manifest"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "oocdata: stopped.\n"
@@ -222,6 +222,6 @@ heavy = {"tensorflow", "keras", "h5py", "zarr", "tensorstore", "rich"} & set(sys
 assert not heavy, heavy
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -50,7 +50,7 @@ def script() -> str:
     """What --install-completion installs: bash is told from the process that asks."""
     done = subprocess.run(
         ["bash", "-c", "oocdata --show-completion; exit"],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     return done.stdout
 
@@ -65,7 +65,7 @@ _oocdata_completion oocdata
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(
-        ["bash", "--norc", "-c", asked], capture_output=True, text=True, timeout=60, check=True
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stderr == ""
     return [line for line in done.stdout.split("\n") if line]
@@ -149,7 +149,7 @@ def test_zsh_and_fish_are_offered(folder: Path, shell: str, expected: str) -> No
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.stdout.strip(), done.stderr) == (expected, "")
@@ -210,7 +210,7 @@ sys.modules["tensorflow"] = sys.modules["zarr"] = sys.modules["matplotlib"] = No
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.stdout == "label\n", done.stderr

@@ -229,7 +229,7 @@ def test_a_file_that_can_not_grow(tmp_path: Path, suffix: str) -> None:
     np.save(tmp_path / "a.npy", values)
     result = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path / "a.npy"), str(tmp_path / f"b{suffix}")],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert result.returncode == 1
     assert "Traceback" not in result.stderr

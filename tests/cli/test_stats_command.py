@@ -135,7 +135,7 @@ def test_an_interrupt_ends_it_at_once(tmp_path: Path) -> None:
         while int(counts.read_text().split()[1]) < 300 * 2**20:
             assert child.poll() is None
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=120)
     finally:
         child.kill()
         child.wait()

@@ -348,6 +348,7 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
         (lambda v: v.patches(0), "`size` must be a whole number of at least 1"),
         (lambda v: v.patches(2, per_row=0), "`per_row` must"),
         (lambda v: ooc.zip(v, v[:, :4]).patches(2, axes=[0]), "alike in all arrays"),
+        (lambda v: v[[3, 1]].windows(2).patches((1, 2, 2)), "axes of the element, which has 2"),
         (lambda v: v.map(abs).patches(2), "before a function is mapped"),
         (lambda v: v.patches(2)[3:].split(0.5, 0.5), "Split first, then select"),
     ],
@@ -363,6 +364,9 @@ def test_patches_of_one_element_are_in_one_part_of_a_split():
     assert [len(part) for part in parts] == [20, 12, 8]
     rows = [set((part.take(np.arange(len(part))) // 6).ravel()) for part in parts]
     assert rows == [set(range(5)), {5, 6, 7}, {8, 9}]
+    of_patches = ooc.open(np.arange(40).reshape(5, 8)).patches(4, step=2).patches(2)
+    one, other = (part.take(np.arange(len(part))) // 8 for part in of_patches.split(0.5, 0.5))
+    assert not set(one.ravel()) & set(other.ravel())
     pairs = ooc.open(np.zeros((4, 10, 6)), axis=(0, 1)).windows(2).patches(2, per_row=2)
     assert [len(part) for part in pairs.split(0.5, 0.5, axis=1)] == [4 * 4 * 2] * 2
 

@@ -278,7 +278,7 @@ def used(windows: ooc.Windows) -> list[set[int]]:
     return [set(row) for row in rows.tolist()]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     SIZES,
     st.lists(st.integers(1, 25), min_size=1, max_size=6),

@@ -683,7 +683,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_arrives_is_a_loader_or_a_clear_error(tmp_path: Path, data: st.DataObject) -> None:
     if not (tmp_path / "a.h5").exists():

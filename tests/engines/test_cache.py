@@ -149,7 +149,7 @@ def test_who_finds_no_room_waits_for_it():
             pass
         assert decode.count == {1: 1, 2: 1}
         hold.release()
-        assert held(waiting.result(timeout=30), 8) == [3, 4]
+        assert held(waiting.result(timeout=60), 8) == [3, 4]
     assert cache.nbytes == 16
 
 

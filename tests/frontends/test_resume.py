@@ -57,12 +57,21 @@ class Interrupt(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def model_of(units: int = 5, **options: Any) -> Any:
+    """Return a model with a seed and moments, which is quickly compiled."""
+    keras.utils.set_random_seed(3)
+    layers = [keras.Input((6,)), keras.layers.Dense(units), keras.layers.Dropout(0.3)]
+    model = keras.Sequential([*layers, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1e-2, momentum=0.9), "mse", metrics=["mae"], **options)
+    return model
+
+
+def model_with_all(**options: Any) -> Any:
     """Return a model with all kinds of state: moments, a schedule, seeds, moving averages."""
     keras.utils.set_random_seed(3)
     model = keras.Sequential(
         [
             keras.Input((6,)),
-            keras.layers.Dense(units, activation="relu"),
+            keras.layers.Dense(5, activation="relu"),
             keras.layers.Dropout(0.3),
             keras.layers.BatchNormalization(),
             keras.layers.Dense(1),
@@ -75,8 +84,7 @@ def model_of(units: int = 5, **options: Any) -> Any:
 
 def train(folder: Path, *, after: int = 0, every: int = 3, epochs: int = 3, **options: Any) -> Any:
     """Train as the same command would; return the model, what `fit` returned and the batches."""
-    compiled = {name: options.pop(name) for name in ("steps_per_execution",) if name in options}
-    model = options.pop("model", None) or model_of(**compiled)
+    model = options.pop("model", None) or model_of()
     resume = ooc.Resume(folder, options.pop("loader", None) or loader_of(), every=every)
     interrupt = Interrupt(after)
     data = options.pop("data", lambda resume: resume.to_tf())(resume)
@@ -102,10 +110,19 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, list[float]]]:
+def whole() -> Any:
     """Return a training that was not interrupted: without `Resume`."""
     tf.config.experimental.enable_op_determinism()
     model = model_of()
+    model.fit(loader_of().to_tf(), epochs=3, verbose=0, shuffle=False)
+    return model
+
+
+@pytest.fixture(scope="module")
+def whole_with_all() -> tuple[Any, dict[str, list[float]]]:
+    """Return another one, of the model with all kinds of state, and what `fit` told of it."""
+    tf.config.experimental.enable_op_determinism()
+    model = model_with_all()
     history = model.fit(
         loader_of().to_tf(), epochs=3, validation_data=validation_data(), verbose=0, shuffle=False
     )
@@ -121,21 +138,21 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestGoesOn:
-    @pytest.mark.parametrize("execution", [1, 3])
+    @pytest.mark.parametrize(
+        ("execution", "stops"),
+        [(1, (2, 4, 3)), (3, (4,))],  # before a save, after one, between two
+        ids=["1", "3"],
+    )
     def test_as_if_nothing_had_been(
-        self, tmp_path: Path, whole: tuple[Any, Any], execution: int
+        self, tmp_path: Path, whole_with_all: Any, execution: int, stops: tuple[int, ...]
     ) -> None:
-        logs: dict[str, list[float]] = {}
-        for after in (2, 4, 3, 0):  # before a save, after one, between two
-            model, history, _ = train(
-                tmp_path, after=after, steps_per_execution=execution, validate=True
-            )
-        for name, values in history.history.items():
-            logs.setdefault(name, []).extend(values)
-        assert same(model, whole[0])
+        for after in (*stops, 0):
+            made = model_with_all(steps_per_execution=execution)
+            model, history, _ = train(tmp_path, after=after, model=made, validate=True)
+        assert same(model, whole_with_all[0])
         # The logs of an epoch are of all its steps, whenever they were trained on.
-        for name, values in logs.items():
-            assert values == whole[1][name][-len(values) :]
+        for name, values in history.history.items():
+            assert values == whole_with_all[1][name][-len(values) :]
 
     def test_at_the_saved_step(self, tmp_path: Path) -> None:
         train(tmp_path, after=STEPS + 5)
@@ -146,10 +163,10 @@ class TestGoesOn:
         assert history.epoch == [1, 2]
         assert resume.start == (3, 0)
 
-    def test_a_training_that_is_done_is_done(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+    def test_a_training_that_is_done_is_done(self, tmp_path: Path, whole: Any) -> None:
         train(tmp_path)
         model, history, batches = train(tmp_path)
-        assert same(model, whole[0])
+        assert same(model, whole)
         assert batches == []
         assert history.epoch == []
         # And may be continued: `fit` of this model begins where it is told to again.
@@ -157,7 +174,7 @@ class TestGoesOn:
         assert history.epoch == [3]
         assert model.fit(loader_of().to_tf(), verbose=0, shuffle=False).epoch == [0]
 
-    def test_twice_in_one_process(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+    def test_twice_in_one_process(self, tmp_path: Path, whole: Any) -> None:
         """As in a notebook: the same objects, `fit` again."""
         resume, model = ooc.Resume(tmp_path, loader_of(), every=2), model_of()
         data = resume.to_tf()
@@ -167,7 +184,7 @@ class TestGoesOn:
                 model.fit(data, epochs=3, callbacks=callbacks, verbose=0, shuffle=False)
             except StopHere:
                 model = model_of()
-        assert same(model, whole[0])
+        assert same(model, whole)
 
     def test_a_model_without_variables_yet(self, tmp_path: Path) -> None:
         def unbuilt() -> Any:
@@ -212,12 +229,12 @@ class TestGoesOn:
         assert same(found, expected)
         assert float(found.optimizer.learning_rate.numpy()) == pytest.approx(0.1 / 8)
 
-    def test_parallel_and_prefetch_may_change(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+    def test_parallel_and_prefetch_may_change(self, tmp_path: Path, whole: Any) -> None:
         train(tmp_path, after=8, data=lambda resume: resume.to_tf(parallel=1, prefetch=0))
         model, *_ = train(tmp_path, data=lambda resume: resume.to_tf(parallel=4, prefetch=9))
-        assert same(model, whole[0])
+        assert same(model, whole)
 
-    def test_a_signal_ends_it_after_a_save(self, tmp_path: Path, whole: tuple[Any, Any]) -> None:
+    def test_a_signal_ends_it_after_a_save(self, tmp_path: Path, whole: Any) -> None:
         resume, model = ooc.Resume(tmp_path, loader_of()), model_of()
 
         class Signal(keras.callbacks.Callback):  # type: ignore[misc]
@@ -233,7 +250,7 @@ class TestGoesOn:
         finally:
             signal.signal(signal.SIGTERM, former)
         assert resume.start == (1, 5)
-        assert same(train(tmp_path)[0], whole[0])
+        assert same(train(tmp_path)[0], whole)
 
     def test_other_callbacks_may_stop_it(self, tmp_path: Path) -> None:
         class Stop(keras.callbacks.Callback):  # type: ignore[misc]

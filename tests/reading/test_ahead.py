@@ -50,7 +50,7 @@ class Slow:
         with self.changed:
             self.begun += rows.tolist()
             self.changed.notify_all()
-        assert self.go.acquire(timeout=20)
+        assert self.go.acquire(timeout=60)
         out[...] = rows[:, None]
 
     def wait(self, count: int) -> None:

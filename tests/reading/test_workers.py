@@ -68,19 +68,22 @@ MAKES: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "pairs": lambda view: view.next_frame(),
     "windows": lambda view: view.windows(3, 2, shift=2),
     "a dict": lambda view: ooc.zip({"row": view, "other": view[::-1]}),
-    "one mapped, one not": lambda view: ooc.zip(view, view.map(lambda x: x[:, ::2] * 2)),
     "rows of a mask": lambda view: view[np.arange(1003) % 3 == 1],
     "rows of no bytes": lambda view: ooc.zip(view, view[:, :0]),
     "scalars of one byte": lambda view: view[:, 0].astype("u1"),
+}
+MAPPED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
+    "one mapped, one not": lambda view: ooc.zip(view, view.map(lambda x: x[:, ::2] * 2)),
     "a big-endian result": lambda view: view.map(lambda x: x.astype(">f4")),
     "in place": lambda view: view.map(lambda x: np.add(x, 1, out=x)),
     "by element": lambda view: view.map(lambda x: x.sum(), batched=False),
 }
 
 
-@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES.keys())
-def test_batches_do_not_depend_on_workers(view: ooc.View, make: Any) -> None:
-    dataset = make(view)
+@pytest.mark.parametrize("makes", [MAKES, MAPPED], ids=["read together", "mapped"])
+def test_batches_do_not_depend_on_workers(view: ooc.View, makes: Any) -> None:
+    # All in one dataset: a process takes longer to start than to read.
+    dataset = ooc.zip({name: make(view)[:300] for name, make in makes.items()})
     alone = dataset.batches(8, shuffle="global", seed=3)
     loader = dataset.batches(8, shuffle="global", seed=3, workers=2)
     assert_same(loader.epoch(1), alone.epoch(1))
@@ -93,7 +96,7 @@ def test_shards_short_batches_and_starts_in_the_middle(view: ooc.View) -> None:
     assert list(loader.epoch(0, start=100)) == []
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_rng_gives_the_same_numbers(view: ooc.View, workers: int) -> None:
     def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return x + rng.normal(size=x.shape)
@@ -186,7 +189,8 @@ class TestMemory:
             pool = WorkerPool(loader, held=2, together=1)
             assert pool._arena.slots == slots
             pool.close()
-            assert_same(loader, ooc.open(array).batches(1))
+            if mebibytes == 1:
+                assert_same(loader, ooc.open(array).batches(1))
         finally:
             ooc.set_memory(before)
 

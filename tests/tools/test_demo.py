@@ -476,7 +476,7 @@ def test_demo_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
             break
     assert list(temporary.iterdir())
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert said.endswith("oocdata: stopped.\n")
     assert not list(temporary.iterdir())

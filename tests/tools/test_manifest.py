@@ -237,7 +237,7 @@ def test_a_process_that_is_ended_leaves_the_old_one(
     before = Path(f"{path}.manifest").read_bytes()
     script = _KILLED.format(module=module, name=name, signal=number)
     done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", script, str(path)], capture_output=True, timeout=120, check=False
     )
     assert done.returncode in (-signal.SIGKILL, -signal.SIGINT), done.stderr
     assert Path(f"{path}.manifest").read_bytes() == before
