@@ -1,0 +1,93 @@
+"""Splits of what is made of several datasets, or of windows with offsets: no shared row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_splits import ARRAY, EACH, ROWS, rows_read
+
+import oocdata as ooc
+from oocdata.datasets.dataset import Dataset
+from oocdata.errors import ArgumentError
+
+
+def check_apart(parts: Iterable[Dataset]) -> None:
+    """Check that no two parts read a row; each element is read."""
+    read = [set.union(*rows_read(part)) for part in parts]
+    assert len(set.union(*read)) == sum(map(len, read))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda view: view,
+        lambda view: view.windows(2, 1),
+        lambda view: view.patches(2),
+        lambda view: ooc.zip(view, view),
+    ],
+    ids=["views", "windows", "patches", "zips"],
+)
+def test_datasets_one_after_another(make: Callable[[ooc.View], Dataset]) -> None:
+    views = ooc.open(ARRAY.copy()), ooc.open(ARRAY.copy() + ROWS * EACH)
+    both = ooc.concat([make(view) for view in views])
+    ids, places = np.arange(2 * ROWS) // 6 % 4, np.arange(2 * ROWS)
+    check_apart(both.split(0.5, 0.5))
+    check_apart(both.split(0.5, 0.5, by=ids))
+    check_apart(both[::-1].split(0.5, 0.5, by=ids))
+    check_apart(both.split_at(20, coordinate=places))
+    for parts in both.folds(3):
+        check_apart(parts)
+
+
+def test_the_same_rows_twice_and_mixtures_are_refused() -> None:
+    view, other = ooc.open(ARRAY), ooc.open(ARRAY.copy())
+    with pytest.raises(ArgumentError, match="read the same"):
+        ooc.concat([view, view]).split(0.5, 0.5, by=np.arange(2 * ROWS))
+    mixture = ooc.mix({view: 1, other: 1})
+    assert len(mixture.split(0.5, 0.5)) == 2
+    with pytest.raises(ArgumentError, match="`by` must be given to each member"):
+        mixture.split(0.5, 0.5, by=np.arange(2 * ROWS))
+
+
+def test_filtered_and_numbered_elements() -> None:
+    view = ooc.open(ARRAY)
+    kept = view.filter(np.arange(ROWS) % 2 == 0)
+    assert list(map(len, kept.split(0.5, 0.5, by=np.arange(ROWS // 2) // 3))) == [6, 6]
+    numbered = view.windows(2).enumerate()
+    assert list(map(len, numbered.split(0.5, 0.5, by=np.arange(ROWS) // 6))) == [11, 11]
+
+
+@pytest.mark.parametrize("gap", [0, 2])
+@pytest.mark.parametrize("pad", [False, True])
+def test_windows_with_offsets(pad: bool, gap: int) -> None:
+    view = ooc.open(ARRAY)
+    several: dict[str, Any] = {"x": (view, (-2, 0)), "y": (view[:, :2], 3)}
+    for made in (
+        view.windows((-3, 0, 2), (1, 4), pad=pad, mask=False),
+        ooc.windows(several, pad=pad, mask=False),
+    ):
+        check_apart(made.split(0.5, 0.5, gap=gap))
+        check_apart(made.split(0.5, 0.5, by=np.arange(ROWS) // 5))
+        check_apart(made.split_at(11, coordinate=np.arange(ROWS), gap=gap))
+        for parts in made.folds(2, gap=gap):
+            check_apart(parts)
+
+
+def test_states_one_longer_than_the_actions() -> None:
+    states = ooc.open(np.arange(4 * 11).reshape(4, 11), axis=(0, 1))
+    actions = ooc.open(np.arange(4 * 10).reshape(4, 10), axis=(0, 1))
+    steps = ooc.windows({"s": states, "a": actions, "next": (states, (1,))}, time_axis=False)
+    one, other = steps.split(0.5, 0.5, by=[0, 1, 0, 1])
+    assert len(one) == len(other) == 20
+    batch: Any = one.take(np.arange(20))
+    assert np.unique(batch["s"] // 11).tolist() == np.unique(batch["a"] // 10).tolist() == [0, 2]
+    assert [(len(train), len(held_out)) for train, held_out in steps.folds(4)] == [(30, 10)] * 4
+    for parts in steps.folds(2, axis=1):
+        read: list[set[int]] = []
+        for part in parts:
+            found: Any = part.take(np.arange(len(part)))
+            read.append({*found["s"].tolist(), *found["next"].tolist()})
+        assert not read[0] & read[1]
