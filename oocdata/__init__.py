@@ -13,30 +13,30 @@ import importlib
 import typing
 
 from oocdata import chain, errors
-from oocdata.datasets.balanced import balanced
-from oocdata.datasets.concat import Concat, concat
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.join import join
 from oocdata.datasets.map import Map
-from oocdata.datasets.mix import Mix, mix
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.patches import Patches, make_patches
 from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.stack import concatenate, constant, stack
-from oocdata.datasets.stacked import Constant
-from oocdata.datasets.trajectories import episodes, windows
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, enumerated, zip  # noqa: A004
 from oocdata.engines.source import RowSource, Source
-from oocdata.formats.names import read_names
 from oocdata.loader import Loader, make_loader
 from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 
 if typing.TYPE_CHECKING:
+    from oocdata.datasets.balanced import balanced
+    from oocdata.datasets.concat import Concat, concat
+    from oocdata.datasets.join import join
+    from oocdata.datasets.mix import Mix, mix
+    from oocdata.datasets.stack import concatenate, constant, stack
+    from oocdata.datasets.stacked import Constant
+    from oocdata.datasets.trajectories import episodes, windows
     from oocdata.describe.splits import load_split, save_split
+    from oocdata.formats.names import read_names
     from oocdata.frontends.resume import Resume
     from oocdata.tools.bench import Bench, bench
     from oocdata.tools.check import Health, check
@@ -102,20 +102,33 @@ __version__ = "0.1.0"
 
 _LATER = {
     "Bench": "tools.bench",
+    "Concat": "datasets.concat",
+    "Constant": "datasets.stacked",
     "Conversion": "tools.convert",
     "Health": "tools.check",
+    "Mix": "datasets.mix",
     "Preview": "tools.preview",
     "Resume": "frontends.resume",  # a callback is of one of Keras's classes
     "Stats": "tools.stats.result",
     "Writer": "writers",
+    "balanced": "datasets.balanced",
     "bench": "tools.bench",
     "check": "tools.check",
+    "concat": "datasets.concat",
+    "concatenate": "datasets.stack",
+    "constant": "datasets.stack",
     "convert": "tools.convert",
     "create": "writers",
+    "episodes": "datasets.trajectories",
+    "join": "datasets.join",
     "load_split": "describe.splits",
+    "mix": "datasets.mix",
     "preview": "tools.preview",
+    "read_names": "formats.names",
     "save_split": "describe.splits",
+    "stack": "datasets.stack",
     "stats": "tools.stats",
+    "windows": "datasets.trajectories",
 }
 """Imported when they are asked for: `import oocdata` should take no longer than it must."""
 

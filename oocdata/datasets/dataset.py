@@ -46,6 +46,8 @@ _OURS = {
 }
 """Methods of other libraries that people try from habit, and what does it here."""
 
+_READ = operator.methodcaller("read")
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -173,7 +175,7 @@ class Dataset(Described, Splitting):
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
-        return self.assemble((one.read() for one in self.requests(positions, draw)), draw)
+        return self.assemble(map(_READ, self.requests(positions, draw)), draw)
 
     def take(self, positions: ArrayLike) -> Batch:
         """Read the elements at positions as one batch.

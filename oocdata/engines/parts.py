@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -62,6 +61,8 @@ class JoinedParts:
     def _digest(self) -> bytes:
         """What tells these parts from others."""
         names = "\0".join(self.keys).encode("utf-8", "surrogateescape")
+        from hashlib import blake2b  # not for `import oocdata`
+
         made = blake2b(names, digest_size=16)
         made.update(self.lengths.tobytes() + b"%d %d" % (self.axis, self.unit))
         return made.digest()

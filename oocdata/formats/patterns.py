@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -197,6 +196,8 @@ def unmatched(
     near: list[str] = []
     for group in found[:_MOST_TRIED]:
         names = sorted(children(group), key=natural)
+        import difflib  # not for `import oocdata`
+
         near = [f"{group}/{name}" for name in difflib.get_close_matches(step, names, 3, 0.3)]
         near = near or [f"{group}/{name}" for name in names]
         if near:
