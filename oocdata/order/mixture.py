@@ -88,6 +88,11 @@ class Mixture:
         """The first position of each member."""
         return tuple(accumulate(self.counts[:-1], initial=0))
 
+    @property
+    def epoch_length(self) -> int:
+        """Places of an epoch; see `oocdata.order.order.length_of`."""
+        return self.length
+
     def positions(
         self, count: int, start: int, stop: int, *, seed: int, epoch: int
     ) -> NDArray[np.int64]:

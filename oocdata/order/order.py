@@ -109,8 +109,11 @@ class Shuffle:
 
 
 def length_of(order: Order, count: int) -> int:
-    """Return the places of an epoch over so many positions."""
-    return int(getattr(order, "length", count))
+    """Return the places of an epoch over so many positions.
+
+    One for each, unless the order has another `epoch_length`.
+    """
+    return int(getattr(order, "epoch_length", count))
 
 
 def visited(
