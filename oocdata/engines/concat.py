@@ -94,9 +94,9 @@ class Concat:
     def __reduce__(self) -> Any:
         return Concat, (self.parts, self.axis, self.table, self._changes)
 
-    def with_parts(self, parts: Sequence[Source]) -> Concat:
-        """Return the same array of other sources, each in place of one."""
-        return Concat(tuple(parts), self.axis, self.table, self._changes)
+    def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
+        """Return the same array of other sources, each in place of one, described otherwise."""
+        return Concat(tuple(parts), self.axis, self.table, {**self._changes, **changes})
 
     def storage(self) -> Storage:
         """Return the first part's storage, with what all parts have together."""

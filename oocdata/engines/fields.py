@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
@@ -49,9 +49,10 @@ def field_of(source: Source, name: str) -> Source:
         raise MissingKeyError(f"rows must have the field {name!r}; they have {there}.", **about)
     base, shape, _ = _of(source.dtype, name)
     check_stored(base, **about)
-    if type(source) is Concat:
-        return concatenate([field_of(part, name) for part in source.parts], source.axis)
     described = replace(_described(storage, name, shape), unit=unit_of(base))
+    if type(source) is Concat:
+        parts = [field_of(part, name) for part in source.parts]
+        return source.with_parts(parts, layout=described.layout, opened=described.opened)
     if isinstance(source, MemoryArray):
         field = source.array[name]
         return MemoryArray(field.view(check_stored(field.dtype)), described)

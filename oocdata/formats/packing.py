@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.concat import Concat, check_alike
 from oocdata.engines.decoded import Decoded, Packing
 from oocdata.engines.source import Source
 from oocdata.formats.dimensions import PACKING, SCALED, VALID, packing
@@ -26,7 +26,15 @@ def decoded(source: Source) -> Source:
     nothing.
     """
     if type(source) is Concat:
-        return concatenate([decoded(part) for part in source.parts], source.axis)
+        parts = [decoded(part) for part in source.parts]
+        if all(new is old for new, old in zip(parts, source.parts, strict=True)):
+            return source
+        wheres = [(part, part.storage()) for part in parts]
+        check_alike([(one.shape, one.dtype, at.path, at.key) for one, at in wheres], source.axis)
+        opened = source.storage().opened
+        return source.with_parts(
+            parts, opened=None if opened is None else {**opened, "decode": True}
+        )
     attributes = source.storage().annotations().attributes
     found = packing_of(source.dtype, attributes)
     if found is None:

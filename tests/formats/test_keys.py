@@ -710,3 +710,45 @@ def test_files_of_chunk_files_are_parts(tmp_path: Path) -> None:
     assert view.storage.parts == (0, 6)
     assert len(view.windows(2, episodes="files")) == 10
     assert_array_equal(np.asarray(view), np.concatenate(parts))
+
+
+# Fields and packed numbers of several datasets --------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (3,), "compression": "gzip"}])
+def test_a_field_of_datasets_of_unlike_lengths(tmp_path: Path, options: dict[str, Any]) -> None:
+    wanted = []
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, length in enumerate((5, 7, 0, 4)):
+            rows = np.zeros(length, [("place", "f4", (2,)), ("id", "i8")])
+            rows["id"] = 10 * number + np.arange(length)
+            rows["place"] = -rows["id"][:, None]
+            file.create_dataset(f"run_{number}/rows", data=rows, **(options if length else {}))
+            wanted.append(rows)
+    rows = np.concatenate(wanted)
+    view = ooc.open(tmp_path / "a.h5", "run_*/rows")
+    for name in ("id", "place"):
+        for field in (view[name], ooc.open(tmp_path / "a.h5", "run_*/rows", field=name)):
+            assert_array_equal(np.asarray(field), rows[name])
+            assert len(field.windows(2)) == 4 + 6 + 3
+            again = ooc.open(**dict(field.storage.opened or {}))
+            assert_array_equal(np.asarray(again), rows[name])
+
+
+def test_decoded_numbers_of_datasets_of_unlike_lengths(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, length in enumerate((5, 7, 4)):
+            rows = 10 * number + np.arange(length, dtype="i2")
+            options: dict[str, Any] = {"chunks": (3,), "compression": "gzip"}
+            file.create_dataset(f"run_{number}/plain", data=rows, **options)
+            packed = file.create_dataset(f"run_{number}/packed", data=rows, **options)
+            packed.attrs["scale_factor"] = np.float32(2)
+    plain = ooc.open(tmp_path / "a.h5", "run_*/plain", decode=True)
+    packed = ooc.open(tmp_path / "a.h5", "run_*/packed", decode=True)
+    raw = np.concatenate([10 * number + np.arange(n) for number, n in enumerate((5, 7, 4))])
+    assert_array_equal(np.asarray(plain), raw)
+    assert_array_equal(np.asarray(packed), raw * 2)
+    for view in (plain, packed):
+        assert len(view.windows(2)) == 4 + 6 + 3
+        again = ooc.open(**dict(view.storage.opened or {}))
+        assert_array_equal(np.asarray(again), np.asarray(view))
