@@ -39,6 +39,8 @@ def chunk_bytes(source: Source, storage: Storage) -> int:
     """Return the bytes of a decoded chunk; 0 where nothing is decoded."""
     if storage.chunks is None:
         return 0
+    if storage.chunk_bytes is not None:
+        return storage.chunk_bytes
     return prod(map(min, storage.chunks, source.shape)) * source.dtype.itemsize
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.relabelled import Relabelled
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.memory import cache_share
@@ -62,6 +63,8 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
         return source if same else concatenate(parts, source.axis)
+    if isinstance(source, Relabelled):
+        return replace(source, source=blocked(source.source, axes))
     # A file that is open for writing may change at any time: nothing of it is kept.
     if (
         not isinstance(source, Strided)

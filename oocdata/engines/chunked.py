@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
+from oocdata.engines.ragged import cut_runs, spread
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import holds_hdf5
@@ -199,6 +200,34 @@ class Chunked:
                 differ = (origins != origins[0]).any(axis=0)
                 error.concern(covered(origins, extent, int(np.argmax(differ))))
             raise
+
+    def read_runs(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
+    ) -> None:
+        """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
+        self.reader.check()
+        (cut,) = self._cut
+        numbers, within, taken = cut_runs(starts, lengths, cut)
+        unique, which = np.unique(numbers, return_inverse=True)
+        for start in range(0, len(unique), self._slots.most):
+            some = unique[start : start + self._slots.most]
+            here: Any = slice(None)
+            if len(some) < len(unique):
+                here = (which >= start) & (which < start + len(some))
+            hold = self._hold(some)
+            try:
+                numbers_in_memory = len(hold.memory) // self.dtype.itemsize
+                memory = np.ndarray(numbers_in_memory, self.dtype, hold.memory)
+                places = hold.slots[which[here] - start] * cut + within[here]
+                found = spread(places, taken[here])
+                if len(some) == len(unique):
+                    memory.take(found, out=out, mode="clip")  # "clip" writes without a buffer
+                else:
+                    targets = np.cumsum(taken) - taken
+                    out[spread(targets[here], taken[here])] = memory[found]
+            finally:
+                hold.release()
+        self.reader.check()
 
     # How boxes are gathered.
 

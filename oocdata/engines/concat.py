@@ -57,6 +57,7 @@ class Concat:
             path=f"{each[0].path or 'memory'} and {len(each) - 1} more",
             stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
             chunks=tuple(map(max, zip(*chunks, strict=True))) if chunks else None,
+            chunk_bytes=max((one.chunk_bytes or 0 for one in each), default=0) or None,
             strides=None,
             parts=tuple(self._starts.tolist()),
             parts_axis=self.axis,

@@ -25,6 +25,7 @@ from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import ArgumentError, TruncatedFileError, place
+from oocdata.formats.anndata import Group, is_one_array, open_group
 from oocdata.formats.dimensions import as_stored
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
@@ -40,7 +41,13 @@ from oocdata.formats.hdf5.description import (
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import OpenObject, ThroughLibrary
-from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.formats.hdf5.links import (
+    choose_dataset,
+    find_dataset,
+    group_attributes,
+    list_names,
+    values_of,
+)
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.virtual import inspect_storage
@@ -73,6 +80,13 @@ def _read_annotations(path: str, key: str) -> Annotations:
     with ExitStack() as opened, readable(path, key):
         file = opened.enter_context(open_file(path))
         return annotations_of(find_dataset(file, key, False, opened)[0])
+
+
+def _values(path: str, group: str, part: str) -> Any:
+    """Return all values of a dataset in a group, text too."""
+    key = f"{group}/{part}"
+    with open_file(path) as file, readable(path, key):
+        return values_of(file, key)
 
 
 def open_hdf5(
@@ -113,6 +127,15 @@ def open_hdf5(
     with ExitStack() as opened, readable(path, key):
         file = opened.enter_context(open_file(path))
         name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+        attributes = group_attributes(file, name)
+        if attributes is not None and is_one_array(attributes):
+            named = name.rstrip("/")
+
+            def member(part: str) -> Source:
+                return open_hdf5(path, f"{named}/{part}", missing=missing, external=external)
+
+            values = partial(_values, os.path.abspath(path), named)
+            return open_group(Group(path, name, attributes, member, values), axis)
         dataset, name = find_dataset(file, name, external, opened)
         # A name that leads through an external link is described by the file where it ends.
         return _source(dataset, _version(dataset.file), name, axis, missing, external)

@@ -6,17 +6,19 @@ TensorStore, which take longer to import than all the rest.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
+from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.zarr.chunk_files import chunk_files
-from oocdata.formats.zarr.hierarchy import find_array, list_arrays
+from oocdata.formats.zarr.hierarchy import find_array, group_attributes, list_arrays
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, TensorStoreReader, reader_of
-from oocdata.formats.zarr.store import Store, store_of
+from oocdata.formats.zarr.store import Store, join, store_of
 
 if TYPE_CHECKING:
     import zarr
@@ -46,10 +48,25 @@ def open_zarr(
     """
     store = store_of(path)
     name, metadata = find_array(store, key, path)
+    if metadata is None:
+        attributes = group_attributes(store, name, path) or {}
+
+        def member(part: str) -> Source:
+            return open_zarr(path, join(name, part), missing=missing)
+
+        values = partial(_values, store, name)
+        return open_group(Group(store.path, name, attributes, member, values), axis)
     opened: dict[str, Any] = {"target": store.path, "key": name or None}
     if missing is not None:
         opened["missing"] = missing
     return _open(store, name, metadata, axis, missing, opened)
+
+
+def _values(store: Store, group: str, part: str) -> Any:
+    """Return all values of an array in a group, text too."""
+    key = join(group, part)
+    version = 2 if store.read(join(key, "zarr.json")) is None else 3
+    return store.open_by_zarr(key, version)[:].tolist()
 
 
 def from_array(

@@ -1,0 +1,325 @@
+"""Rows of a sparse matrix that is stored by rows (CSR), read as boxes of a dense array.
+
+Three 1-D arrays hold the matrix: the numbers of row r, and their columns, are the runs
+``indptr[r] : indptr[r + 1]`` of `data` and `indices`. Both are ordinary sources of the other
+engines, so caching, decoding in threads and noticing that a file has changed are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.ragged import read_ragged
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import ArgumentError, SourceError
+
+__all__ = ["Columns", "Entries", "SparseRows", "choose_columns", "chosen_columns"]
+
+Ints = NDArray[np.int64]
+
+_ENTRIES = 1 << 17
+"""Numbers that are read at a time: what is computed of them stays small, and in the cache."""
+
+_BLOCK_CHUNKS = 8
+"""Chunks whose rows are one block of a shuffle. Its first and last ones are shared with other
+blocks and may be decoded twice: of so many, that is about an eighth more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Stored numbers of some rows, by row and column; each place once.
+
+    Attributes
+    ----------
+    rows, columns : ndarray of int64, shape (n,)
+        The row among those asked for, and the column: ascending.
+    values : ndarray, shape (n,)
+    """
+
+    rows: Ints
+    columns: Ints
+    values: NDArray[Any]
+
+
+class SparseRows:
+    """A matrix in the compressed sparse row format; a `oocdata.engines.source.Source`.
+
+    Parameters
+    ----------
+    data, indices, indptr : Source
+        Of one axis.
+    shape : tuple of int
+        ``(rows, columns)``.
+    storage : Storage
+        How the matrix is stored, but for its blocks and tables.
+    columns : ndarray of int64, optional
+        Only these columns, each once, in this order; by default all.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If the three arrays can't be those of such a matrix.
+    """
+
+    def __init__(
+        self,
+        data: Source,
+        indices: Source,
+        indptr: Source,
+        shape: tuple[int, int],
+        storage: Storage,
+        columns: Ints | None = None,
+    ) -> None:
+        self.data, self.indices, self._ends = data, indices, indptr
+        self._stored, self._described, self._columns = shape, storage, columns
+        self.shape = shape if columns is None else (shape[0], len(columns))
+        self.dtype = data.dtype
+        lengths = [source.shape for source in (data, indices, indptr)]
+        whole = [source.dtype.kind in "iu" for source in (indices, indptr)]
+        if lengths[0] != lengths[1] or lengths[2] != (shape[0] + 1,) or not all(whole):
+            raise self._wrong(
+                f"must hold `data` and `indices` of one length, and {shape[0] + 1} `indptr`, whole "
+                f"numbers the last two; got shapes {', '.join(map(str, lengths))} and dtypes "
+                f"{indices.dtype}, {indptr.dtype}"
+            )
+
+    def __reduce__(self) -> Any:
+        arrays = self.data, self.indices, self._ends
+        return SparseRows, (*arrays, self._stored, self._described, self._columns)
+
+    def with_columns(self, columns: Ints) -> SparseRows:
+        """Return the matrix of some columns, each once, in this order."""
+        arrays = self.data, self.indices, self._ends
+        return SparseRows(*arrays, self._stored, self._described, columns)
+
+    def storage(self) -> Storage:
+        """Return how the matrix is stored: blocks are as many rows as fill some chunks."""
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Storage:
+        each = [source.storage() for source in (self.data, self.indices, self._ends)]
+        chunks = [one.chunks[0] for one in each[:2] if one.chunks is not None]
+        tables = 8 * (self._stored[0] + 1) + sum(one.table_bytes for one in each)
+        storage = replace(self._described, table_bytes=tables)
+        rows, stored = self._stored[0], self.data.shape[0]
+        if not chunks or not rows or not stored:
+            return storage
+        entries = min(stored, _BLOCK_CHUNKS * max(chunks))
+        together = min(rows, max(1, round(entries * rows / stored)))
+        nbytes = entries * (self.data.dtype.itemsize + self.indices.dtype.itemsize)
+        return replace(
+            storage, chunks=(together, max(1, self.shape[1])), chunk_bytes=max(1, nbytes)
+        )
+
+    @cached_property
+    def indptr(self) -> Ints:
+        """Where each row begins in `data`, and the end; read once.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If they don't ascend from 0 to the length of `data`.
+        """
+        found = np.empty(self._stored[0] + 1, np.int64)
+        self._ends.read(np.zeros((1, 1), np.int64), Extent.of(found.shape), found[None])
+        if found[0] != 0 or found[-1] != self.data.shape[0] or (found[1:] < found[:-1]).any():
+            raise self._wrong(
+                f"must have an `indptr` that ascends from 0 to {self.data.shape[0]}, the length of "
+                f"`data`; got {found[0]} to {found[-1]}, "
+                f"{np.count_nonzero(found[1:] < found[:-1])} of them less than the one before"
+            )
+        found.flags.writeable = False
+        return found
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        out[...] = 0
+        (length, width), (step, stride) = extent.lengths, extent.strides
+        rows = (origins[:, :1] + np.arange(length) * step).ravel()
+        first = np.repeat(origins[:, 1], length)
+        for start, found in self.entries(rows):
+            numbers, columns, values = found.rows + start, found.columns, found.values
+            if width < self.shape[1]:
+                columns = columns - first[numbers]
+                inside = (columns >= 0) & (columns < extent.spans[1])
+                if stride > 1:
+                    inside &= columns % stride == 0
+                numbers, values = numbers[inside], values[inside]
+                columns = columns[inside] // stride
+            if out.flags.c_contiguous:
+                numbers *= width
+                numbers += columns
+                out.reshape(-1)[numbers] = values
+            else:
+                out[(*np.divmod(numbers, length), columns)] = values
+
+    def entries(self, rows: Ints) -> Iterator[tuple[int, Entries]]:
+        """Yield the first of some rows that follow one another here, and their entries.
+
+        Parameters
+        ----------
+        rows : ndarray of int64, shape (n,)
+            Any order, repeats allowed.
+        """
+        starts = self.indptr[rows]
+        lengths = self.indptr[rows + 1] - starts
+        ends = np.cumsum(lengths)
+        cuts = np.searchsorted(ends, np.arange(_ENTRIES, int(ends[-1]), _ENTRIES), side="right")
+        borders = np.unique(np.concatenate(([0], cuts, [len(rows)])))
+        for start, stop in pairwise(borders.tolist()):
+            some = slice(start, stop)
+            try:
+                yield start, self._entries(starts[some], lengths[some])
+            except SourceError as error:
+                error.concern(self._concerned(error, rows[some]))
+                raise
+
+    def _entries(self, starts: Ints, lengths: Ints) -> Entries:
+        """Return the entries of rows by their runs."""
+        count = int(lengths.sum())
+        stored = empty((count,), self.indices.dtype)
+        read_ragged(self.indices, starts, lengths, stored)
+        values = empty((count,), self.data.dtype)
+        read_ragged(self.data, starts, lengths, values)
+        width = self._stored[1]
+        columns = stored.astype(np.int64)
+        if count and not (0 <= columns.min() and columns.max() < width):
+            wrong = columns[(columns < 0) | (columns >= width)]
+            raise self._wrong(f"must have `indices` within [0, {width}); got {wrong[0]}")
+        rows = np.repeat(np.arange(len(starts)), lengths)
+        found = _in_order(Entries(rows, columns, values), width)
+        if self._columns is None:
+            return found
+        columns = self._column_of[found.columns]
+        kept = columns >= 0
+        chosen = Entries(found.rows[kept], columns[kept], found.values[kept])
+        return _in_order(chosen, self.shape[1])
+
+    @cached_property
+    def _column_of(self) -> Ints:
+        """The place of each stored column among those chosen; -1 for one that is not."""
+        assert self._columns is not None
+        table = np.full(self._stored[1], -1, np.int64)
+        table[self._columns] = np.arange(len(self._columns))
+        return table
+
+    def _concerned(self, error: SourceError, rows: Ints) -> Ints:
+        """Return which of some rows an error about places in `data` or `indices` concerns."""
+        if not error.rows:
+            return rows
+        first, count = error.rows[0], max(len(error.rows), error.count or 0)
+        error.count = None
+        begins, ends = self.indptr[rows], self.indptr[rows + 1]
+        return rows[(begins < first + count) & (ends > first)]
+
+    def _wrong(self, what: str) -> SourceError:
+        where = self._described
+        return SourceError(
+            f"a sparse matrix {what}. Its writer was not done, or wrote another format.",
+            path=where.path,
+            key=where.key,
+        )
+
+
+def _in_order(entries: Entries, width: int) -> Entries:
+    """Return entries by row and column; those of one place summed, as SciPy does."""
+    places = entries.rows * width
+    places += entries.columns
+    if (places[1:] > places[:-1]).all():
+        return entries
+    order = np.argsort(places, kind="stable")
+    places, values = places[order], entries.values[order]
+    firsts = np.flatnonzero(np.diff(places, prepend=-1))
+    if len(firsts) < len(places):
+        values = np.add.reduceat(values, firsts, dtype=values.dtype)
+        order = order[firsts]
+    return Entries(entries.rows[order], entries.columns[order], values)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Some columns of sparse rows, of one file or of several end to end.
+
+    Attributes
+    ----------
+    source : Source
+    places : ndarray of int64, shape (columns,)
+        Which columns, each once, in order.
+    """
+
+    source: Source
+    places: Ints
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, columns)``."""
+        return (self.source.shape[0], len(self.places))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.source.dtype
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return replace(self.inner.storage(), opened=None)
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        self.inner.read(origins, extent, out)
+
+    @cached_property
+    def inner(self) -> Source:
+        """The source that looks up its columns."""
+        found = _with_columns(self.source, self.places)
+        assert found is not None
+        return found
+
+
+def _with_columns(source: Source, places: Ints) -> Source | None:
+    """Return the source of some columns; None where it is not sparse."""
+    if isinstance(source, SparseRows):
+        return source.with_columns(places)
+    if not isinstance(source, Concat) or source.axis != 0:
+        return None
+    parts = [_with_columns(part, places) for part in source.parts]
+    found = [part for part in parts if part is not None]
+    return concatenate(found, 0) if len(found) == len(parts) else None
+
+
+def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
+    """Return the source of some columns of sparse rows; None where `source` has other rows.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If a column is chosen twice.
+    """
+    before = source.places if isinstance(source, Columns) else None
+    whole = source.source if isinstance(source, Columns) else source
+    if axis != 1 or _with_columns(whole, places[:0]) is None:
+        return None
+    if len(np.unique(places)) < len(places):
+        raise ArgumentError(
+            "columns of sparse rows must be chosen once each; got some more often. Repeat them in "
+            "`.map`."
+        )
+    return Columns(whole, places if before is None else before[places])
+
+
+def chosen_columns(source: Source) -> tuple[Source, Ints] | None:
+    """Return the source with all its columns, and those chosen; None where all are there."""
+    return (source.source, source.places) if isinstance(source, Columns) else None
