@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import empty, empty_parts
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
@@ -85,11 +86,25 @@ class Request:
         """Bytes of the batch's array."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Any:
         """Read the boxes into fresh memory, and return it as the batch's array."""
         out = empty(self.shape, self.dtype)
         self.read_into(out)
         return out
+
+    def read_parts(self, lengths: list[int], number: int) -> list[Any]:
+        """Read boxes at once, into an array of its own for each batch; see `empty_parts`."""
+        shapes = [(length, *self.shape[1:]) for length in lengths]
+        whole, parts = empty_parts(shapes, self.dtype, number)
+        if whole is not None:
+            self.read_into(whole)
+            return list(parts)
+        scratch = empty(self.shape, self.dtype)
+        self.read_into(scratch)
+        stops = itertools.accumulate(lengths)
+        for part, stop in zip(parts, stops, strict=True):
+            part[...] = scratch[stop - len(part) : stop]
+        return list(parts)
 
     def read_into(self, out: NDArray[Any]) -> None:
         """Read the boxes into memory of this shape and dtype, C-contiguous."""

@@ -17,12 +17,13 @@ from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.request import Placement, Request
+from oocdata.datasets.sparse import Sparse, sparse_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, make_windows
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.source import Source, Storage
-from oocdata.engines.sparse import choose_columns, chosen_columns
+from oocdata.engines.sparse import choose_columns, chosen_columns, is_sparse
 from oocdata.errors import ArgumentError
 from oocdata.index import (
     Cut,
@@ -365,6 +366,15 @@ class View(Dataset):
                 "Convert again in `.map`."
             )
         return replace(self, dtype=wanted)
+
+    @property
+    def has_sparse_rows(self) -> bool:
+        """Whether the rows are those of a sparse matrix, so that `sparse` can be called."""
+        return is_sparse(self.source)
+
+    def sparse(self) -> Sparse:
+        """Return the rows as they are stored: indices and values; see `Dataset.sparse`."""
+        return sparse_rows(self)
 
     # Windows -------------------------------------------------------------------------------------
 

@@ -56,6 +56,18 @@ class Zip(Dataset):
         ]
         return max(part._gap_positions(gap) for part in own or self._members)
 
+    def sparse(self) -> Dataset:
+        """Return the zip with rows of sparse matrices as they are stored; see `Dataset.sparse`."""
+        if not any(part.has_sparse_rows for part in self._members):
+            return Dataset.sparse(self)  # no `super()` where there are slots
+        parts = map_tree(lambda part: part.sparse() if part.has_sparse_rows else part, self.parts)
+        return replace(self, parts=parts)
+
+    @property
+    def has_sparse_rows(self) -> bool:
+        """Whether `sparse` can be called."""
+        return any(part.has_sparse_rows for part in self._members)
+
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
         batch: Batch = map_tree(lambda part: part.assemble(arrays, draw), self.parts)

@@ -12,6 +12,7 @@ import numpy as np
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.map import Map
 from oocdata.datasets.patches import Patches
+from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
@@ -31,6 +32,7 @@ __all__ = ["Decoder"]
 
 _DATASETS: dict[str, Any] = {
     "view": View, "windows": Windows, "patches": Patches, "map": Map, "zip": Zip,
+    "sparse": Sparse,
 }  # fmt: skip
 """By their kinds."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -83,15 +83,27 @@ class Concat:
                 for box in crossing.tolist():
                     self._read_across(origins[box], extent, out[box : box + 1])
                 owners[crossing] = -1
+        for part, places, moved in self._shares(owners, origins):
+            _read_to(part, moved, extent, out, places)
+
+    def shares(
+        self, origins: NDArray[np.int64]
+    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield parts, which of the boxes begin in each, and their origins there."""
+        return self._shares(self._ends.searchsorted(origins[:, self.axis], side="right"), origins)
+
+    def _shares(
+        self, owners: NDArray[np.int64], origins: NDArray[np.int64]
+    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
         for places in np.split(order, borders.tolist()):
-            owner = int(owners[places[0]])
-            if owner >= 0:
+            if len(places) and owners[places[0]] >= 0:
+                owner = int(owners[places[0]])
                 moved = origins[places]
-                moved[:, axis] -= self._starts[owner]
-                _read_to(self.parts[owner], moved, extent, out, places)
+                moved[:, self.axis] -= self._starts[owner]
+                yield self.parts[owner], places, moved
 
     def _read_across(self, origin: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Read one box that lies in several parts, from each what it holds."""

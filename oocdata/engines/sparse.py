@@ -23,7 +23,10 @@ from oocdata.engines.ragged import read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
 
-__all__ = ["Columns", "Entries", "SparseRows", "choose_columns", "chosen_columns"]
+__all__ = [
+    "Columns", "Entries", "SparseRows", "choose_columns", "chosen_columns", "is_sparse",
+    "read_entries",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -147,10 +150,19 @@ class SparseRows:
         if out.size == 0:
             return
         out[...] = 0
+        length, width = extent.lengths
+        for found in self.boxes(origins, extent):
+            if out.flags.c_contiguous:
+                out.reshape(-1)[found.rows * width + found.columns] = found.values
+            else:
+                out[(*np.divmod(found.rows, length), found.columns)] = found.values
+
+    def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
+        """Yield the entries of boxes: the rows are those of all boxes, one after the other."""
         (length, width), (step, stride) = extent.lengths, extent.strides
         rows = (origins[:, :1] + np.arange(length) * step).ravel()
         first = np.repeat(origins[:, 1], length)
-        for start, found in self.entries(rows):
+        for start, found in self._entries_of(rows):
             numbers, columns, values = found.rows + start, found.columns, found.values
             if width < self.shape[1]:
                 columns = columns - first[numbers]
@@ -159,21 +171,12 @@ class SparseRows:
                     inside &= columns % stride == 0
                 numbers, values = numbers[inside], values[inside]
                 columns = columns[inside] // stride
-            if out.flags.c_contiguous:
-                numbers *= width
-                numbers += columns
-                out.reshape(-1)[numbers] = values
-            else:
-                out[(*np.divmod(numbers, length), columns)] = values
+            yield Entries(numbers, columns, values)
 
-    def entries(self, rows: Ints) -> Iterator[tuple[int, Entries]]:
-        """Yield the first of some rows that follow one another here, and their entries.
-
-        Parameters
-        ----------
-        rows : ndarray of int64, shape (n,)
-            Any order, repeats allowed.
-        """
+    def _entries_of(self, rows: Ints) -> Iterator[tuple[int, Entries]]:
+        """Yield the first of some rows that follow one another here, and their entries."""
+        if not len(rows):
+            return
         starts = self.indptr[rows]
         lengths = self.indptr[rows + 1] - starts
         ends = np.cumsum(lengths)
@@ -298,6 +301,51 @@ def _with_columns(source: Source, places: Ints) -> Source | None:
     parts = [_with_columns(part, places) for part in source.parts]
     found = [part for part in parts if part is not None]
     return concatenate(found, 0) if len(found) == len(parts) else None
+
+
+def is_sparse(source: Source) -> bool:
+    """Return whether a source has `read_entries`."""
+    return isinstance(source, Columns) or _with_columns(source, np.empty(0, np.int64)) is not None
+
+
+def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
+    """Return the stored numbers of rows, or of parts of rows.
+
+    Parameters
+    ----------
+    source : Source
+        For which `is_sparse` holds.
+    origins : ndarray of int64, shape (n, 2)
+    extent : Extent
+        Of length 1 along axis 0.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        When storage can't deliver them.
+    """
+    if isinstance(source, Columns):
+        return read_entries(source.inner, origins, extent)
+    if isinstance(source, SparseRows):
+        return _joined(list(source.boxes(origins, extent)), source.dtype)
+    assert isinstance(source, Concat)
+    parts = []
+    for part, places, moved in source.shares(origins):
+        found = read_entries(part, moved, extent)
+        parts.append(Entries(places[found.rows], found.columns, found.values))
+    found = _joined(parts, source.dtype)
+    order = np.argsort(found.rows, kind="stable")
+    return Entries(found.rows[order], found.columns[order], found.values[order])
+
+
+def _joined(parts: list[Entries], dtype: np.dtype[Any]) -> Entries:
+    """Return entries one after the other."""
+    none = np.empty(0, np.int64)
+    return Entries(
+        np.concatenate([none, *(part.rows for part in parts)]),
+        np.concatenate([none, *(part.columns for part in parts)]),
+        np.concatenate([np.empty(0, dtype), *(part.values for part in parts)]),
+    )
 
 
 def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
