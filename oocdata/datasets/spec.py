@@ -45,7 +45,8 @@ class ArraySpec:
 
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
-        return f"({lengths}{',' if len(self.shape) == 1 else ''}) {self.dtype}{', sparse' * self.sparse}"
+        shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
+        return f"{shape} {self.dtype}{', sparse' * self.sparse}"
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]

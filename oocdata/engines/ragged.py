@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.source import Source
 
-__all__ = ["RunReader", "cut_runs", "read_ragged", "spread"]
+__all__ = ["RunReader", "cover_runs", "cut_runs", "read_ragged", "spread"]
 
 Ints = NDArray[np.int64]
 
@@ -62,7 +62,12 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
         return
     if isinstance(source, RunReader):
         source.read_runs(starts, lengths, out)
-        return
+    else:
+        cover_runs(source, starts, lengths, out)
+
+
+def cover_runs(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
+    """Write runs, at least one number in all, that are covered by boxes; see `read_ragged`."""
     end, length = source.shape[0], min(_PIECE, source.shape[0])
     _, within, taken = cut_runs(np.zeros_like(starts), lengths, length)
     pieces = -(-lengths // length)

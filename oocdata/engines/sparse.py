@@ -199,7 +199,7 @@ class SparseRows:
         read_ragged(self.data, starts, lengths, values)
         width = self._stored[1]
         columns = stored.astype(np.int64)
-        if count and not (0 <= columns.min() and columns.max() < width):
+        if count and not (columns.min() >= 0 and columns.max() < width):
             wrong = columns[(columns < 0) | (columns >= width)]
             raise self._wrong(f"must have `indices` within [0, {width}); got {wrong[0]}")
         rows = np.repeat(np.arange(len(starts)), lengths)

@@ -20,7 +20,7 @@ from oocdata.box import Extent, covered
 from oocdata.engines.buffers import empty
 from oocdata.engines.files import OpenFile
 from oocdata.engines.plan import Plan, plan_box
-from oocdata.engines.ragged import cut_runs
+from oocdata.engines.ragged import cover_runs, cut_runs
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TruncatedFileError
@@ -156,7 +156,8 @@ class Strided:
         """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
         itemsize = self.stored.itemsize
         if self.strides != (itemsize,):
-            raise ValueError(f"numbers must lie side by side; they are {self.strides} bytes apart.")
+            cover_runs(self, starts, lengths, out)
+            return
         one = Extent.of((1,))
         descriptor, version = self.file.opened(), self.file.version
         number, offsets = descriptor.number, starts * itemsize

@@ -22,10 +22,11 @@ from oocdata.errors import ArgumentError, UnknownFormatError
 
 __all__ = ["Group", "is_one_array", "joined", "open_group"]
 
-_MEMBERS = {"csr_matrix": "indptr", "csc_matrix": "indptr", "categorical": "codes"}
-"""An array that each kind of group has."""
+_MEMBERS = {"csr_matrix": "indptr", "categorical": "codes"}
+"""An array that each kind of group has that is opened as one."""
 
 _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
+_REFUSED = ("csc_matrix", *_NULLABLE)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
     >>> is_one_array({"encoding-type": "csr_matrix", "shape": [3, 4]}), is_one_array({})
     (True, False)
     """
-    return attributes is not None and _encoding(attributes) in (*_MEMBERS, *_NULLABLE)
+    return attributes is not None and _encoding(attributes) in (*_MEMBERS, *_REFUSED)
 
 
 def joined(
@@ -84,9 +85,7 @@ def joined(
         for parent, _, name in (each.rpartition("/") for each in listed)
         if name in _MEMBERS.values()
     }
-    groups = {
-        parent for parent in parents if _encoding(attributes_of(parent) or {}) in _MEMBERS
-    }
+    groups = {parent for parent in parents if _encoding(attributes_of(parent) or {}) in _MEMBERS}
     return sorted(groups | {name for name in listed if name.rpartition("/")[0] not in groups})
 
 
@@ -150,12 +149,12 @@ def _sparse(group: Group, axis: Any) -> Source:
     share = count / max(1, rows * columns)
     storage = replace(
         _described(group, each[0]),
-        layout=f"sparse rows (CSR): {count:,} numbers, {share:.2%} of all; {each[0].layout}",
+        layout=f"CSR, nnz {count:,} ({share:.2%}); {each[0].layout}",
         stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
         reading=f"sparse rows into dense ones; {each[0].reading}",
         files=tuple(dict.fromkeys(file for one in each for file in one.files)),
         version="".join(one.version for one in each),
-        annotations=partial(Annotations, dict(group.attributes), 0),
+        annotations=partial(Annotations, {}, 0),
     )
     if sample_axes(axis, 2, storage)[0] != 0:
         raise ArgumentError(
@@ -173,14 +172,14 @@ def _categories(group: Group) -> Source:
         key=group.key,
         layout=f"codes of categories, {codes.storage().layout}",
         opened=_described(group, codes.storage()).opened,
-        annotations=partial(_named, dict(group.attributes), group.values),
+        annotations=partial(_named, group.values),
     )
     return Relabelled(codes, storage)
 
 
-def _named(attributes: dict[str, Any], values: Callable[[str], Any]) -> Annotations:
-    """Return the attributes of a column of categories, and their names."""
-    return Annotations({**attributes, "categories": tuple(values("categories"))})
+def _named(values: Callable[[str], Any]) -> Annotations:
+    """Return what the codes of a column of categories mean."""
+    return Annotations({"categories": tuple(values("categories"))})
 
 
 def _described(group: Group, member: Storage) -> Storage:
