@@ -57,16 +57,19 @@ def write_categories(parent: Any, name: str, codes: np.ndarray) -> None:
 
 def write_file(path: Path, matrix: sp.csr_matrix, **options: Any) -> str:
     """Write an h5ad file, or its Zarr form by the suffix; return its path."""
-    version = options.pop("zarr_format", 3)
-    is_zarr = path.suffix == ".zarr"
-    file: Any = zarr.open_group(path, mode="w", zarr_format=version) if is_zarr else None
-    file = h5py.File(path, "w") if file is None else file
+    if path.suffix == ".zarr":
+        root = zarr.open_group(path, mode="w", zarr_format=options.pop("zarr_format", 3))
+        _fill(root, matrix, options)
+    else:
+        with h5py.File(path, "w") as file:
+            _fill(file, matrix, options)
+    return str(path)
+
+
+def _fill(file: Any, matrix: sp.csr_matrix, options: dict[str, Any]) -> None:
     file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
     write_matrix(file, "X", matrix, **options)
     obs = _encoded(file, "obs", "dataframe", **{"_index": "_index", "column-order": ["cell_type"]})
     count = matrix.shape[0]
     write_categories(obs, "cell_type", (np.arange(count) % 4 - 1).astype("i1"))
     _put(obs, "n_genes", np.diff(matrix.indptr).astype("i8"))
-    if not is_zarr:
-        file.close()
-    return str(path)

@@ -85,6 +85,7 @@ class SparseRows:
     ) -> None:
         self.data, self.indices, self._ends = data, indices, indptr
         self._stored, self._described, self._columns = shape, storage, columns
+        self._begins: Ints | None = None
         self.shape = shape if columns is None else (shape[0], len(columns))
         self.dtype = data.dtype
         lengths = [source.shape for source in (data, indices, indptr)]
@@ -125,7 +126,7 @@ class SparseRows:
             storage, chunks=(together, max(1, self.shape[1])), chunk_bytes=max(1, nbytes)
         )
 
-    @cached_property
+    @property
     def indptr(self) -> Ints:
         """Where each row begins in `data`, and the end; read once.
 
@@ -134,6 +135,9 @@ class SparseRows:
         oocdata.errors.SourceError
             If they don't ascend from 0 to the length of `data`.
         """
+        # Not a cached property, whose lock a thread may hold when the process is forked.
+        if self._begins is not None:
+            return self._begins
         found = np.empty(self._stored[0] + 1, np.int64)
         self._ends.read(np.zeros((1, 1), np.int64), Extent.of(found.shape), found[None])
         if found[0] != 0 or found[-1] != self.data.shape[0] or (found[1:] < found[:-1]).any():
@@ -143,6 +147,7 @@ class SparseRows:
                 f"{np.count_nonzero(found[1:] < found[:-1])} of them less than the one before"
             )
         found.flags.writeable = False
+        self._begins = found
         return found
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:

@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from anndata_files import random_csr, write_file
 
 from oocdata.axes import axes_of
 
@@ -83,6 +84,7 @@ def folder(tmp_path: Path) -> Path:
         density = file.create_dataset("t0_fields/density", data=random.random((10, 6, 8, 12), "f4"))
         for axis, name in enumerate(("trajectory", "time", "y", "x")):
             density.dims[axis].label = name
+    write_file(tmp_path / "cells.h5ad", random_csr(400, 60), chunks=(300,), compression="gzip")
     hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
     hours.to_netcdf(tmp_path / "era5.nc", encoding={"t2m": PACKED})
     return tmp_path
