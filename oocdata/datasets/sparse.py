@@ -13,7 +13,8 @@ from oocdata.blocks import BlockIds, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec, Batch
-from oocdata.engines.sparse import Entries, is_sparse, read_entries
+from oocdata.engines.columns import is_sparse, read_entries
+from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection
 

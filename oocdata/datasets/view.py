@@ -22,8 +22,8 @@ from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, make_windows
 from oocdata.engines.axes import axis_numbers, sample_axes
+from oocdata.engines.columns import choose_columns, chosen_columns, is_sparse
 from oocdata.engines.source import Source, Storage
-from oocdata.engines.sparse import choose_columns, chosen_columns, is_sparse
 from oocdata.errors import ArgumentError
 from oocdata.index import (
     Cut,

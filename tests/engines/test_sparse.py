@@ -23,10 +23,11 @@ from oocdata.cost import chunk_bytes
 from oocdata.datasets.view import View
 from oocdata.engines import sparse
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.columns import choose_columns, is_sparse, read_entries
 from oocdata.engines.concat import concatenate
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Storage
-from oocdata.engines.sparse import SparseRows, choose_columns, is_sparse, read_entries
+from oocdata.engines.sparse import SparseRows
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.testing import boxes_of
 
