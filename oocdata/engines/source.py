@@ -61,8 +61,8 @@ class Storage:
         The grid of what is decoded together, one length an axis as stored; None where every byte
         has an address, so that any box costs only its own bytes.
     chunk_bytes : int or None
-        Bytes that are decoded for one place of that grid, where they are not those of its numbers:
-        of sparse rows, an average.
+        Bytes that are decoded for one place of that grid, where they are not those of its numbers.
+        Of sparse rows the grid and these are averages: neighbours in it share a decoded chunk.
     strides : tuple of int or None
         Bytes from one place to the next along each axis, where the whole array is one strided
         block of one file.

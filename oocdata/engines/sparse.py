@@ -29,10 +29,6 @@ Ints = NDArray[np.int64]
 _ENTRIES = 1 << 17
 """Numbers that are read at a time: what is computed of them stays small, and in the cache."""
 
-_BLOCK_CHUNKS = 8
-"""Chunks whose rows are one block of a shuffle. Its first and last ones are shared with other
-blocks and may be decoded twice: of so many, that is about an eighth more."""
-
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -103,7 +99,7 @@ class SparseRows:
         return SparseRows(*arrays, self._stored, self._described, columns)
 
     def storage(self) -> Storage:
-        """Return how the matrix is stored: blocks are as many rows as fill some chunks."""
+        """Return how the matrix is stored: its chunks are as many rows as one of `data` holds."""
         return self._storage
 
     @cached_property
@@ -115,12 +111,12 @@ class SparseRows:
         rows, stored = self._stored[0], self.data.shape[0]
         if not chunks or not rows or not stored:
             return storage
-        entries = min(stored, _BLOCK_CHUNKS * max(chunks))
-        together = min(rows, max(1, round(entries * rows / stored)))
-        nbytes = entries * (self.data.dtype.itemsize + self.indices.dtype.itemsize)
-        return replace(
-            storage, chunks=(together, max(1, self.shape[1])), chunk_bytes=max(1, nbytes)
-        )
+        # Rows are of unlike lengths, so this is so on average.
+        mean, entries = stored / rows, min(stored, max(chunks))
+        nbytes = max(entries, mean) * (self.data.dtype.itemsize + self.indices.dtype.itemsize)
+        together = min(rows, max(1, round(entries / mean)))
+        chunk = (together, max(1, self.shape[1]))
+        return replace(storage, chunks=chunk, chunk_bytes=round(nbytes))
 
     @property
     def indptr(self) -> Ints:

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata import choice
+from oocdata.blocks import ADDRESSABLE, Blocks
 from oocdata.box import Extent
-from oocdata.cost import chunk_bytes
+from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.view import View
 from oocdata.engines import sparse
 from oocdata.engines.chunked import Chunked
@@ -170,7 +172,9 @@ def test_chunks_that_do_not_fit_are_decoded_little_more_than_once() -> None:
     before = ooc.memory_limit()
     ooc.set_memory(1 << 20)
     try:
-        order = ooc.BlockShuffle(View.of(source).blocks, 2)
+        blocks = View.of(source).blocks
+        assert isinstance(blocks, Blocks)
+        order = ooc.BlockShuffle(8 * blocks.length, 2)
         loader = View.of(source).batches(40, shuffle=order, seed=1)
         seen = sum(len(batch) for batch in loader.epoch(0, parallel=1))
     finally:
@@ -194,15 +198,31 @@ def test_ranks_decode_their_share() -> None:
     assert Counter(rows) == Counter(row.tobytes() for row in matrix.toarray())
 
 
-def test_blocks_are_of_eight_chunks() -> None:
+def test_chunks_are_as_many_rows_as_fill_one() -> None:
     source, _ = counted(random_csr(4000, 60, 0.2), 64)
     storage = source.storage()
-    assert storage.chunks is not None
-    assert storage.chunks[1] == 60
     mean = source.data.shape[0] / 4000
-    assert storage.chunks[0] == round(8 * 64 / mean)
-    assert chunk_bytes(source, storage) == storage.chunk_bytes == 8 * 64 * (4 + 4)
+    assert storage.chunks == (round(64 / mean), 60)
+    assert chunk_bytes(source, storage) == storage.chunk_bytes == 64 * (4 + 4)
     assert storage.table_bytes == 8 * 4001
+    longer, _ = counted(random_csr(40, 60, 0.8), 2)
+    assert longer.storage().chunks == (1, 60)  # a row has many
+    assert View.of(longer).blocks == ADDRESSABLE
+
+
+def test_a_block_is_a_run_of_chunks_because_neighbours_share_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 64 * 8 * 300)
+    source, _ = counted(random_csr(20_000, 60, 0.2), 64)
+    view = View.of(source)
+    loader = view.batches(40, shuffle=True)
+    assert isinstance(loader.order, ooc.BlockShuffle)
+    assert isinstance(loader.order.blocks, Blocks)
+    assert isinstance(view.blocks, Blocks)
+    assert loader.order.blocks.length == 16 * view.blocks.length
+    assert amplification(loader) == pytest.approx(1, abs=0.1)
+    assert amplification(view.batches(40, shuffle="global")) < 2 * view.blocks.length
 
 
 def test_rows_with_addresses_have_no_chunks() -> None:
