@@ -13,7 +13,9 @@ from anndata_files import CELL_TYPES, random_csr, write_file, write_matrix
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.blocks import ADDRESSABLE
 from oocdata.describe import as_json, from_json
+from oocdata.engines import strided
 from oocdata.errors import ArgumentError, SeveralDatasetsError, UnknownFormatError
 from oocdata.formats.opening import list_datasets
 
@@ -52,6 +54,40 @@ def test_rows_are_those_of_the_matrix(tmp_path: Path, name: str) -> None:
     storage = view.storage
     assert storage.layout.startswith(f"CSR, nnz {MATRIX.nnz:,} ({MATRIX.nnz / DENSE.size:.2%}); ")
     assert (storage.key or "").strip("/") == "X"
+
+
+@pytest.fixture
+def kernel_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each call that reads runs."""
+    reads: list[int] = []
+    usual = strided.read_runs
+
+    def read_runs(file: Any, offsets: Any, places: Any, lengths: Any, out: Any) -> None:
+        reads.append(int(np.sum(np.broadcast_to(lengths, offsets.shape))))
+        usual(file, offsets, places, lengths, out)
+
+    monkeypatch.setattr(strided, "read_runs", read_runs)
+    return reads
+
+
+@pytest.mark.parametrize("name", ["h5ad, contiguous", "h5ad, chunks as they are"])
+def test_uncompressed_rows_cost_their_own_bytes(
+    tmp_path: Path, name: str, kernel_reads: list[int]
+) -> None:
+    view = ooc.open(write(tmp_path, name), "X")
+    assert view.blocks == ADDRESSABLE
+    view.take([0])  # the table of rows
+    kernel_reads.clear()
+    rows = np.random.default_rng(1).permutation(120)[:50]
+    view.take(rows)
+    stored = int(np.diff(MATRIX.indptr)[rows].sum())
+    assert kernel_reads == [4 * stored, 4 * stored]
+
+
+def test_labels_are_read_in_blocks(tmp_path: Path, kernel_reads: list[int]) -> None:
+    labels = ooc.open(write(tmp_path, "h5ad, gzip"), "obs/cell_type")
+    assert len(np.concatenate(list(labels.batches(10, shuffle=True)))) == 120
+    assert len(kernel_reads) <= 1  # all codes are one small block
 
 
 @pytest.mark.parametrize("name", FILES)
