@@ -88,12 +88,13 @@ class _SparseRequest(Request):
         return read_entries(self.source, self.origins, self.extent)
 
     def _batch(self, start: int, stop: int, found: Entries) -> SparseBatch:
-        first, last = np.searchsorted(found.rows, (start, stop)).tolist()
+        first, last = found.places.searchsorted(np.multiply((start, stop), found.width)).tolist()
+        part = Entries(found.places[first:last], found.values[first:last], found.width)
+        rows, columns = part.rows_and_columns()
         indices = np.empty((last - first, 2), np.int64)
-        np.subtract(found.rows[first:last], start, out=indices[:, 0])
-        indices[:, 1] = found.columns[first:last]
-        values = found.values[first:last].astype(self.dtype)
-        return SparseBatch(indices, values, (stop - start, self.shape[1]))
+        np.subtract(rows, start, out=indices[:, 0])
+        indices[:, 1] = columns
+        return SparseBatch(indices, part.values.astype(self.dtype), (stop - start, found.width))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -94,26 +94,27 @@ def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
     """
     if isinstance(source, Columns):
         return read_entries(source.inner, origins, extent)
+    width = extent.lengths[1]
     if isinstance(source, SparseRows):
-        return _joined(list(source.boxes(origins, extent)), source.dtype)
+        return _joined(list(source.boxes(origins, extent)), source.dtype, width)
     assert isinstance(source, Concat)
     parts = []
-    for part, places, moved in source.shares(origins):
+    for part, boxes, moved in source.shares(origins):
         found = read_entries(part, moved, extent)
-        parts.append(Entries(places[found.rows], found.columns, found.values))
-    found = _joined(parts, source.dtype)
-    order = np.argsort(found.rows, kind="stable")
-    return Entries(found.rows[order], found.columns[order], found.values[order])
+        rows, columns = found.rows_and_columns()
+        parts.append(Entries(boxes[rows] * width + columns, found.values, width))
+    found = _joined(parts, source.dtype, width)
+    order = np.argsort(found.places, kind="stable")
+    return Entries(found.places[order], found.values[order], width)
 
 
-def _joined(parts: list[Entries], dtype: np.dtype[Any]) -> Entries:
+def _joined(parts: list[Entries], dtype: np.dtype[Any], width: int) -> Entries:
     """Return entries one after the other."""
-    none = np.empty(0, np.int64)
-    return Entries(
-        np.concatenate([none, *(part.rows for part in parts)]),
-        np.concatenate([none, *(part.columns for part in parts)]),
-        np.concatenate([np.empty(0, dtype), *(part.values for part in parts)]),
-    )
+    if len(parts) == 1:
+        return parts[0]
+    places = np.concatenate([np.empty(0, np.int64), *(part.places for part in parts)])
+    values = np.concatenate([np.empty(0, dtype), *(part.values for part in parts)])
+    return Entries(places, values, width)
 
 
 def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:

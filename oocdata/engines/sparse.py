@@ -32,18 +32,25 @@ _ENTRIES = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Stored numbers of some rows, by row and column; each place once.
+    """Stored numbers of some rows; each place once, ascending.
 
     Attributes
     ----------
-    rows, columns : ndarray of int64, shape (n,)
-        The row among those asked for, and the column: ascending.
+    places : ndarray of int64, shape (n,)
+        Row and column as one number: ``row * width + column``, rows counted among those asked for.
     values : ndarray, shape (n,)
+    width : int
+        Columns of a row.
     """
 
-    rows: Ints
-    columns: Ints
+    places: Ints
     values: NDArray[Any]
+    width: int
+
+    def rows_and_columns(self) -> tuple[Ints, Ints]:
+        """Return both of each place."""
+        rows = self.places // self.width
+        return rows, self.places - rows * self.width
 
 
 class SparseRows:
@@ -147,12 +154,12 @@ class SparseRows:
         if out.size == 0:
             return
         out[...] = 0
-        length, width = extent.lengths
         for found in self.boxes(origins, extent):
             if out.flags.c_contiguous:
-                out.reshape(-1)[found.rows * width + found.columns] = found.values
+                out.reshape(-1)[found.places] = found.values
             else:
-                out[(*np.divmod(found.rows, length), found.columns)] = found.values
+                rows, columns = found.rows_and_columns()
+                out[(*np.divmod(rows, extent.lengths[0]), columns)] = found.values
 
     def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
         """Yield the entries of boxes: the rows are those of all boxes, one after the other."""
@@ -160,15 +167,19 @@ class SparseRows:
         rows = (origins[:, :1] + np.arange(length) * step).ravel()
         first = np.repeat(origins[:, 1], length)
         for start, found in self._entries_of(rows):
-            numbers, columns, values = found.rows + start, found.columns, found.values
-            if width < self.shape[1]:
-                columns = columns - first[numbers]
-                inside = (columns >= 0) & (columns < extent.spans[1])
-                if stride > 1:
-                    inside &= columns % stride == 0
-                numbers, values = numbers[inside], values[inside]
-                columns = columns[inside] // stride
-            yield Entries(numbers, columns, values)
+            if width == self.shape[1]:
+                places = found.places
+                places += start * width
+                yield found
+                continue
+            numbers, columns = found.rows_and_columns()
+            numbers += start
+            columns -= first[numbers]
+            inside = (columns >= 0) & (columns < extent.spans[1])
+            if stride > 1:
+                inside &= columns % stride == 0
+            places = numbers[inside] * width + columns[inside] // stride
+            yield Entries(places, found.values[inside], width)
 
     def _entries_of(self, rows: Ints) -> Iterator[tuple[int, Entries]]:
         """Yield the first of some rows that follow one another here, and their entries."""
@@ -189,24 +200,24 @@ class SparseRows:
 
     def _entries(self, starts: Ints, lengths: Ints) -> Entries:
         """Return the entries of rows by their runs."""
-        count = int(lengths.sum())
-        stored = empty((count,), self.indices.dtype)
-        read_ragged(self.indices, starts, lengths, stored)
+        count, width = int(lengths.sum()), self._stored[1]
+        columns = empty((count,), self.indices.dtype)
+        read_ragged(self.indices, starts, lengths, columns)
         values = empty((count,), self.data.dtype)
         read_ragged(self.data, starts, lengths, values)
-        width = self._stored[1]
-        columns = stored.astype(np.int64)
         if count and not (columns.min() >= 0 and columns.max() < width):
             wrong = columns[(columns < 0) | (columns >= width)]
             raise self._wrong(f"must have `indices` within [0, {width}); got {wrong[0]}")
-        rows = np.repeat(np.arange(len(starts)), lengths)
-        found = _in_order(Entries(rows, columns, values), width)
+        places = np.repeat(np.arange(len(starts)) * width, lengths)
+        places += columns.astype(np.int64, copy=False)
+        found = _in_order(places, values, width)
         if self._columns is None:
             return found
-        columns = self._column_of[found.columns]
-        kept = columns >= 0
-        chosen = Entries(found.rows[kept], columns[kept], found.values[kept])
-        return _in_order(chosen, self.shape[1])
+        rows, whole = found.rows_and_columns()
+        chosen = self._column_of[whole]
+        kept = chosen >= 0
+        width = self.shape[1]
+        return _in_order(rows[kept] * width + chosen[kept], found.values[kept], width)
 
     @cached_property
     def _column_of(self) -> Ints:
@@ -234,16 +245,13 @@ class SparseRows:
         )
 
 
-def _in_order(entries: Entries, width: int) -> Entries:
-    """Return entries by row and column; those of one place summed, as SciPy does."""
-    places = entries.rows * width
-    places += entries.columns
+def _in_order(places: Ints, values: NDArray[Any], width: int) -> Entries:
+    """Return entries in ascending order; those of one place summed, as SciPy does."""
     if (places[1:] > places[:-1]).all():
-        return entries
+        return Entries(places, values, width)
     order = np.argsort(places, kind="stable")
-    places, values = places[order], entries.values[order]
+    places, values = places[order], values[order]
     firsts = np.flatnonzero(np.diff(places, prepend=-1))
     if len(firsts) < len(places):
         values = np.add.reduceat(values, firsts, dtype=values.dtype)
-        order = order[firsts]
-    return Entries(entries.rows[order], entries.columns[order], values)
+    return Entries(places[firsts], values, width)
