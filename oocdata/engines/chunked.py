@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
-from oocdata.engines.ragged import cut_runs, spread
+from oocdata.engines.ragged import copy_runs, cut_runs
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import holds_hdf5
@@ -208,6 +208,7 @@ class Chunked:
         self.reader.check()
         (cut,) = self._cut
         numbers, within, taken = cut_runs(starts, lengths, cut)
+        targets = np.cumsum(taken) - taken
         unique, which = np.unique(numbers, return_inverse=True)
         for start in range(0, len(unique), self._slots.most):
             some = unique[start : start + self._slots.most]
@@ -219,12 +220,7 @@ class Chunked:
                 numbers_in_memory = len(hold.memory) // self.dtype.itemsize
                 memory = np.ndarray(numbers_in_memory, self.dtype, hold.memory)
                 places = hold.slots[which[here] - start] * cut + within[here]
-                found = spread(places, taken[here])
-                if len(some) == len(unique):
-                    memory.take(found, out=out, mode="clip")  # "clip" writes without a buffer
-                else:
-                    targets = np.cumsum(taken) - taken
-                    out[spread(targets[here], taken[here])] = memory[found]
+                copy_runs(memory, places, out, targets[here], taken[here])
             finally:
                 hold.release()
         self.reader.check()

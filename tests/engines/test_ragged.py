@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 from oocdata.engines import cache, strided
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.ragged import RunReader, cut_runs, read_ragged, spread
+from oocdata.engines.ragged import RunReader, copy_runs, cut_runs, read_ragged, spread
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.formats.hdf5 import open_hdf5
@@ -82,6 +82,17 @@ def test_runs_are_cut_at_borders(pairs: list[tuple[int, int]], chunk: int) -> No
     assert_array_equal(spread(chunks * chunk + within, taken), spread(starts, lengths))
     assert (taken > 0).all()
     assert (within + taken <= chunk).all()
+
+
+@given(runs)
+def test_runs_are_copied_to_their_places(pairs: list[tuple[int, int]]) -> None:
+    starts, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
+    targets = np.cumsum(lengths) - lengths
+    order = np.argsort(starts, kind="stable")
+    out = np.full(int(lengths.sum()) + 2, -1, "i4")
+    copy_runs(ARRAY, starts[order], out, targets[order], lengths[order])
+    assert out[-2:].tolist() == [-1, -1]
+    assert_array_equal(out[:-2], expected(starts, lengths))
 
 
 def test_each_chunk_is_decoded_once_also_where_few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
