@@ -85,8 +85,8 @@ def padded(batches: Sequence[SparseBatch], spec: ArraySpec) -> list[NDArray[Any]
     --------
     >>> batch = SparseBatch(np.array([[0, 2], [1, 0]]), np.array([5, 7]), (2, 3))
     >>> indices, values, counts = padded([batch], ArraySpec((3,), np.dtype("i8"), sparse=True))
-    >>> values.tolist(), counts.tolist()
-    ([[5, 7]], [[2, 2]])
+    >>> values[0, :2].tolist(), counts.tolist()
+    ([5, 7], [[2, 2]])
     """
     steps, most = len(batches), max((len(batch.values) for batch in batches), default=0)
     most = -(-most // _ALIGNED) * _ALIGNED  # each step's begin at an aligned address
