@@ -22,6 +22,7 @@ from oocdata.datasets.mix import Mix, mix
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.patches import Patches, make_patches
+from oocdata.datasets.sparse import SparseBatch
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.stack import concatenate, constant, stack
 from oocdata.datasets.stacked import Constant
@@ -67,6 +68,7 @@ __all__ = [
     "Sequential",
     "Shuffle",
     "Source",
+    "SparseBatch",
     "Stats",
     "View",
     "Windows",
