@@ -71,8 +71,10 @@ def make_patches(
             raise ArgumentError(
                 f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
             )
-    for request in dataset.requests(np.zeros(0, np.int64), Draw()):  # a time axis can't be cut
-        request.crop(chosen, sizes, np.zeros((0, len(sizes)), np.int64))
+    requests = dataset.requests(np.zeros(0, np.int64), Draw())
+    for request, can_cut in zip(requests, dataset._can_cut, strict=True):
+        if can_cut:  # raises for a time axis, which can't be cut
+            request.crop(chosen, sizes, np.zeros((0, len(sizes)), np.int64))
     counts: tuple[int, ...] = tuple(
         (length - part) // each + 1 for length, part, each in zip(whole, sizes, steps, strict=True)
     )

@@ -71,6 +71,49 @@ def test_splits_share_no_row(path: str) -> None:
     assert_array_equal(parts[1].take([0]).dense(), DENSE[[102]])
 
 
+def test_splits_by_ids_and_classes(path: str) -> None:
+    rows, number = ooc.open(path, "X").sparse(), ooc.open(np.arange(200))
+    pairs, groups = ooc.zip(rows, number), np.arange(200) // 7
+    for part, other in (
+        pairs.split(0.5, 0.5, by=groups),
+        pairs.split(0.5, 0.5, stratify=groups % 2),
+        *pairs.folds(3, by=groups, seed=1),
+        rows.enumerate().split(0.5, 0.5, stratify=groups % 2),
+    ):
+        found = [one.take(np.arange(len(one))) for one in (part, other)]
+        numbers = [at if isinstance(at, np.ndarray) else x for x, at in found]
+        dense = [x if isinstance(x, ooc.SparseBatch) else at for x, at in found]
+        assert sorted(np.concatenate(numbers).tolist()) == list(range(200))
+        for places, batch in zip(numbers, dense, strict=True):
+            assert_array_equal(batch.dense(), DENSE[places])
+    table = ooc.zip(ooc.open(path, "X")[np.arange(400) % 200].sparse(), ooc.open(np.arange(400)))
+    assert [len(part) for part in table.split(0.5, 0.5)] == [200, 200]  # looked up, so shared
+    shifted = ooc.zip(rows[1:], rows[:-1])
+    assert [len(part) for part in shifted.split(0.5, 0.5)] == [99, 99]  # one lies between
+
+
+def test_draws_by_weight(path: str) -> None:
+    weights = (np.arange(200) % 2).astype("f8")
+    loader = ooc.open(path, "X").sparse().batches(40, shuffle=True, weights=weights)
+    for step, batch in enumerate(loader.epoch(1)):
+        positions = loader.positions(step, 1)
+        assert (positions % 2 == 1).all()
+        assert_array_equal(batch.dense(), DENSE[positions])
+
+
+def test_dense_rows_are_put_together(path: str) -> None:
+    view = ooc.open(path, "X")
+    halves = ooc.concat([view[:100], view[100:]])
+    rows = np.random.default_rng(2).permutation(200)
+    assert_array_equal(halves.take(rows), DENSE[rows])
+    beside = ooc.concatenate([view, view.astype("f4")[:, :5]], axis=0)
+    assert_array_equal(beside.take(rows), np.hstack([DENSE, DENSE[:, :5]])[rows])
+    mixed = ooc.mix({view[:100]: 0.5, view[100:]: 0.5}).batches(20, shuffle=True)
+    assert Counter(row.tobytes() for batch in mixed for row in batch) == Counter(
+        row.tobytes() for row in DENSE
+    )
+
+
 def test_what_needs_dense_rows_says_so(path: str) -> None:
     view = ooc.open(path, "X")
     rows = ooc.zip(view, view).sparse()
@@ -81,6 +124,9 @@ def test_what_needs_dense_rows_says_so(path: str) -> None:
         lambda: rows.batches(4).to_keras(),
         lambda: rows.batches(4).to_tf(service="localhost:1"),
         lambda: view.windows(3).sparse(),
+        lambda: ooc.concat([view.sparse(), view.sparse()]),
+        lambda: ooc.mix({view.sparse(): 0.5, view[:9].sparse(): 0.5}),
+        lambda: ooc.concat([view, view]).sparse(),
         lambda: view[:, 3].sparse(),
         lambda: view[:, ::-1].sparse(),
         lambda: ooc.open(DENSE).sparse(),

@@ -24,6 +24,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import DEFAULT_MEMORY
 from oocdata.testing import RecordingSource, sample_array
+from oocdata.tools import passes
 from tests.counting import counted
 
 Rows = list[list[int]]
@@ -557,7 +558,8 @@ def test_episodes_end_with_their_flags(flags: list[tuple[bool, bool]]) -> None:
         assert ooc.open(terminals).runs(found).lengths.tolist() == expected
 
 
-def test_flags_are_read_in_blocks(tmp_path: Path) -> None:
+def test_flags_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "BLOCK_BYTES", 1 << 18)  # of which each thread has one
     flags = np.arange(1, 20_000_001, dtype="u1") == 0  # every 256th
     np.save(tmp_path / "done.npy", flags)
     view = ooc.open(tmp_path / "done.npy")

@@ -9,14 +9,19 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from anndata_files import CELL_TYPES, random_csr, write_file, write_matrix
+from anndata_files import CELL_TYPES, random_csr, write_categories, write_file, write_matrix
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE
 from oocdata.describe import as_json, from_json
 from oocdata.engines import strided
-from oocdata.errors import ArgumentError, SeveralDatasetsError, UnknownFormatError
+from oocdata.errors import (
+    ArgumentError,
+    MissingKeyError,
+    SeveralDatasetsError,
+    UnknownFormatError,
+)
 from oocdata.formats.opening import list_datasets
 
 MATRIX = random_csr(120, 30, 0.3)
@@ -122,6 +127,35 @@ def test_a_group_that_is_one_array_is_listed_once(tmp_path: Path, name: str) -> 
     assert names == ["X", "obs/cell_type", "obs/n_genes"]
     with pytest.raises(SeveralDatasetsError, match="X"):
         ooc.open(path)
+
+
+@pytest.mark.parametrize("key", ["sample_*/X", [f"sample_{at}/X" for at in (1, 2, 10)]])
+@pytest.mark.parametrize("suffix", ["h5", "zarr"])
+def test_matrices_of_several_keys(tmp_path: Path, suffix: str, key: Any) -> None:
+    path = tmp_path / f"a.{suffix}"
+    file: Any = h5py.File(path, "w") if suffix == "h5" else zarr.open_group(path, mode="w")
+    for number, rows in {1: slice(30), 2: slice(30, 32), 10: slice(32, 120)}.items():
+        group = file.create_group(f"sample_{number}")
+        write_matrix(group, "X", MATRIX[rows])
+        write_categories(group, "type", (np.arange(120)[rows] % 3).astype("i1"))
+    if suffix == "h5":
+        file.close()
+    view = ooc.open(str(path), key)
+    rows = np.random.default_rng(1).permutation(120)
+    assert_array_equal(view.take(rows), DENSE[rows])
+    assert_array_equal(view.sparse().take(rows).dense(), DENSE[rows])
+    assert_array_equal(np.asarray(view.named(["sample_10"])), DENSE[32:])
+    chosen = view[:, [9, 3]]
+    assert_array_equal(chosen.sparse().take(rows).dense(), DENSE[rows][:, [9, 3]])
+    assert len(chosen.parts) == 3
+    assert len(chosen.windows(2)) == 29 + 1 + 87  # each is an episode
+    again = from_json(as_json(chosen.batches(16, shuffle=True, seed=4)))
+    assert_array_equal(again.batch(2), DENSE[again.positions(2)][:, [9, 3]])
+    types = ooc.open(str(path), "sample_*/type")
+    assert types.categories == CELL_TYPES
+    assert_array_equal(np.asarray(types), np.arange(120) % 3)
+    with pytest.raises(MissingKeyError, match=r"Name what lies in them: 'sample_\*/X'"):
+        ooc.open(str(path), "sample_*")
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])

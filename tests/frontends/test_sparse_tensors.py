@@ -37,6 +37,15 @@ def test_batches_are_those_of_the_loader(both: ooc.Zip, size: int) -> None:
             assert_array_equal(made["y"], batch["y"])
 
 
+def test_text_beside_sparse_rows(both: ooc.Zip) -> None:
+    names = ooc.open(np.array([f"ü{row}" for row in range(100)]))
+    pairs = ooc.zip(names, both.parts["x"])
+    loader = pairs.batches(32, shuffle=True)
+    for (name, made), (text, rows) in zip(loader.to_tf(sparse=True), loader.epoch(0), strict=True):
+        assert [one.decode() for one in name.numpy().tolist()] == text.tolist()
+        assert_array_equal(tf.sparse.to_dense(made), rows)
+
+
 def test_a_pass_begins_where_it_is_told(both: ooc.Zip) -> None:
     loader = both[:90].batches(20, shuffle=True)
     first = next(iter(loader.to_tf(sparse=True, start=(1, 4))))
