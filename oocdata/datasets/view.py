@@ -27,7 +27,7 @@ from oocdata.engines.blocked import blocked
 from oocdata.engines.columns import choose_columns, chosen_columns, is_sparse
 from oocdata.engines.fields import field_of
 from oocdata.engines.source import Source, Storage, check_dtype
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.index import (
     Cut,
     Selection,
@@ -157,13 +157,26 @@ class View(Dataset):
     def categories(self) -> tuple[Any, ...]:
         """What the codes of a column of categories mean (AnnData); empty for other arrays.
 
+        Raises
+        ------
+        oocdata.errors.MismatchedPartsError
+            If they differ from part to part, so that one code means several things.
+
         Examples
         --------
         >>> import oocdata as ooc
         >>> ooc.open(np.zeros(3)).categories
         ()
         """
-        found: tuple[Any, ...] = self.storage.annotations().attributes.get("categories", ())
+        storage = self.storage
+        found: tuple[Any, ...] | None = storage.annotations().attributes.get("categories", ())
+        if found is None:
+            raise MismatchedPartsError(
+                "categories must be the same in all parts, because their codes are delivered as "
+                "stored; they differ. Open each part alone, and map its codes to common ones.",
+                path=storage.path,
+                key=storage.key,
+            )
         return found if isinstance(found, tuple) else ()
 
     @property

@@ -18,6 +18,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.engines import strided
 from oocdata.errors import (
     ArgumentError,
+    MismatchedPartsError,
     MissingKeyError,
     SeveralDatasetsError,
     UnknownFormatError,
@@ -156,6 +157,17 @@ def test_matrices_of_several_keys(tmp_path: Path, suffix: str, key: Any) -> None
     assert_array_equal(np.asarray(types), np.arange(120) % 3)
     with pytest.raises(MissingKeyError, match=r"Name what lies in them: 'sample_\*/X'"):
         ooc.open(str(path), "sample_*")
+
+
+def test_categories_that_differ_between_parts(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for number in (0, 1):
+            write_categories(file, f"type_{number}", np.arange(3).astype("i1"))
+        file["type_1/categories"][:2] = ["T cell", "B cell"]
+    assert ooc.open(path, "type_1").categories == ("T cell", "B cell", CELL_TYPES[2])
+    with pytest.raises(MismatchedPartsError, match="same in all parts"):
+        _ = ooc.open(path, "type_*").categories
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
