@@ -18,6 +18,7 @@ from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.patches import Patches, make_patches
+from oocdata.datasets.sparse import SparseBatch
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
@@ -67,6 +68,7 @@ __all__ = [
     "Sequential",
     "Shuffle",
     "Source",
+    "SparseBatch",
     "Stats",
     "View",
     "Windows",

@@ -236,6 +236,8 @@ def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
         if added:
             unit = max(unit, added)
             shared = max(shared, (sum(second.values()) - added) / added)
+    if any(storage.chunk_bytes is not None for storage in storages.values()):
+        shared = max(shared, 1.0)  # a chunk ends within a row
     unit = unit or most
     if not unit:  # rows are addressable, and all that is mixed is rows
         at = np.zeros(1, np.int64)

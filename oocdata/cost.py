@@ -42,6 +42,8 @@ def chunk_bytes(source: Source, storage: Storage) -> int:
     """Return the bytes of a decoded chunk; 0 where nothing is decoded."""
     if storage.chunks is None:
         return 0
+    if storage.chunk_bytes is not None:
+        return storage.chunk_bytes
     return prod(map(min, storage.chunks, source.shape)) * source.dtype.itemsize
 
 
@@ -225,8 +227,10 @@ def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int6
     found = np.zeros(2, np.int64)
     for (_, extent), (source, several) in parts.items():
         number = len(np.unique(np.concatenate(several)))
-        in_chunks = source.storage().chunks is not None
-        found[0 if in_chunks else 1] += number * extent.size * source.dtype.itemsize
+        storage, nbytes = source.storage(), float(extent.size * source.dtype.itemsize)
+        if storage.chunk_bytes is not None and storage.chunks is not None:
+            nbytes = extent.size / prod(storage.chunks) * storage.chunk_bytes
+        found[1 if storage.chunks is None else 0] += round(number * nbytes)
     return found
 
 

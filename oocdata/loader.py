@@ -20,8 +20,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import ArrayRequest
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
+from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
@@ -74,6 +73,10 @@ def make_loader(
     order, reason = choose_order(dataset, shuffle, size, weights)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
+    if processes and dataset.is_sparse:
+        raise ArgumentError(
+            f"`workers` must be 0 for sparse batches, which threads read; got {processes}."
+        )
     if processes:
         chain.make("check_workers", loader)
     return loader
@@ -149,7 +152,7 @@ class Loader:
         full = self.batch_size // self.num_shards
         length = None if self.steps.used % self.batch_size else full
         spec: Spec = map_tree(
-            lambda leaf: ArraySpec((length, *leaf.shape), leaf.dtype), self.dataset.spec
+            lambda leaf: replace(leaf, shape=(length, *leaf.shape)), self.dataset.spec
         )
         return spec
 
@@ -273,7 +276,7 @@ class Loader:
         lengths = [len(step) for step in steps]
         number = buffers.count()
         arrays = [
-            _read_parts(request, lengths, number)
+            request.read_parts(lengths, number)
             for request in self.dataset.requests(positions, draw)
         ]
         return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
@@ -439,6 +442,7 @@ class Loader:
         epochs: int = 1,
         parallel: int = 2,
         prefetch: int = 2,
+        sparse: bool = False,
         service: str | None = None,
         job_name: str | None = None,
     ) -> tf.data.Dataset:
@@ -462,6 +466,9 @@ class Loader:
             read (up to 64 batches, up to 32 MiB). With worker processes, at least two for each.
         prefetch : int
             Batches kept ready besides, in whole runs: none where a run has more.
+        sparse : bool
+            Rows of sparse matrices (AnnData) as ``tf.sparse.SparseTensor``, never made dense; see
+            `Dataset.sparse`.
         service : str, optional
             ``"HOST:PORT"`` of an ``oocdata dispatcher``: its workers read, from the same paths.
             The batches of an epoch are the same; which comes first depends on who was quicker.
@@ -487,8 +494,9 @@ class Loader:
         oocdata.errors.ServiceError
             If no dispatcher answers.
         """
+        loader = replace(self, dataset=self.dataset.sparse()) if sparse else self
         dataset: tf.data.Dataset = chain.make(
-            "to_tf", self, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
+            "to_tf", loader, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
             service=service, job_name=job_name,
         )  # fmt: skip
         return dataset
@@ -503,18 +511,3 @@ class Loader:
         """
         dataset: keras.utils.PyDataset = chain.make("to_keras", self)
         return dataset
-
-
-def _read_parts(request: ArrayRequest, lengths: list[int], number: int) -> list[NDArray[Any]]:
-    """Read boxes at once, into an array of its own for each batch."""
-    shapes = [(length, *request.shape[1:]) for length in lengths]
-    whole, parts = buffers.empty_parts(shapes, request.dtype, number)
-    if whole is not None:
-        request.read_into(whole)
-        return list(parts)
-    scratch = buffers.empty(request.shape, request.dtype)
-    request.read_into(scratch)
-    stops = itertools.accumulate(lengths)
-    for part, stop in zip(parts, stops, strict=True):
-        part[...] = scratch[stop - len(part) : stop]
-    return list(parts)

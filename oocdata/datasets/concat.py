@@ -271,6 +271,11 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             f"`{caller}` must get datasets; got {datasets!r}. Open arrays with ooc.open."
         )
     for number, part in enumerate(parts):
+        if part.is_sparse:
+            raise ArgumentError(
+                f"`{caller}` must get dense arrays; dataset {number} is sparse. Open the files as "
+                "one array, ooc.open([path, …]), and call `.sparse()` of that."
+            )
         if part.shares is not None:
             raise ArgumentError(
                 f"`{caller}` must get datasets that are no mixtures; dataset {number} is one. Mix "

@@ -142,6 +142,11 @@ class Dataset(Described, Splitting):
         return any(part.is_mapped for part in self._members)
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether some arrays of a batch are a `SparseBatch`."""
+        return any(part.is_sparse for part in self._members)
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
         shapes = {part.sample_shape for part in self._members}
@@ -321,6 +326,30 @@ class Dataset(Described, Splitting):
         """
         made: Map = chain.make("map", self, fn, batched, rng, spec)
         return made
+
+    @property
+    def has_sparse_rows(self) -> bool:
+        """Whether `sparse` can be called."""
+        return False
+
+    def sparse(self) -> Dataset:
+        """Return the same elements, rows of sparse matrices as they are stored.
+
+        For rows of AnnData's sparse matrices, and a zip of them with others. In a batch each such
+        array is a `SparseBatch` (indices, values and the dense shape); `Loader.to_tf` gives it as
+        ``tf.sparse.SparseTensor``. Functions, windows and patches need dense rows: zip with what
+        is mapped.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If there are no such rows.
+        """
+        raise ArgumentError(
+            "sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData), or of a "
+            f"zip of such with others; got {self!r}. Call `.sparse()` before `.batches`, and zip "
+            "with what is mapped."
+        )
 
     def patches(
         self,

@@ -46,6 +46,10 @@ def make_patches(
             "`patches` must be cut before a function is mapped, so that only they are read; got a "
             "mapped dataset. Write .patches(…).map(fn)."
         )
+    if dataset.is_sparse:
+        raise ArgumentError(
+            "`patches` must be cut from dense rows; these are sparse. Choose columns by v[:, a:b]."
+        )
     sizes = _counts("size", size, None)
     steps = sizes if step is None else _counts("step", step, len(sizes))
     if step is not None and per_row is not None:

@@ -6,6 +6,7 @@ Of one source (`Request`: boxes), or of several, each of which fills some places
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty
+from oocdata.engines.buffers import empty, empty_parts
 from oocdata.engines.places import read_to
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
@@ -87,11 +88,25 @@ class ArrayRequest(ABC):
         """Bytes of the batch's array."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def read(self) -> NDArray[Any]:
+    def read(self) -> Any:
         """Read into fresh memory, and return it as the batch's array."""
         out = empty(self.shape, self.dtype)
         self.read_into(out)
         return out
+
+    def read_parts(self, lengths: list[int], number: int) -> list[Any]:
+        """Read at once, into an array of its own for each batch; see `empty_parts`."""
+        shapes = [(length, *self.shape[1:]) for length in lengths]
+        whole, parts = empty_parts(shapes, self.dtype, number)
+        if whole is not None:
+            self.read_into(whole)
+            return list(parts)
+        scratch = empty(self.shape, self.dtype)
+        self.read_into(scratch)
+        stops = itertools.accumulate(lengths)
+        for part, stop in zip(parts, stops, strict=True):
+            part[...] = scratch[stop - len(part) : stop]
+        return list(parts)
 
     @abstractmethod
     def read_into(self, out: NDArray[Any]) -> None:

@@ -27,6 +27,8 @@ class ArraySpec:
     shape : tuple of int or None
         None for the batch axis of a batch whose length varies.
     dtype : numpy.dtype
+    sparse : bool
+        It is a `SparseBatch` in a batch, not an array.
 
     Examples
     --------
@@ -36,15 +38,17 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+    sparse: bool = False
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one array; a None axis counts as 1."""
+        """Bytes of one (dense) array; a None axis counts as 1."""
         return prod(1 if length is None else length for length in self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
-        return f"({lengths}{',' if len(self.shape) == 1 else ''}) {self.dtype}"
+        shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
+        return f"{shape} {self.dtype}{', sparse' * self.sparse}"
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]

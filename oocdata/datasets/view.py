@@ -18,17 +18,20 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
+from oocdata.datasets.sparse import Sparse, sparse_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
+from oocdata.engines.columns import choose_columns, chosen_columns, is_sparse
 from oocdata.engines.fields import field_of
 from oocdata.engines.source import Source, Storage, check_dtype
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.index import (
     Cut,
     Selection,
+    as_positions,
     check_distinct,
     compose_ranges,
     cut,
@@ -149,6 +152,32 @@ class View(Dataset):
         if not dimensions:
             return ()
         return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
+
+    @property
+    def categories(self) -> tuple[Any, ...]:
+        """What the codes of a column of categories mean (AnnData); empty for other arrays.
+
+        Raises
+        ------
+        oocdata.errors.MismatchedPartsError
+            If they differ from part to part, so that one code means several things.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> ooc.open(np.zeros(3)).categories
+        ()
+        """
+        storage = self.storage
+        found: tuple[Any, ...] | None = storage.annotations().attributes.get("categories", ())
+        if found is None:
+            raise MismatchedPartsError(
+                "categories must be the same in all parts, because their codes are delivered as "
+                "stored; they differ. Open each part alone, and map its codes to common ones.",
+                path=storage.path,
+                key=storage.key,
+            )
+        return found if isinstance(found, tuple) else ()
 
     @property
     def unit(self) -> str:
@@ -366,14 +395,26 @@ class View(Dataset):
         if isinstance(key, str) and self.dtype.names:
             return self._field(key)
         row, cuts = expand_key(key, self.ndim)
+        if isinstance(row, list | np.ndarray) and any(map(_is_list, cuts)):
+            raise ArgumentError(
+                "rows and columns must not both be chosen by arrays in one index, because NumPy "
+                "would pair them; got two. Choose one after the other: v[rows][:, columns]."
+            )
         return super(View, self._cut(cuts)).__getitem__(row)
 
     def _cut(self, cuts: Sequence[Any]) -> View:
-        kept = list(self.cuts)
+        source, kept = self.source, list(self.cuts)
         for at, part in zip(self.order, cuts, strict=True):
-            kept[at] = cut(self.places_along(at), part)
+            places = self.places_along(at)
+            if _is_list(part):
+                columns = take(places, as_positions(part, len(places)))
+                chosen = choose_columns(source, at, columns)
+                if chosen is not None:
+                    source, kept[at] = chosen, range(len(columns))
+                    continue
+            kept[at] = cut(places, part)
         order = tuple(at for at in self.order if isinstance(kept[at], range))
-        return replace(self, cuts=tuple(kept), order=order)
+        return replace(self, source=source, cuts=tuple(kept), order=order)
 
     def _field(self, name: str) -> View:
         """Return one field of structured rows; its own axes are an element's last."""
@@ -453,6 +494,15 @@ class View(Dataset):
                 "Convert again in `.map`."
             )
         return replace(self, dtype=wanted)
+
+    @property
+    def has_sparse_rows(self) -> bool:
+        """Whether the rows are those of a sparse matrix, so that `sparse` can be called."""
+        return is_sparse(self.source)
+
+    def sparse(self) -> Sparse:
+        """Return the rows as they are stored: indices and values; see `Dataset.sparse`."""
+        return sparse_rows(self)
 
     # Windows -------------------------------------------------------------------------------------
 
@@ -574,9 +624,23 @@ class View(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Return what the view is made of."""
-        return {**super().describe(), "dtype": self.dtype.str}
+        described = {**super().describe(), "dtype": self.dtype.str}
+        found = chosen_columns(self.source)
+        if found is not None:
+            described["source"], described["columns"] = found
+        return described
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
         """Return the view that `Dataset.describe` told of."""
-        return cls(**{**described, "dtype": np.dtype(described["dtype"])})
+        parts = {**described, "dtype": np.dtype(described["dtype"])}
+        columns = parts.pop("columns", None)
+        if columns is not None:
+            places = as_positions(columns, parts["source"].shape[1])
+            parts["source"] = choose_columns(parts["source"], 1, places)
+        return cls(**parts)
+
+
+def _is_list(part: Any) -> bool:
+    """Return whether an index chooses places one by one."""
+    return isinstance(part, list) or (isinstance(part, np.ndarray) and part.ndim == 1)

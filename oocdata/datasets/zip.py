@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.splits import farthest
 from oocdata.datasets.view import View
@@ -53,6 +54,18 @@ class Zip(Dataset):
         """The parts' specs, in the same tuple or dict."""
         spec: Spec = map_tree(lambda part: part.spec, self.parts)
         return spec
+
+    def sparse(self) -> Dataset:
+        """Return the zip with rows of sparse matrices as they are stored; see `Dataset.sparse`."""
+        if not any(part.has_sparse_rows for part in self._members):
+            return Dataset.sparse(self)  # no `super()` where there are slots
+        parts = map_tree(lambda part: part.sparse() if part.has_sparse_rows else part, self.parts)
+        return replace(self, parts=parts)
+
+    @property
+    def has_sparse_rows(self) -> bool:
+        """Whether `sparse` can be called."""
+        return any(part.has_sparse_rows for part in self._members)
 
     # Splits --------------------------------------------------------------------------------------
 
@@ -135,7 +148,8 @@ class Zip(Dataset):
 
 
 def _repeats(part: Dataset) -> bool:
-    """Return whether it is a View that chose rows more than once."""
+    """Return whether it is a View that chose rows more than once; also of sparse rows."""
+    part = part.view if isinstance(part, Sparse) else part
     return isinstance(part, View) and repeated(part.rows) is not None
 
 

@@ -15,6 +15,7 @@ from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
 from oocdata.datasets.request import of_sources
+from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.stacked import Constant, Stacked
 from oocdata.datasets.view import View
@@ -35,7 +36,7 @@ __all__ = ["Decoder"]
 
 _DATASETS: dict[str, Any] = {
     "view": View, "windows": Windows, "patches": Patches, "map": Map, "zip": Zip,
-    "concat": Concat, "mix": Mix,
+    "concat": Concat, "mix": Mix, "sparse": Sparse,
     "stacked": Stacked, "constant": Constant,
 }  # fmt: skip
 """By their kinds, and what they are made of."""

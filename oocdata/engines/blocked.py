@@ -29,6 +29,7 @@ from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
+from oocdata.engines.relabelled import Relabelled
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.memory import cache_share
@@ -64,7 +65,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
         return source if same else source.with_parts(parts)
-    if isinstance(source, Decoded):
+    if isinstance(source, Decoded | Relabelled):
         inner = blocked(source.source, axes)
         return source if inner is source.source else replace(source, source=inner)
     # A file that is open for writing may change at any time: nothing of it is kept.

@@ -24,6 +24,7 @@ from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
+from oocdata.engines.ragged import copy_runs, cut_runs
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import holds_hdf5
@@ -223,6 +224,30 @@ class Chunked:
                 if parts is not None:
                     parts.concern(error)
             raise
+
+    def read_runs(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
+    ) -> None:
+        """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
+        self.reader.check()
+        (cut,) = self._cut
+        numbers, within, taken = cut_runs(starts, lengths, cut)
+        targets = np.cumsum(taken) - taken
+        unique, which = np.unique(numbers, return_inverse=True)
+        for start in range(0, len(unique), self._slots.most):
+            some = unique[start : start + self._slots.most]
+            here: Any = slice(None)
+            if len(some) < len(unique):
+                here = (which >= start) & (which < start + len(some))
+            hold = self._hold(some)
+            try:
+                numbers_in_memory = len(hold.memory) // self.dtype.itemsize
+                memory = np.ndarray(numbers_in_memory, self.dtype, hold.memory)
+                places = hold.slots[which[here] - start] * cut + within[here]
+                copy_runs(memory, places, out, targets[here], taken[here])
+            finally:
+                hold.release()
+        self.reader.check()
 
     # How boxes are gathered.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -115,6 +115,7 @@ class Concat:
             path=f"{each[0].path or 'memory'} and {files - 1} more",
             stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
             chunks=tuple(map(max, zip(*chunks, strict=True))) if chunks else None,
+            chunk_bytes=max((one.chunk_bytes or 0 for one in each), default=0) or None,
             strides=None,
             parts=tuple(self._starts.tolist()),
             parts_axis=self.axis,
@@ -148,15 +149,28 @@ class Concat:
                 boxes = crossing[first[crossing] == place]
                 self._read_across(origins[boxes], extent, out, boxes)
             owners[crossing] = -1
+        for part, places, within in self._shares(numbers, owners, origins):
+            read_to(part, within, extent, out, places)
+
+    def shares(
+        self, origins: NDArray[np.int64]
+    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield parts, which of the boxes begin in each, and their origins there."""
+        numbers = self._segments.of(origins[:, self.axis])
+        return self._shares(numbers, self.table.owners[numbers], origins)
+
+    def _shares(
+        self, numbers: NDArray[np.int64], owners: NDArray[np.int64], origins: NDArray[np.int64]
+    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield what `shares` does of boxes whose owner is not -1; `numbers` are their parts'."""
         within = origins.copy()
-        within[:, axis] += self._shift[numbers]
+        within[:, self.axis] += self._shift[numbers]
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
         for places in np.split(order, borders.tolist()):
-            owner = int(owners[places[0]])
-            if owner >= 0:
-                read_to(self.parts[owner], within[places], extent, out, places)
+            if len(places) and owners[places[0]] >= 0:
+                yield self.parts[int(owners[places[0]])], places, within[places]
 
     def _read_across(
         self,

@@ -62,6 +62,9 @@ class Storage:
     chunks : tuple of int or None
         The grid of what is decoded together, one length an axis as stored; None where every byte
         has an address, so that any box costs only its own bytes.
+    chunk_bytes : int or None
+        Bytes that are decoded for one place of that grid, where they are not those of its numbers.
+        Of sparse rows the grid and these are averages: neighbours in it share a decoded chunk.
     strides : tuple of int or None
         Bytes from one place to the next along each axis, where the whole array is one strided
         block of one file.
@@ -106,6 +109,7 @@ class Storage:
     stored_bytes: int | None = None
     reading: str = ""
     chunks: tuple[int, ...] | None = None
+    chunk_bytes: int | None = None
     strides: tuple[int, ...] | None = None
     offset: int = 0
     parts: tuple[int, ...] = (0,)

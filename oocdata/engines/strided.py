@@ -21,6 +21,7 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.files import OpenFile
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
+from oocdata.engines.ragged import cover_runs, cut_runs
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TruncatedFileError
@@ -182,6 +183,38 @@ class Strided:
         # Nor is delivered what was written over while it was being read.
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
+
+    def read_runs(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
+    ) -> None:
+        """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
+        itemsize = self.stored.itemsize
+        if self.strides != (itemsize,):
+            cover_runs(self, starts, lengths, out)
+            return
+        one = Extent.of((1,))
+        descriptor, version = self.file.opened(), self.file.version
+        number, offsets = descriptor.number, starts * itemsize
+        if not version.matches(os.fstat(number)):
+            raise self._changed(number, starts[:, None], one)
+        if self.chunk_offsets is not None:
+            (cut,) = self.chunk_offsets.chunk_shape
+            chunks, within, lengths = cut_runs(starts, lengths, cut)
+            offsets = self.chunk_offsets.offsets(chunks[:, None]) + within * itemsize
+            starts = chunks * cut + within
+        nbytes = lengths * itemsize
+        addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
+        offsets += self.offset
+        try:
+            read_runs(number, offsets, addresses, nbytes, out)
+        except UnfinishedError as error:
+            place = starts[error.run : error.run + 1, None]
+            extent = Extent.of((int(lengths[error.run]),))
+            raise self._unfinished(number, place, extent, error.cause) from error.cause
+        if not self.stored.isnative:
+            out.byteswap(inplace=True)
+        if not version.matches(os.fstat(number)):
+            raise self._changed(number, starts[:, None], one)
 
     def _plan(self, key: Any, extent: Extent, out: NDArray[Any]) -> Plan:
         mixed = self.stored.names is not None and not self.stored.isnative  # not all to be swapped

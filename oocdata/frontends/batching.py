@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.datasets.sparse import SparseBatch
 from oocdata.datasets.spec import ArraySpec, Batch, leaves
 from oocdata.engines.buffers import empty, is_leased
 from oocdata.errors import ArgumentError, PositionError
@@ -16,7 +17,10 @@ from oocdata.errors import ArgumentError, PositionError
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["batch_lengths", "checked_start", "tensor_dtype", "tensors_of"]
+__all__ = ["batch_lengths", "checked_start", "padded", "tensor_dtype", "tensors_of"]
+
+_ALIGNED = 64
+"""Numbers of any dtype that take a multiple of `buffers.ALIGNMENT` bytes."""
 
 
 def tensor_dtype(dtype: np.dtype[Any]) -> str:
@@ -53,7 +57,8 @@ def tensors_of(batches: Sequence[Batch], loader: Loader) -> list[NDArray[Any]]:
     """Return the batches of a run of steps as arrays with the steps in front.
 
     The full batches of each leaf, shape (steps, batch, …); and where the loader has a short batch,
-    that one of each leaf, shape (0 or 1, its length, …).
+    that one of each leaf, shape (0 or 1, its length, …). A sparse leaf is three arrays, see
+    `padded`.
 
     Examples
     --------
@@ -67,15 +72,48 @@ def tensors_of(batches: Sequence[Batch], loader: Loader) -> list[NDArray[Any]]:
     full = len(steps) - bool(has_short and steps and len(steps[-1][0]) < size)
     parts = (steps[:full], steps[full:]) if has_short else (steps,)
     return [
-        _encoded(_stacked([step[place] for step in part], size, spec))
+        array
         for part in parts
         for place, spec in enumerate(leaves(loader.dataset.spec))
+        for array in _arrays([step[place] for step in part], size, spec)
     ]
 
 
 def _encoded(array: NDArray[Any]) -> NDArray[Any]:
     """Return text as bytes, which is what TensorFlow's strings are."""
     return np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
+
+
+def _arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
+    return padded(batches, spec) if spec.sparse else [_encoded(_stacked(batches, size, spec))]
+
+
+def padded(batches: Sequence[SparseBatch], spec: ArraySpec) -> list[NDArray[Any]]:
+    """Return sparse batches as arrays with the steps in front.
+
+    Returns
+    -------
+    list of ndarray
+        Indices, shape (steps, most, 2), values, shape (steps, most), and of each step how many of
+        them there are and its rows, shape (steps, 2).
+
+    Examples
+    --------
+    >>> batch = SparseBatch(np.array([[0, 2], [1, 0]]), np.array([5, 7]), (2, 3))
+    >>> indices, values, counts = padded([batch], ArraySpec((3,), np.dtype("i8"), sparse=True))
+    >>> values[0, :2].tolist(), counts.tolist()
+    ([5, 7], [[2, 2]])
+    """
+    steps, most = len(batches), max((len(batch.values) for batch in batches), default=0)
+    most = -(-most // _ALIGNED) * _ALIGNED  # each step's begin at an aligned address
+    indices = empty((steps, most, 2), np.int64)
+    values = empty((steps, most), spec.dtype)
+    counts = empty((steps, 2), np.int64)
+    for place, batch in enumerate(batches):
+        count = len(batch.values)
+        indices[place, :count], values[place, :count] = batch.indices, batch.values
+        counts[place] = count, len(batch)
+    return [indices, values, counts]
 
 
 def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:

@@ -41,6 +41,10 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
     """
 
     def __init__(self, loader: Loader) -> None:
+        if loader.dataset.is_sparse:
+            raise ArgumentError(
+                "`to_keras` must be given dense batches; these are sparse. `to_tf` takes them."
+            )
         super().__init__()
         self.loader = loader
         self.epoch = 0

@@ -21,10 +21,13 @@ import atexit
 import itertools
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oocdata.datasets.spec import leaves, map_tree
+import numpy as np
+
+from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, MissingDependencyError
 from oocdata.frontends import feeds
@@ -72,6 +75,10 @@ def to_tf(
     begin = passes(loader, start, epochs)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
+    if service is not None and loader.dataset.is_sparse:
+        raise ArgumentError(
+            f"`service` must be None for sparse batches, which this process reads; got {service!r}."
+        )
     if service is not None:
         from oocdata.frontends.service import to_service
 
@@ -150,12 +157,11 @@ def of_passes(
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     size, has_short = batch_lengths(loader)
-    shapes = [
-        (None, length, *leaf.shape[1:])
-        for length in ((size, None) if has_short else (size,))
-        for leaf in leaves(spec)
-    ]
-    names = tuple(tensor_dtype(leaf.dtype) for leaf in leaves(spec))
+    parts = [[part for leaf in leaves(spec) for part in _tensors(leaf, size)]]
+    if has_short:
+        parts.append([part for leaf in leaves(spec) for part in _tensors(leaf, None)])
+    shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
+    names = tuple(tensor_dtype(part.dtype) for part in parts[0])
     read = _reader(names * (2 if has_short else 1))
     feed, own = tf.constant(number, tf.int64), tf.constant(text)
 
@@ -178,20 +184,50 @@ def of_passes(
         rest = iter(arrays)
         # Not `unbatch`, which copies every batch.
         slices = tf.data.Dataset.from_tensor_slices
-        dataset = slices(map_tree(lambda _: next(rest), spec))
+
+        def taken(leaf: ArraySpec) -> Any:
+            return tuple(itertools.islice(rest, 3)) if leaf.sparse else next(rest)
+
+        dataset = slices(map_tree(taken, spec))
         if has_short:
-            dataset = dataset.concatenate(slices(map_tree(lambda _: next(rest), spec)))
+            dataset = dataset.concatenate(slices(map_tree(taken, spec)))
         return dataset
 
     unbegun = tf.constant(-1, tf.int64, _PLACE)
     dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), run)
     dataset = dataset.take_while(is_run)
     dataset = dataset.flat_map(batches)
+    if any(leaf.sparse for leaf in leaves(spec)):
+        dataset = dataset.map(as_it_is(lambda *batch: _with_sparse(batch, spec)))
     options = bounded()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
     lives_with(dataset, feeds.forget, number)
     return dataset
+
+
+def _tensors(leaf: ArraySpec, length: int | None) -> list[ArraySpec]:
+    """Return the tensors that a batch's array is made of, as `batching.tensors_of` gives them."""
+    if not leaf.sparse:
+        return [replace(leaf, shape=(length, *leaf.shape[1:]))]
+    whole = np.dtype(np.int64)
+    return [ArraySpec((None, 2), whole), ArraySpec((None,), leaf.dtype), ArraySpec((2,), whole)]
+
+
+def _with_sparse(batch: tuple[Any, ...], spec: Any) -> Any:
+    """Return an element of a dataset with its sparse tensors made of their parts."""
+    rest = iter(tf.nest.flatten(batch))
+
+    def made(leaf: ArraySpec) -> Any:
+        if not leaf.sparse:
+            return next(rest)
+        indices, values, counts = itertools.islice(rest, 3)
+        length, width = leaf.shape
+        rows = tf.constant(length, tf.int64) if length is not None else counts[1]
+        shape = tf.stack([rows, tf.constant(width, tf.int64)])
+        return tf.sparse.SparseTensor(indices[: counts[0]], values[: counts[0]], shape)
+
+    return map_tree(made, spec)
 
 
 def bounded() -> tf.data.Options:

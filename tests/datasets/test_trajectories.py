@@ -24,6 +24,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import DEFAULT_MEMORY, at_most
 from oocdata.testing import RecordingSource, sample_array
+from oocdata.tools import passes
 from tests.counting import counted
 
 Rows = list[list[int]]
@@ -586,7 +587,6 @@ def test_episodes_begin_where_time_jumps(steps: list[int], kind: str) -> None:
 
 
 def test_borders_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    import oocdata.tools.passes as passes
 
     monkeypatch.setattr(passes, "BLOCK_BYTES", 80)
     time = np.arange(100)

@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from anndata_files import random_csr, write_file
 
 from oocdata.axes import axes_of
 
@@ -101,6 +102,7 @@ def folder(tmp_path: Path) -> Path:
     np.save(
         tmp_path / "dates.npy", np.arange("2020-01-01", "2020-02-01", dtype="M8[D]").astype("M8[s]")
     )
+    write_file(tmp_path / "cells.h5ad", random_csr(400, 60), chunks=(300,), compression="gzip")
     hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
     hours.to_netcdf(tmp_path / "era5.nc", encoding={"t2m": PACKED})
     return tmp_path

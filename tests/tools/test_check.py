@@ -235,12 +235,8 @@ def test_several_kinds_in_several_datasets(tmp_path: Path) -> None:
     assert found(health, "/b") == {"unwritten": runs(range(20, 30), range(40, 60))}
     assert found(health, "/c") == {}
     assert found(health, "/d") == {"unwritten": runs(range(60))}
-    assert [one.key for one in health.findings if one.kind == "unchecked"] == [
-        "/names",
-        "/note",
-        "/number",
-    ]
-    assert [one.key for one in health.datasets] == ["/a", "/b", "/c", "/d"]
+    assert [one.key for one in health.findings if one.kind == "unchecked"] == ["/note", "/number"]
+    assert [one.key for one in health.datasets] == ["/a", "/b", "/c", "/d", "/names"]
     assert [one.key for one in check(path, "c").datasets] == ["/c"]
 
 

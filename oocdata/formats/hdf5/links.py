@@ -19,12 +19,16 @@ from oocdata.errors import (
     SeveralDatasetsError,
     SourceError,
 )
+from oocdata.formats.anndata import joined
 from oocdata.formats.dimensions import Named, data_variables
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
 from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
 from oocdata.formats.hdf5.storage import raw_folder
 
-__all__ = ["choose_dataset", "external_link", "find_dataset", "list_names"]
+__all__ = [
+    "choose_dataset", "external_link", "find_dataset", "group_attributes", "list_names",
+    "values_of",
+]  # fmt: skip
 
 _MOST_LINKS = 16
 """Soft links followed for one name: HDF5's own limit (``H5Pset_nlinks``)."""
@@ -71,7 +75,32 @@ def list_names(file: Any) -> list[str]:
             continue
         if outside is not None or file.get(name, getclass=True) is h5py.Dataset:
             names.append(name)
-    return sorted(names)
+    found = joined(names, lambda group: group_attributes(file, group or "/"))
+    return [name or "/" for name in found]
+
+
+def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
+    """Return the attributes of a group in the file itself that say what it is; None for others."""
+    h5py = hdf5_library()
+    try:
+        if external_link(file, name) is not None:
+            return None
+    except MissingKeyError:
+        return None
+    if file.get(name, getclass=True) is not h5py.Group:
+        return None
+    attributes = file[name].attrs
+    known = ("encoding-type", "encoding-version", "shape", "ordered")
+    legacy = ("h5sparse_format", "h5sparse_shape")
+    return {one: attributes[one] for one in (*known, *legacy) if one in attributes}
+
+
+def values_of(file: Any, name: str) -> list[Any]:
+    """Return all values of a dataset of one axis, text as such."""
+    dataset = file[name]
+    text = hdf5_library().check_string_dtype(dataset.dtype) is not None
+    values: list[Any] = (dataset.asstr() if text else dataset)[()].tolist()
+    return values
 
 
 def external_link(file: Any, name: str) -> tuple[str, str] | None:
@@ -129,7 +158,9 @@ def choose_dataset(file: Any) -> str:
             arrays.setdefault(name, Named(name, ()))
             continue
         dataset = _member(file, name)
-        if _is_array(dataset):
+        if isinstance(dataset, hdf5_library().Group):  # one that is one array
+            arrays.setdefault(name, Named(name, ()))
+        elif _is_array(dataset):
             address = hdf5_library().h5o.get_info(dataset.id).addr
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
             arrays.setdefault(address, named)

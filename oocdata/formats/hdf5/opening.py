@@ -25,6 +25,7 @@ from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import ArgumentError, TruncatedFileError, place
+from oocdata.formats.anndata import Group, is_one_array, open_group
 from oocdata.formats.dimensions import as_stored
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
@@ -41,7 +42,13 @@ from oocdata.formats.hdf5.description import (
 from oocdata.formats.hdf5.file import hdf5_library, little_metadata, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import OpenObject, ThroughLibrary
-from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.formats.hdf5.links import (
+    choose_dataset,
+    find_dataset,
+    group_attributes,
+    list_names,
+    values_of,
+)
 from oocdata.formats.hdf5.names import Names
 from oocdata.formats.hdf5.parts import Datasets
 from oocdata.formats.hdf5.storage import Rules, Stored
@@ -78,6 +85,13 @@ def _read_annotations(path: str, key: str) -> Annotations:
     with ExitStack() as opened, readable(path, key):
         file = opened.enter_context(open_file(path))
         return annotations_of(find_dataset(file, key, False, opened)[0])
+
+
+def _values(path: str, group: str, part: str) -> Any:
+    """Return all values of a dataset in a group, text too."""
+    key = f"{group}/{part}"
+    with open_file(path) as file, readable(path, key):
+        return values_of(file, key)
 
 
 def open_hdf5(
@@ -128,7 +142,16 @@ def open_hdf5(
 
 
 def _open_one(file: Any, name: str, axis: Axis, missing: Missing | None, external: bool) -> Source:
-    """Open the dataset of a name in an open file."""
+    """Open the dataset of a name in an open file, or the group that is one array."""
+    attributes = group_attributes(file, name)
+    if attributes is not None and is_one_array(attributes):
+        path, named = file.filename, name.rstrip("/")
+
+        def member(part: str) -> Source:
+            return _open_one(file, f"{named}/{part}", 0, missing, external)
+
+        values = partial(_values, os.path.abspath(path), named)
+        return open_group(Group(path, name, attributes, member, values), axis)
     with ExitStack() as opened:
         dataset, name = find_dataset(file, name, external, opened)
         # A name that leads through an external link is described by the file where it ends.
@@ -155,7 +178,9 @@ def _open_several(
             dataset, where = None, name
             if names.is_here(name):
                 dataset = names.opened(name)
-                if isinstance(dataset, h5g.GroupID):
+                if isinstance(dataset, h5g.GroupID) and not is_one_array(
+                    group_attributes(names.file, name)
+                ):
                     groups.append(name)
                     continue
                 where = name if dataset is None else h5g.get_objinfo(dataset).objno

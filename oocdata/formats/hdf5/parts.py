@@ -100,6 +100,8 @@ class Datasets:
         self._along = 0
         self._kinds: list[_Kind] = []
         self._others: list[Source] = []
+        self._groups: dict[str, Callable[[], Annotations]] = {}
+        """What is said of each group that is one array."""
         self._keys: list[str] = []
         self._rows: list[tuple[int, int, int]] = []
         """Of each part the length, its kind, and its place there; kind -1: place of `_others`."""
@@ -114,8 +116,10 @@ class Datasets:
         ----------
         name : str
         dataset : h5py.h5d.DatasetID or None
+            Or the identifier of a group that is one array.
         """
         h5py = self._names.library
+        is_group = isinstance(dataset, h5py.h5g.GroupID)
         plain = isinstance(dataset, h5py.h5d.DatasetID) and self._names.way(name) == "hard"
         if not plain or _is_special(dataset, h5py.h5a):
             dataset = None
@@ -128,6 +132,8 @@ class Datasets:
             if number is not None and self._joins(number, name, dataset, shape):
                 return
         source = self._alone(name)
+        if is_group:
+            self._groups[name] = source.storage().annotations
         if not self._keys:
             (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
         if number is None and dataset is not None and _can_join(source, self._along):
@@ -237,7 +243,12 @@ class Datasets:
             "opened": opened,
             "part_names": names,
             "episodes": True,
-            "annotations": partial(_annotations, path, tuple(self._keys)),
+            "annotations": partial(
+                _annotations,
+                path,
+                tuple(one for one in self._keys if one not in self._groups),
+                tuple(self._groups.values()),
+            ),
         }
         rows = np.array(self._rows, np.int64)
         lengths = rows[:, 0]
@@ -324,9 +335,11 @@ def _joined(kind: _Kind, axis: int, key: str) -> tuple[Source, JoinedParts]:
     return Chunked(replace(reader, **again, described=described)), parts
 
 
-def _annotations(path: str, keys: Sequence[str]) -> Annotations:
-    """Return what the file says of all datasets alike."""
-    said = []
+def _annotations(
+    path: str, keys: Sequence[str], groups: Sequence[Callable[[], Annotations]]
+) -> Annotations:
+    """Return what the file says of all datasets alike, and of groups that are one array."""
+    said = [read() for read in groups]
     with open_file(path) as file, readable(path):
         for key in keys:
             with ExitStack() as opened:  # a link that leads elsewhere was allowed at the opening

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oocdata.errors import MissingKeyError, UnknownFormatError, UnsupportedDtypeError
+from oocdata.formats.anndata import is_one_array, joined
 from oocdata.formats.dimensions import Named, choose_key, data_variables
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, tree_of, unmatched
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
-__all__ = ["find_array", "find_arrays", "list_arrays"]
+__all__ = ["find_array", "find_arrays", "group_attributes", "list_arrays"]
 
 
 def list_arrays(store: Store, path: str) -> list[str]:
@@ -23,13 +24,26 @@ def list_arrays(store: Store, path: str) -> list[str]:
     if isinstance(store, Archive):
         files = [name.rpartition("/") for name in store.names]
         folders = {folder for folder, _, name in files if name in ("zarr.json", ".zarray")}
-        return sorted(folder for folder in folders if _is_array(_node(store, folder, path)))
+        arrays: Iterator[str] = (one for one in folders if _is_array(_node(store, one, path)))
+        return joined(arrays, lambda group: group_attributes(store, group, path))
     if node is None:
         raise UnknownFormatError(
             "a Zarr hierarchy must hold zarr.json, .zarray or .zgroup; there is none of them.",
             path=path,
         )
-    return sorted(_walk(store, "", set()) if isinstance(store, Folder) else _listed(store, path))
+    arrays = _walk(store, "", set()) if isinstance(store, Folder) else _listed(store, path)
+    return joined(arrays, lambda group: group_attributes(store, group, path))
+
+
+def group_attributes(store: Store, key: str, path: str) -> dict[str, Any] | None:
+    """Return the attributes of a group; None where there is none."""
+    node = _node(store, key, path)
+    if node is None or node.kind != "group":
+        return None
+    text = node.text if node.version == 3 else store.read(join(key, ".zattrs"))
+    found = load_json(text, path, key or None) if text else {}
+    attributes = found.get("attributes") if node.version == 3 else found
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _walk(store: Folder, key: str, seen: set[tuple[int, int]]) -> Iterator[str]:
@@ -67,8 +81,8 @@ def _listed(store: Store, path: str) -> Iterator[str]:
             yield name
 
 
-def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMetadata]:
-    """Return the key and metadata of the array that is meant.
+def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMetadata | None]:
+    """Return the key and metadata of the array that is meant; None for a group that is one.
 
     Raises
     ------
@@ -78,7 +92,7 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
     asked = (key or "").strip("/")
     plain = not asked or not {".", "..", ""} & set(asked.split("/"))
     found = _metadata(store, asked, path) if plain else None
-    if found is not None:
+    if found is not None or (plain and is_one_array(group_attributes(store, asked, path))):
         return asked, found
     keys = list_arrays(store, path)
     if keys == [""]:
@@ -89,12 +103,12 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
         keys = _data(store, keys, path)
     name = choose_key(keys, asked or None, path)
     found = _metadata(store, name, path)
-    if found is None:
+    if found is None and not is_one_array(group_attributes(store, name, path)):
         raise MissingKeyError("the array must have metadata; it has none.", path=path, key=name)
     return name, found
 
 
-def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayMetadata]]:
+def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayMetadata | None]]:
     """Yield key and metadata of the arrays that a pattern matches, or several keys name.
 
     Raises
@@ -123,7 +137,7 @@ def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayM
             if node is None or name.strip("/") in seen:
                 continue
             found = _metadata(store, name.strip("/"), path)
-            if found is None:
+            if found is None and not is_one_array(group_attributes(store, name.strip("/"), path)):
                 groups.append(name)
                 continue
             seen.add(name.strip("/"))
@@ -152,7 +166,9 @@ def _data(store: Store, keys: list[str], path: str) -> list[str]:
         except UnknownFormatError:  # opening it says what is wrong with it
             arrays.append(Named(key, ()))
             continue
-        if metadata is not None and metadata.shape:
+        if metadata is None:  # a group that is one array
+            arrays.append(Named(key, ()))
+        elif metadata.shape:
             attributes = metadata.annotations.attributes
             arrays.append(Named.of(key, metadata.dimensions, attributes))
     return data_variables(arrays) or keys

@@ -6,19 +6,26 @@ TensorStore, which take longer to import than all the rest.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
+from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.patterns import Key, is_pattern
 from oocdata.formats.series import datasets
 from oocdata.formats.zarr.chunk_files import chunk_files
-from oocdata.formats.zarr.hierarchy import find_array, find_arrays, list_arrays
+from oocdata.formats.zarr.hierarchy import (
+    find_array,
+    find_arrays,
+    group_attributes,
+    list_arrays,
+)
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, TensorStoreReader, reader_of
-from oocdata.formats.zarr.store import Store, store_of
+from oocdata.formats.zarr.store import Store, join, store_of
 
 if TYPE_CHECKING:
     import zarr
@@ -52,7 +59,7 @@ def open_zarr(
         opened["missing"] = missing
     if key is not None and (not isinstance(key, str) or is_pattern(key)):
         sources = [
-            _open(store, name, metadata, axis, missing, {**opened, "key": name or None})
+            _found(store, name, metadata, axis, missing, opened)
             for name, metadata in find_arrays(store, key, path)
         ]
         # A name may look like a pattern.
@@ -60,7 +67,35 @@ def open_zarr(
             return datasets(sources, axis, key, opened)
         return sources[0]
     name, metadata = find_array(store, key, path)
-    return _open(store, name, metadata, axis, missing, {**opened, "key": name or None})
+    return _found(store, name, metadata, axis, missing, opened)
+
+
+def _found(
+    store: Store,
+    name: str,
+    metadata: ArrayMetadata | None,
+    axis: Any,
+    missing: Missing | None,
+    opened: dict[str, Any],
+) -> Source:
+    """Open what `find_array` found: an array, or a group that is one."""
+    if metadata is not None:
+        return _open(store, name, metadata, axis, missing, {**opened, "key": name or None})
+
+    def member(part: str) -> Source:
+        found = find_array(store, join(name, part), store.path)
+        return _found(store, *found, 0, missing, opened)
+
+    attributes = group_attributes(store, name, store.path) or {}
+    values = partial(_values, store, name)
+    return open_group(Group(store.path, name, attributes, member, values), axis)
+
+
+def _values(store: Store, group: str, part: str) -> Any:
+    """Return all values of an array in a group, text too."""
+    key = join(group, part)
+    version = 2 if store.read(join(key, "zarr.json")) is None else 3
+    return store.open_by_zarr(key, version)[:].tolist()
 
 
 def from_array(

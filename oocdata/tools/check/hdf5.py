@@ -23,10 +23,11 @@ from oocdata.engines.blocked import blocked
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import contiguous_strides
 from oocdata.errors import MissingChunkError, MissingFileError, SourceError, TruncatedFileError
+from oocdata.formats.anndata import is_one_array
 from oocdata.formats.hdf5 import from_dataset, open_hdf5
 from oocdata.formats.hdf5.description import dimension_names, stored_dtype
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
-from oocdata.formats.hdf5.links import choose_dataset, find_dataset, list_names
+from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes, list_names
 from oocdata.formats.hdf5.table import grid_of, present_chunks
 from oocdata.tools.check.opening import Opened, rows_beyond
 from oocdata.tools.check.rows import Fault
@@ -56,6 +57,9 @@ def opened_hdf5(opening: Opening) -> Iterator[Opened]:
         file, end = _open(path, stack)
         with readable(path, key):
             name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+            if is_one_array(group_attributes(file, name)):
+                yield Opened(replace(opening, key=name).view())
+                return
             dataset, name = find_dataset(file, name, external, stack)
             stored_dtype(dataset, path, name)
             named = Storage("HDF5", path, name, dimensions=dimension_names(dataset))

@@ -183,6 +183,8 @@ def _opened_zarr(opening: Opening) -> Opened:
     assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
     name, metadata = find_array(store, opening.key, opening.target)
+    if metadata is None:  # a group that is one array
+        return Opened(opening.view())
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)

@@ -155,7 +155,7 @@ class Contents:
                 " × ".join(map(str, one.shape)),
                 one.dtype,
                 f"{one.chunk_rows:,}" if one.chunk_rows > 1 else "-",
-                one.codec,
+                (one.storage.partition(";")[0] + ", ") * one.storage.startswith("CSR") + one.codec,
                 size(one.memory_bytes),
             )
             for one in self.described

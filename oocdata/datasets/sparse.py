@@ -1,0 +1,186 @@
+"""Rows of sparse matrices as they are stored: indices and values, never made dense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.blocks import BlockIds, Blocks
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import Request
+from oocdata.datasets.spec import ArraySpec, Batch
+from oocdata.engines.columns import is_sparse, read_entries
+from oocdata.engines.sparse import Entries
+from oocdata.errors import ArgumentError
+from oocdata.index import Selection
+
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
+
+__all__ = ["Sparse", "SparseBatch", "sparse_rows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseBatch:
+    """Rows of a sparse matrix: the arguments of ``tf.sparse.SparseTensor``.
+
+    Attributes
+    ----------
+    indices : ndarray of int64, shape (n, 2)
+        Row of the batch and column of each number: ascending, each place once.
+    values : ndarray, shape (n,)
+    shape : tuple of int
+        Of the dense array: ``(rows, columns)``.
+
+    Examples
+    --------
+    >>> batch = SparseBatch(np.array([[0, 2], [1, 0]]), np.array([5, 7]), (2, 3))
+    >>> len(batch), batch.dense().tolist()
+    (2, [[0, 0, 5], [7, 0, 0]])
+    >>> batch[1].dense().tolist()
+    [[7, 0, 0]]
+    """
+
+    indices: NDArray[np.int64]
+    values: NDArray[Any]
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, row: int) -> SparseBatch:
+        """Return one row, as a batch of one."""
+        return self.rows(row, row + 1)
+
+    def rows(self, start: int, stop: int) -> SparseBatch:
+        """Return the rows of a range, copied."""
+        first, last = np.searchsorted(self.indices[:, 0], (start, stop))
+        indices = self.indices[first:last] - (start, 0)
+        return SparseBatch(indices, self.values[first:last].copy(), (stop - start, self.shape[1]))
+
+    def dense(self) -> NDArray[Any]:
+        """Return the dense array, shape (rows, columns)."""
+        found = np.zeros(self.shape, self.values.dtype)
+        found[tuple(self.indices.T)] = self.values
+        return found
+
+
+@dataclass(frozen=True)
+class _SparseRequest(Request):
+    """Rows wanted of a sparse source, as it stores them."""
+
+    def read(self) -> SparseBatch:
+        return self._batch(0, len(self.origins), self._entries())
+
+    def read_parts(self, lengths: list[int], number: int) -> list[Any]:
+        found = self._entries()
+        stops = np.cumsum(lengths).tolist()
+        return [
+            self._batch(stop - length, stop, found)
+            for length, stop in zip(lengths, stops, strict=True)
+        ]
+
+    def _entries(self) -> Entries:
+        return read_entries(self.source, self.origins, self.extent)
+
+    def _batch(self, start: int, stop: int, found: Entries) -> SparseBatch:
+        first, last = found.places.searchsorted(np.multiply((start, stop), found.width)).tolist()
+        part = Entries(found.places[first:last], found.values[first:last], found.width)
+        rows, columns = part.rows_and_columns()
+        indices = np.empty((last - first, 2), np.int64)
+        np.subtract(rows, start, out=indices[:, 0])
+        indices[:, 1] = columns
+        return SparseBatch(indices, part.values.astype(self.dtype), (stop - start, found.width))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sparse(Dataset):
+    """Rows of a view of a sparse matrix, each batch a `SparseBatch`; made by `Dataset.sparse`."""
+
+    view: View
+
+    _described = ("view",)
+
+    def __repr__(self) -> str:
+        return f"<Sparse: {len(self)} rows of {self.view.element} {self.view.dtype}>"
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    @property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of a dense row."""
+        return replace(self.view.spec, sparse=True)
+
+    @property
+    def is_sparse(self) -> bool:
+        """True."""
+        return True
+
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the rows at positions."""
+        (one,) = self.view.requests(positions, draw)
+        return (
+            _SparseRequest(
+                one.source, one.origins, one.extent, one.shape, one.dtype, one.placement
+            ),
+        )
+
+    def assemble(self, arrays: Iterator[Any], draw: Draw) -> Batch:
+        """Return the one batch."""
+        batch: Batch = next(arrays)
+        return batch
+
+    def _select(self, positions: Selection) -> Self:
+        return replace(self, view=self.view._select(positions))
+
+    @property
+    def blocks(self) -> Blocks | BlockIds:
+        """Those of the view."""
+        return self.view.blocks
+
+    # Splits follow the rows of the view.
+
+    def _gap_positions(self, gap: int) -> int:
+        return self.view._gap_positions(gap)
+
+    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+        return self.view._row_places(axis)
+
+    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return rows
+
+    def _first_rows(self) -> list[tuple[View, Selection]]:
+        return self.view._first_rows()
+
+    @property
+    def _is_rows(self) -> bool:
+        return True
+
+    def _check_split_axis(self, axis: int | str | None) -> None:
+        self.view._check_split_axis(axis)
+
+
+def sparse_rows(view: View) -> Sparse:
+    """Return the rows of a view as they are stored; see `Dataset.sparse`.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the array is not sparse, or its columns are reversed or but one.
+    """
+    if not is_sparse(view.source):
+        raise ArgumentError(
+            f"sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData); got "
+            f"{view!r}."
+        )
+    if len(view.element) != 1 or view.placement.flipped:
+        raise ArgumentError(
+            "sparse batches must be of several columns in ascending order; got "
+            f"{view!r} of columns {view.cuts[1]}. Choose columns by v[:, a:b] or v[:, [3, 7]]."
+        )
+    return Sparse(view)

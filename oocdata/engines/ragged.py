@@ -1,0 +1,153 @@
+"""Runs of unequal length out of 1-D arrays: what rows of sparse matrices are stored as.
+
+`Source.read` takes boxes of one extent. A row of a sparse matrix is a run of as many numbers as it
+has, so an engine that can read runs of any lengths does (`RunReader`); for all others, runs are
+covered by boxes of one length.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.source import Source
+
+__all__ = ["RunReader", "copy_runs", "cover_runs", "cut_runs", "read_ragged", "spread"]
+
+Ints = NDArray[np.int64]
+
+_PIECE = 256
+"""Length of the boxes that cover runs: of short rows little is read for nothing."""
+
+
+_ITEM = 32
+"""Numbers that are copied as one."""
+
+
+@runtime_checkable
+class RunReader(Protocol):
+    """A 1-D source that reads runs of any lengths."""
+
+    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
+        """Write runs one after the other; see `read_ragged`."""
+        ...
+
+
+def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
+    """Write runs of a 1-D array one after the other.
+
+    Parameters
+    ----------
+    source : Source
+        Of one axis.
+    starts, lengths : ndarray of int64, shape (n,)
+        Runs within the array; any order, overlapping or empty as they may be.
+    out : ndarray, shape (lengths.sum(),)
+        C-contiguous, of the source's dtype.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        When storage can't deliver them.
+
+    Examples
+    --------
+    >>> from oocdata.engines.memory_array import MemoryArray
+    >>> out = np.empty(5, np.int64)
+    >>> runs = np.array([7, 2]), np.array([3, 2])
+    >>> read_ragged(MemoryArray(np.arange(10)), *runs, out)
+    >>> out
+    array([7, 8, 9, 2, 3])
+    """
+    if not len(out):
+        return
+    if isinstance(source, RunReader):
+        source.read_runs(starts, lengths, out)
+    else:
+        cover_runs(source, starts, lengths, out)
+
+
+def cover_runs(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
+    """Write runs, at least one number in all, that are covered by boxes; see `read_ragged`."""
+    end, length = source.shape[0], min(_PIECE, source.shape[0])
+    _, within, taken = cut_runs(np.zeros_like(starts), lengths, length)
+    pieces = -(-lengths // length)
+    first = np.repeat(starts, pieces) + spread(np.zeros_like(pieces), pieces) * length + within
+    # Boxes are of one length: the last ones are moved back to where the array ends.
+    origins = np.minimum(first, end - length)
+    boxes = np.empty((len(origins), length), out.dtype)
+    source.read(origins[:, None], Extent.of((length,)), boxes)
+    np.take(boxes.ravel(), spread(first - origins + np.arange(len(boxes)) * length, taken), out=out)
+
+
+def copy_runs(
+    memory: NDArray[Any], starts: Ints, out: NDArray[Any], targets: Ints, lengths: Ints
+) -> None:
+    """Copy runs of one array to places in another; both of one axis and dtype, C-contiguous.
+
+    Long runs are copied as opaque items of many numbers, the last one of each moved back to where
+    the run ends: an eighth of the time of copying number by number.
+
+    Examples
+    --------
+    >>> out = np.zeros(6, np.int64)
+    >>> copy_runs(np.arange(10), np.array([7, 2]), out, np.array([4, 0]), np.array([2, 3]))
+    >>> out
+    array([2, 3, 4, 0, 7, 8])
+    """
+    short = lengths < _ITEM
+    if short.any():
+        some = lengths[short]
+        out[spread(targets[short], some)] = memory[spread(starts[short], some)]
+        starts, targets, lengths = starts[~short], targets[~short], lengths[~short]
+    if not len(lengths):
+        return
+    counts = -(-lengths // _ITEM)
+    within = spread(np.zeros_like(counts), counts) * _ITEM
+    np.minimum(within, np.repeat(lengths - _ITEM, counts), out=within)
+    items = _items(memory)[np.repeat(starts, counts) + within]
+    _items(out)[np.repeat(targets, counts) + within] = items
+
+
+def _items(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an item of many numbers from each place of an array on; they overlap."""
+    count, item = len(array) - _ITEM + 1, f"V{_ITEM * array.itemsize}"
+    return np.ndarray((count,), item, array, strides=(array.itemsize,))
+
+
+def spread(starts: Ints, lengths: Ints) -> Ints:
+    """Return the places of runs, one run after the other.
+
+    Examples
+    --------
+    >>> spread(np.array([7, 2, 4]), np.array([3, 0, 2]))
+    array([7, 8, 9, 4, 5])
+    """
+    ends = np.cumsum(lengths)
+    places = np.repeat(starts - (ends - lengths), lengths)
+    places += np.arange(len(places))
+    return places
+
+
+def cut_runs(starts: Ints, lengths: Ints, chunk: int) -> tuple[Ints, Ints, Ints]:
+    """Cut runs at the borders of chunks; the pieces of each follow one another.
+
+    Returns
+    -------
+    chunks, within, lengths : ndarray of int64, shape (pieces,)
+        The chunk that each piece lies in, where it begins there, and its length.
+
+    Examples
+    --------
+    >>> cut_runs(np.array([8, 3]), np.array([5, 2]), 10)
+    (array([0, 1, 0]), array([8, 0, 3]), array([2, 3, 2]))
+    """
+    first, stops = starts // chunk, starts + lengths
+    counts = np.where(lengths > 0, (stops - 1) // chunk - first + 1, 0)
+    chunks = spread(first, counts)
+    begins = np.maximum(np.repeat(starts, counts), chunks * chunk)
+    ends = np.minimum(np.repeat(stops, counts), (chunks + 1) * chunk)
+    return chunks, begins - chunks * chunk, ends - begins

@@ -1,0 +1,257 @@
+"""Rows of a sparse matrix that is stored by rows (CSR), read as boxes of a dense array.
+
+Three 1-D arrays hold the matrix: the numbers of row r, and their columns, are the runs
+``indptr[r] : indptr[r + 1]`` of `data` and `indices`. Both are ordinary sources of the other
+engines, so caching, decoding in threads and noticing that a file has changed are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.ragged import read_ragged
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import SourceError
+
+__all__ = ["Entries", "SparseRows"]
+
+Ints = NDArray[np.int64]
+
+_ENTRIES = 1 << 17
+"""Numbers that are read at a time: what is computed of them stays small, and in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Stored numbers of some rows; each place once, ascending.
+
+    Attributes
+    ----------
+    places : ndarray of int64, shape (n,)
+        Row and column as one number: ``row * width + column``, rows counted among those asked for.
+    values : ndarray, shape (n,)
+    width : int
+        Columns of a row.
+    """
+
+    places: Ints
+    values: NDArray[Any]
+    width: int
+
+    def rows_and_columns(self) -> tuple[Ints, Ints]:
+        """Return both of each place."""
+        rows = self.places // self.width
+        return rows, self.places - rows * self.width
+
+
+class SparseRows:
+    """A matrix in the compressed sparse row format; a `oocdata.engines.source.Source`.
+
+    Parameters
+    ----------
+    data, indices, indptr : Source
+        Of one axis.
+    shape : tuple of int
+        ``(rows, columns)``.
+    storage : Storage
+        How the matrix is stored, but for its blocks and tables.
+    columns : ndarray of int64, optional
+        Only these columns, each once, in this order; by default all.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If the three arrays can't be those of such a matrix.
+    """
+
+    def __init__(
+        self,
+        data: Source,
+        indices: Source,
+        indptr: Source,
+        shape: tuple[int, int],
+        storage: Storage,
+        columns: Ints | None = None,
+    ) -> None:
+        self.data, self.indices, self._ends = data, indices, indptr
+        self._stored, self._described, self._columns = shape, storage, columns
+        self._begins: Ints | None = None
+        self.shape = shape if columns is None else (shape[0], len(columns))
+        self.dtype = data.dtype
+        lengths = [source.shape for source in (data, indices, indptr)]
+        whole = [source.dtype.kind in "iu" for source in (indices, indptr)]
+        if lengths[0] != lengths[1] or lengths[2] != (shape[0] + 1,) or not all(whole):
+            raise self._wrong(
+                f"must hold `data` and `indices` of one length, and {shape[0] + 1} `indptr`, whole "
+                f"numbers the last two; got shapes {', '.join(map(str, lengths))} and dtypes "
+                f"{indices.dtype}, {indptr.dtype}"
+            )
+
+    def __reduce__(self) -> Any:
+        arrays = self.data, self.indices, self._ends
+        return SparseRows, (*arrays, self._stored, self._described, self._columns)
+
+    def with_columns(self, columns: Ints) -> SparseRows:
+        """Return the matrix of some columns, each once, in this order."""
+        arrays = self.data, self.indices, self._ends
+        return SparseRows(*arrays, self._stored, self._described, columns)
+
+    def storage(self) -> Storage:
+        """Return how the matrix is stored: its chunks are as many rows as one of `data` holds."""
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Storage:
+        each = [source.storage() for source in (self.data, self.indices, self._ends)]
+        chunks = [one.chunks[0] for one in each[:2] if one.chunks is not None]
+        tables = 8 * (self._stored[0] + 1) + sum(one.table_bytes for one in each)
+        storage = replace(self._described, table_bytes=tables)
+        rows, stored = self._stored[0], self.data.shape[0]
+        if not chunks or not rows or not stored:
+            return storage
+        # Rows are of unlike lengths, so this is so on average.
+        mean, entries = stored / rows, min(stored, max(chunks))
+        nbytes = max(entries, mean) * (self.data.dtype.itemsize + self.indices.dtype.itemsize)
+        together = min(rows, max(1, round(entries / mean)))
+        chunk = (together, max(1, self.shape[1]))
+        return replace(storage, chunks=chunk, chunk_bytes=round(nbytes))
+
+    @property
+    def indptr(self) -> Ints:
+        """Where each row begins in `data`, and the end; read once.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If they don't ascend from 0 to the length of `data`.
+        """
+        # Not a cached property, whose lock a thread may hold when the process is forked.
+        if self._begins is not None:
+            return self._begins
+        found = np.empty(self._stored[0] + 1, np.int64)
+        self._ends.read(np.zeros((1, 1), np.int64), Extent.of(found.shape), found[None])
+        if found[0] != 0 or found[-1] != self.data.shape[0] or (found[1:] < found[:-1]).any():
+            raise self._wrong(
+                f"must have an `indptr` that ascends from 0 to {self.data.shape[0]}, the length of "
+                f"`data`; got {found[0]} to {found[-1]}, "
+                f"{np.count_nonzero(found[1:] < found[:-1])} of them less than the one before"
+            )
+        found.flags.writeable = False
+        self._begins = found
+        return found
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        out[...] = 0
+        for found in self.boxes(origins, extent):
+            if out.flags.c_contiguous:
+                out.reshape(-1)[found.places] = found.values
+            else:
+                rows, columns = found.rows_and_columns()
+                out[(*np.divmod(rows, extent.lengths[0]), columns)] = found.values
+
+    def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
+        """Yield the entries of boxes: the rows are those of all boxes, one after the other."""
+        (length, width), (step, stride) = extent.lengths, extent.strides
+        rows = (origins[:, :1] + np.arange(length) * step).ravel()
+        first = np.repeat(origins[:, 1], length)
+        for start, found in self._entries_of(rows):
+            if width == self.shape[1]:
+                places = found.places
+                places += start * width
+                yield found
+                continue
+            numbers, columns = found.rows_and_columns()
+            numbers += start
+            columns -= first[numbers]
+            inside = (columns >= 0) & (columns < extent.spans[1])
+            if stride > 1:
+                inside &= columns % stride == 0
+            places = numbers[inside] * width + columns[inside] // stride
+            yield Entries(places, found.values[inside], width)
+
+    def _entries_of(self, rows: Ints) -> Iterator[tuple[int, Entries]]:
+        """Yield the first of some rows that follow one another here, and their entries."""
+        if not len(rows):
+            return
+        starts = self.indptr[rows]
+        lengths = self.indptr[rows + 1] - starts
+        ends = np.cumsum(lengths)
+        cuts = np.searchsorted(ends, np.arange(_ENTRIES, int(ends[-1]), _ENTRIES), side="right")
+        borders = np.unique(np.concatenate(([0], cuts, [len(rows)])))
+        for start, stop in pairwise(borders.tolist()):
+            some = slice(start, stop)
+            try:
+                yield start, self._entries(starts[some], lengths[some])
+            except SourceError as error:
+                error.concern(self._concerned(error, rows[some]))
+                raise
+
+    def _entries(self, starts: Ints, lengths: Ints) -> Entries:
+        """Return the entries of rows by their runs."""
+        count, width = int(lengths.sum()), self._stored[1]
+        columns = empty((count,), self.indices.dtype)
+        read_ragged(self.indices, starts, lengths, columns)
+        values = empty((count,), self.data.dtype)
+        read_ragged(self.data, starts, lengths, values)
+        if count and not (columns.min() >= 0 and columns.max() < width):
+            wrong = columns[(columns < 0) | (columns >= width)]
+            raise self._wrong(f"must have `indices` within [0, {width}); got {wrong[0]}")
+        places = np.repeat(np.arange(len(starts)) * width, lengths)
+        places += columns.astype(np.int64, copy=False)
+        found = _in_order(places, values, width)
+        if self._columns is None:
+            return found
+        rows, whole = found.rows_and_columns()
+        chosen = self._column_of[whole]
+        kept = chosen >= 0
+        width = self.shape[1]
+        return _in_order(rows[kept] * width + chosen[kept], found.values[kept], width)
+
+    @cached_property
+    def _column_of(self) -> Ints:
+        """The place of each stored column among those chosen; -1 for one that is not."""
+        assert self._columns is not None
+        table = np.full(self._stored[1], -1, np.int64)
+        table[self._columns] = np.arange(len(self._columns))
+        return table
+
+    def _concerned(self, error: SourceError, rows: Ints) -> Ints:
+        """Return which of some rows an error about places in `data` or `indices` concerns."""
+        if not error.rows:
+            return rows
+        first, count = min(error.rows), max(len(error.rows), error.count or 0)
+        error.count = None
+        begins, ends = self.indptr[rows], self.indptr[rows + 1]
+        return rows[(begins < first + count) & (ends > first)]
+
+    def _wrong(self, what: str) -> SourceError:
+        where = self._described
+        return SourceError(
+            f"a sparse matrix {what}. Its writer was not done, or wrote another format.",
+            path=where.path,
+            key=where.key,
+        )
+
+
+def _in_order(places: Ints, values: NDArray[Any], width: int) -> Entries:
+    """Return entries in ascending order; those of one place summed, as SciPy does."""
+    if (places[1:] > places[:-1]).all():
+        return Entries(places, values, width)
+    order = np.argsort(places, kind="stable")
+    places, values = places[order], values[order]
+    firsts = np.flatnonzero(np.diff(places, prepend=-1))
+    if len(firsts) < len(places):
+        values = np.add.reduceat(values, firsts, dtype=values.dtype)
+    return Entries(places[firsts], values, width)

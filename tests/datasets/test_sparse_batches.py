@@ -1,0 +1,172 @@
+"""Sparse batches, and what else rows of a sparse matrix meet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from anndata_files import random_csr, write_file
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.describe import as_json, from_json
+from oocdata.errors import ArgumentError
+
+MATRIX = random_csr(200, 25, 0.3)
+DENSE = MATRIX.toarray()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return write_file(tmp_path / "cells.h5ad", MATRIX, chunks=(64,), compression="gzip")
+
+
+def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:
+    both = ooc.zip({"x": ooc.open(path, "X"), "y": ooc.open(path, "obs/n_genes")})
+    dense = both.batches(32, shuffle="block", seed=3)
+    sparse = both.sparse().batches(32, shuffle="block", seed=3)
+    assert str(sparse.spec["x"]) == "(None, 25) float32, sparse"
+    for step, (one, other) in enumerate(zip(dense.epoch(2), sparse.epoch(2), strict=True)):
+        assert isinstance(other["x"], ooc.SparseBatch)
+        assert_array_equal(other["x"].dense(), one["x"])
+        assert_array_equal(other["y"], one["y"])
+        alone = sparse.batch(step, 2)["x"]  # not read as a part of a run
+        assert_array_equal(alone.indices, other["x"].indices)
+        assert_array_equal(alone.values, other["x"].values)
+
+
+def test_an_epoch_has_each_number_once(path: str) -> None:
+    loader = ooc.open(path, "X").sparse().batches(48, shuffle=True, seed=1)
+    seen = Counter[bytes]()
+    for batch in loader:
+        seen.update(batch[row].dense().tobytes() for row in range(len(batch)))
+    assert seen == Counter(row.tobytes() for row in DENSE)
+
+
+def test_one_element_and_slices(path: str) -> None:
+    rows = ooc.open(path, "X").astype("f8").sparse()
+    assert len(rows[10:50]) == 40
+    assert rows[7].values.dtype == np.float64
+    assert_array_equal(rows[7].dense(), DENSE[7:8])
+    assert_array_equal(rows[[3, 3]].take([1]).dense(), DENSE[[3]])
+    assert [part.dense().tolist() for part in rows.__getitems__([2, 5])] == DENSE[
+        [2, 5], None
+    ].tolist()
+    assert_array_equal(
+        ooc.open(path, "X")[:, 4:20:3].sparse().take([9]).dense(), DENSE[[9], 4:20:3]
+    )
+
+
+def test_it_is_described(path: str) -> None:
+    loader = ooc.open(path, "X").sparse().batches(32, shuffle=True).shard(2, 1)
+    again = from_json(as_json(loader)).batch(1, 4)
+    assert_array_equal(again.dense(), loader.batch(1, 4).dense())
+
+
+def test_splits_share_no_row(path: str) -> None:
+    parts = ooc.open(path, "X").sparse().split(0.5, 0.5, gap=4)
+    assert [len(part) for part in parts] == [98, 98]
+    assert_array_equal(parts[1].take([0]).dense(), DENSE[[102]])
+
+
+def test_splits_by_ids_and_classes(path: str) -> None:
+    rows, number = ooc.open(path, "X").sparse(), ooc.open(np.arange(200))
+    pairs, groups = ooc.zip(rows, number), np.arange(200) // 7
+    for part, other in (
+        pairs.split(0.5, 0.5, by=groups),
+        pairs.split(0.5, 0.5, stratify=groups % 2),
+        *pairs.folds(3, by=groups, seed=1),
+        rows.enumerate().split(0.5, 0.5, stratify=groups % 2),
+    ):
+        found = [one.take(np.arange(len(one))) for one in (part, other)]
+        numbers = [at if isinstance(at, np.ndarray) else x for x, at in found]
+        dense = [x if isinstance(x, ooc.SparseBatch) else at for x, at in found]
+        assert sorted(np.concatenate(numbers).tolist()) == list(range(200))
+        for places, batch in zip(numbers, dense, strict=True):
+            assert_array_equal(batch.dense(), DENSE[places])
+    table = ooc.zip(ooc.open(path, "X")[np.arange(400) % 200].sparse(), ooc.open(np.arange(400)))
+    assert [len(part) for part in table.split(0.5, 0.5)] == [200, 200]  # looked up, so shared
+    shifted = ooc.zip(rows[1:], rows[:-1])
+    assert [len(part) for part in shifted.split(0.5, 0.5)] == [99, 99]  # one lies between
+
+
+def test_draws_by_weight(path: str) -> None:
+    weights = (np.arange(200) % 2).astype("f8")
+    loader = ooc.open(path, "X").sparse().batches(40, shuffle=True, weights=weights)
+    for step, batch in enumerate(loader.epoch(1)):
+        positions = loader.positions(step, 1)
+        assert (positions % 2 == 1).all()
+        assert_array_equal(batch.dense(), DENSE[positions])
+
+
+def test_dense_rows_are_put_together(path: str) -> None:
+    view = ooc.open(path, "X")
+    halves = ooc.concat([view[:100], view[100:]])
+    rows = np.random.default_rng(2).permutation(200)
+    assert_array_equal(halves.take(rows), DENSE[rows])
+    beside = ooc.concatenate([view, view.astype("f4")[:, :5]], axis=0)
+    assert_array_equal(beside.take(rows), np.hstack([DENSE, DENSE[:, :5]])[rows])
+    mixed = ooc.mix({view[:100]: 0.5, view[100:]: 0.5}).batches(20, shuffle=True)
+    assert Counter(row.tobytes() for batch in mixed for row in batch) == Counter(
+        row.tobytes() for row in DENSE
+    )
+
+
+def test_what_needs_dense_rows_says_so(path: str) -> None:
+    view = ooc.open(path, "X")
+    rows = ooc.zip(view, view).sparse()
+    for wrong in (
+        lambda: rows.map(lambda x, y: x),
+        lambda: rows.patches(3),
+        lambda: rows.batches(4, workers=2),
+        lambda: rows.batches(4).to_keras(),
+        lambda: rows.batches(4).to_tf(service="localhost:1"),
+        lambda: view.windows(3).sparse(),
+        lambda: ooc.concat([view.sparse(), view.sparse()]),
+        lambda: ooc.mix({view.sparse(): 0.5, view[:9].sparse(): 0.5}),
+        lambda: ooc.concat([view, view]).sparse(),
+        lambda: view[:, 3].sparse(),
+        lambda: view[:, ::-1].sparse(),
+        lambda: ooc.open(DENSE).sparse(),
+        lambda: ooc.zip(ooc.open(DENSE)).sparse(),
+        lambda: ooc.open(DENSE).batches(4).to_tf(sparse=True),
+    ):
+        with pytest.raises(ArgumentError, match="sparse"):
+            wrong()
+
+
+def test_columns_one_by_one_are_for_sparse_rows(path: str) -> None:
+    view = ooc.open(path, "X")
+    mask = np.arange(25) % 7 == 0
+    assert_array_equal(np.asarray(view[:, mask]), DENSE[:, mask])
+    assert view[3, [5, -1]].tolist() == DENSE[3, [5, -1]].tolist()
+    with pytest.raises(ArgumentError, match="ints and slices"):
+        ooc.open(DENSE)[:, [1, 2]]
+    with pytest.raises(ArgumentError, match="one after the other"):
+        view[[1, 2], [3, 4]]
+
+
+def test_dense_rows_meet_all_else(path: str) -> None:
+    view, labels = ooc.open(path, "X"), ooc.open(path, "obs/cell_type")
+    x, y = view.windows(3, 1, shift=2)[5]
+    assert_array_equal(x, DENSE[10:13])
+    assert_array_equal(y, DENSE[13:14])
+    assert_array_equal(view.patches(4, step=3)[2], DENSE[0, 6:10])
+    both = ooc.zip(view.astype("f8"), labels).map(lambda x, y: (np.log1p(x), y))
+    train, _ = both.split(0.75, 0.25)
+    loader = train.batches(16, shuffle=True, seed=2)
+    positions = loader.positions(4, 1)
+    assert_array_equal(loader.batch(4, 1)[0], np.log1p(DENSE[positions].astype("f8")))
+    ranks = [loader.shard(2, rank).batch(4, 1)[1] for rank in range(2)]
+    assert Counter(np.concatenate(ranks).tolist()) == Counter(loader.batch(4, 1)[1].tolist())
+    assert "CSR, nnz" in str(loader.explain())
+
+
+def test_worker_processes_read_it(path: str) -> None:
+    view = ooc.open(path, "X")[:, [3, 9]]
+    loader = view.batches(50, shuffle=True, seed=2, workers=1)
+    found = np.concatenate(list(loader))
+    here = np.concatenate(list(view.batches(50, shuffle=True, seed=2)))
+    assert_array_equal(found, here)

@@ -1,0 +1,138 @@
+"""Runs of unequal length: each engine against NumPy, and what is asked of storage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from counting import Decoder
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from oocdata.engines import cache, strided
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.ragged import RunReader, copy_runs, cut_runs, read_ragged, spread
+from oocdata.engines.source import Source
+from oocdata.errors import SourceError, TruncatedFileError
+from oocdata.formats.hdf5 import open_hdf5
+from oocdata.formats.memory import open_array
+from oocdata.formats.npy import open_npy
+
+ARRAY = np.arange(1000, dtype="i4") * 3
+
+
+def _npy(folder: Path, dtype: str) -> Source:
+    np.save(folder / "a.npy", ARRAY.astype(dtype))
+    return open_npy(str(folder / "a.npy"))
+
+
+def _hdf5(folder: Path, **options: Any) -> Source:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("a", data=ARRAY, **options)
+    return open_hdf5(str(folder / "a.h5"))
+
+
+SOURCES: dict[str, Any] = {
+    "in memory": lambda folder: MemoryArray(ARRAY),
+    "npy": lambda folder: _npy(folder, "<i4"),
+    "npy, big-endian": lambda folder: _npy(folder, ">i4"),
+    "chunks as they are": lambda folder: _hdf5(folder, chunks=(37,)),
+    "filtered chunks": lambda folder: _hdf5(folder, chunks=(37,), compression="gzip"),
+}
+
+
+def expected(starts: Any, lengths: Any) -> np.ndarray:
+    runs = [ARRAY[a : a + n] for a, n in zip(starts, lengths, strict=True)]
+    return np.concatenate([ARRAY[:0], *runs])
+
+
+def read(source: Source, starts: Any, lengths: Any) -> np.ndarray:
+    out = np.full(int(np.sum(lengths)), 7, source.dtype)
+    read_ragged(source, np.array(starts, np.int64), np.array(lengths, np.int64), out)
+    return out
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_any_runs(tmp_path: Path, name: str) -> None:
+    source = SOURCES[name](tmp_path)
+    assert isinstance(source, RunReader) == (name != "in memory")
+    rng = np.random.default_rng(0)
+    cases = [([], []), ([0], [1000]), ([999, 0, 5], [1, 0, 700]), ([1000], [0]), ([37], [37])]
+    for count in range(1, 30):
+        starts = rng.integers(0, 1001, count)
+        lengths = np.minimum(rng.integers(0, 400, count), 1000 - starts)
+        cases.append((starts.tolist(), lengths.tolist()))
+    for starts, lengths in cases:
+        assert_array_equal(read(source, starts, lengths), expected(starts, lengths))
+
+
+runs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=8)
+
+
+@given(runs, st.integers(1, 50))
+def test_runs_are_cut_at_borders(pairs: list[tuple[int, int]], chunk: int) -> None:
+    starts, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
+    chunks, within, taken = cut_runs(starts, lengths, chunk)
+    assert_array_equal(spread(chunks * chunk + within, taken), spread(starts, lengths))
+    assert (taken > 0).all()
+    assert (within + taken <= chunk).all()
+
+
+@given(runs)
+def test_runs_are_copied_to_their_places(pairs: list[tuple[int, int]]) -> None:
+    starts, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
+    targets = np.cumsum(lengths) - lengths
+    order = np.argsort(starts, kind="stable")
+    out = np.full(int(lengths.sum()) + 2, -1, "i4")
+    copy_runs(ARRAY, starts[order], out, targets[order], lengths[order])
+    assert out[-2:].tolist() == [-1, -1]
+    assert_array_equal(out[:-2], expected(starts, lengths))
+
+
+def test_each_chunk_is_decoded_once_also_where_few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: Counter[tuple[int, ...]] = Counter()
+    source = Chunked(Decoder(ARRAY, (10,), decoded))
+    starts = np.random.default_rng(0).permutation(990)[:200]
+    monkeypatch.setattr(cache.Slots, "most", 3)
+    assert_array_equal(read(source, starts, [11] * 200), expected(starts, [11] * 200))
+    wanted = {place for start in starts for place in (start // 10, (start + 10) // 10)}
+    assert decoded == Counter(dict.fromkeys(((place,) for place in wanted), 1))
+
+
+def test_neighbouring_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    usual = strided.read_runs
+    monkeypatch.setattr(
+        strided,
+        "read_runs",
+        lambda file, offsets, places, lengths, out: (
+            calls.append(int(np.sum(lengths))),
+            usual(file, offsets, places, lengths, out),
+        ),
+    )
+    source = SOURCES["npy"](tmp_path)
+    read(source, [10, 500, 3], [5, 100, 7])
+    assert calls == [4 * 112]  # in one call, and nothing besides
+
+
+@pytest.mark.parametrize("name", ["npy", "chunks as they are", "filtered chunks"])
+def test_a_file_that_is_cut_short(tmp_path: Path, name: str) -> None:
+    source = SOURCES[name](tmp_path)
+    path = next(tmp_path.iterdir())
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size - 100)
+    with pytest.raises(TruncatedFileError if name == "npy" else SourceError):
+        read(source, [0, 900], [1, 100])
+
+
+def test_apart_in_the_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "b.npy", np.arange(20.0).reshape(10, 2))
+    column = open_array(np.load(tmp_path / "b.npy", mmap_mode="r")[:, 1])
+    assert isinstance(column, strided.Strided)
+    assert_array_equal(read(column, [3, 0], [2, 1]), [7.0, 9.0, 1.0])

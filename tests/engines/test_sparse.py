@@ -1,0 +1,292 @@
+"""Sparse rows as dense boxes: SciPy as the oracle, and what is decoded, counted."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from anndata_files import random_csr, write_file
+from counting import Decoder
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata import choice
+from oocdata.blocks import ADDRESSABLE, Blocks
+from oocdata.box import Extent
+from oocdata.cost import amplification, chunk_bytes
+from oocdata.datasets.view import View
+from oocdata.engines import sparse
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.columns import choose_columns, is_sparse, read_entries
+from oocdata.engines.concat import concatenate
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.source import Storage
+from oocdata.engines.sparse import SparseRows
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.testing import boxes_of
+
+
+def source_of(matrix: Any) -> SparseRows:
+    arrays = [MemoryArray(getattr(matrix, name)) for name in ("data", "indices", "indptr")]
+    return SparseRows(*arrays, matrix.shape, Storage("CSR in memory"))
+
+
+def counted(matrix: Any, chunk: int) -> tuple[SparseRows, list[Counter[tuple[int, ...]]]]:
+    """Return a source that counts the chunks it decodes, of `data` and of `indices`."""
+    decoded: list[Counter[tuple[int, ...]]] = [Counter(), Counter()]
+    arrays = [
+        Chunked(Decoder(array, (chunk,), count))
+        for array, count in zip((matrix.data, matrix.indices), decoded, strict=True)
+    ]
+    indptr = MemoryArray(matrix.indptr)
+    return SparseRows(*arrays, indptr, matrix.shape, Storage("CSR")), decoded
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> Any:
+    """Any CSR: empty rows, no rows, columns in any order and more than once."""
+    rows, columns = draw(st.integers(0, 8)), draw(st.integers(1, 7))
+    lengths = [draw(st.integers(0, 9)) for _ in range(rows)]
+    indptr = np.concatenate(([0], np.cumsum(lengths))).astype(draw(st.sampled_from(["i4", "i8"])))
+    count = int(indptr[-1])
+    indices = draw(st.lists(st.integers(0, columns - 1), min_size=count, max_size=count))
+    values = draw(st.lists(st.integers(-9, 9), min_size=count, max_size=count))
+    kind = draw(st.sampled_from(["f4", "f8", "i1", "u2", "?", "c8"]))
+    data = np.array(values, "i8").astype(kind)
+    return sp.csr_matrix((data, np.array(indices, "i4"), indptr), (rows, columns))
+
+
+@given(st.data())
+def test_any_matrix_any_boxes(data: st.DataObject) -> None:
+    matrix = data.draw(matrices())
+    source, dense = source_of(matrix), matrix.toarray()
+    assert (source.shape, source.dtype) == (dense.shape, dense.dtype)
+    if not len(dense):
+        return
+    lengths = tuple(data.draw(st.integers(1, n)) for n in dense.shape)
+    strides = tuple(
+        data.draw(st.integers(1, (n - 1) // (length - 1))) if length > 1 else 1
+        for n, length in zip(dense.shape, lengths, strict=True)
+    )
+    extent = Extent(lengths, strides)
+    place = st.tuples(
+        *[st.integers(0, n - s) for n, s in zip(dense.shape, extent.spans, strict=True)]
+    )
+    origins = np.array(data.draw(st.lists(place, min_size=1, max_size=6)))
+    dtype = (
+        dense.dtype if dense.dtype.kind == "c" else data.draw(st.sampled_from(["f8", dense.dtype]))
+    )
+    wide = np.full((len(origins), lengths[1], lengths[0], 2), 7, dtype)
+    out = data.draw(
+        st.sampled_from(
+            [
+                wide[..., 0].transpose(0, 2, 1),
+                np.full_like(wide[..., 0], 7).reshape(len(origins), *lengths),
+            ]
+        )
+    )
+    source.read(origins, extent, out)
+    assert_array_equal(out, boxes_of(dense, origins, extent).astype(dtype))
+
+
+@given(st.data())
+def test_any_entries_of_any_columns(data: st.DataObject) -> None:
+    matrix = data.draw(matrices())
+    dense = matrix.toarray()
+    columns = np.array(data.draw(st.permutations(range(dense.shape[1]))))
+    columns = columns[: data.draw(st.integers(1, len(columns)))]
+    half = len(dense) // 2
+    parts = [source_of(matrix[:half]), source_of(matrix[half:])]
+    source = choose_columns(concatenate(parts, 0), 1, columns)
+    assert source is not None
+    assert is_sparse(source)
+    again = choose_columns(source, 1, np.arange(len(columns))[::-1])
+    assert again is not None
+    assert again.shape == (len(dense), len(columns))
+    rows = np.array(
+        data.draw(st.lists(st.integers(0, len(dense) - 1), max_size=9)) if len(dense) else [], int
+    )
+    origins = np.stack([rows, np.zeros_like(rows)], axis=1)
+    for one, expected in ((source, dense[:, columns]), (again, dense[:, columns[::-1]])):
+        found = read_entries(one, origins, Extent.of((1, len(columns))))
+        assert (np.diff(found.places) > 0).all()  # each once, as TensorFlow wants them
+        made = np.zeros((len(rows), len(columns)), dense.dtype)
+        made[found.rows_and_columns()] = found.values
+        assert_array_equal(made, expected[rows])
+
+
+def test_no_column_is_chosen_twice() -> None:
+    with pytest.raises(ArgumentError, match="once each"):
+        choose_columns(source_of(random_csr(5, 4)), 1, np.array([1, 1]))
+
+
+def test_few_numbers_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = random_csr(60, 30, 0.5)
+    view = View.of(source_of(matrix))
+    for most in (1, 7, 100):
+        monkeypatch.setattr(sparse, "_ENTRIES", most)
+        assert_array_equal(np.asarray(view), matrix.toarray())
+
+
+def test_reading_asks_each_array_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Python for each row."""
+    calls = Counter()
+    usual = sparse.read_ragged
+
+    def counting(source: Any, *arguments: Any) -> None:
+        calls[id(source)] += 1
+        usual(source, *arguments)
+
+    monkeypatch.setattr(sparse, "read_ragged", counting)
+    source = source_of(random_csr(500, 30))
+    View.of(source).take(np.random.default_rng(0).permutation(500))
+    assert calls == {id(source.data): 1, id(source.indices): 1}
+
+
+@pytest.mark.parametrize("chunk", [50, 64])
+def test_a_block_shuffle_decodes_each_chunk_about_once(chunk: int) -> None:
+    matrix = random_csr(4000, 60, 0.2)
+    source, decoded = counted(matrix, chunk)
+    loader = View.of(source).batches(40, shuffle="block", seed=1)
+    total = sum(batch.astype("f8").sum(axis=0) for batch in loader)
+    assert_array_equal(total, matrix.toarray().astype("f8").sum(axis=0))
+    chunks = -(-matrix.nnz // chunk)
+    for count in decoded:
+        assert len(count) == chunks  # all of them
+        assert sum(count.values()) == chunks  # all are cached
+
+
+def test_chunks_that_do_not_fit_are_decoded_little_more_than_once() -> None:
+    matrix = random_csr(30_000, 60, 0.2)
+    chunk = 2048
+    source, decoded = counted(matrix, chunk)
+    before = ooc.memory_limit()
+    ooc.set_memory(1 << 20)
+    try:
+        blocks = View.of(source).blocks
+        assert isinstance(blocks, Blocks)
+        order = ooc.BlockShuffle(8 * blocks.length, 2)
+        loader = View.of(source).batches(40, shuffle=order, seed=1)
+        seen = sum(len(batch) for batch in loader.epoch(0, parallel=1))
+    finally:
+        ooc.set_memory(before)
+    assert seen == 30_000
+    chunks = -(-matrix.nnz // chunk)
+    for count in decoded:
+        assert len(count) == chunks
+        assert chunks < sum(count.values()) < 1.35 * chunks
+
+
+def test_ranks_decode_their_share() -> None:
+    matrix = random_csr(4000, 60, 0.2)
+    chunks = -(-matrix.nnz // 64)
+    rows = []
+    for rank in range(4):
+        source, (decoded, _) = counted(matrix, 64)
+        loader = View.of(source).batches(40, shuffle="block", seed=1).shard(4, rank)
+        rows += [row.tobytes() for batch in loader for row in batch]
+        assert sum(decoded.values()) < 0.4 * chunks
+    assert Counter(rows) == Counter(row.tobytes() for row in matrix.toarray())
+
+
+def test_chunks_are_as_many_rows_as_fill_one() -> None:
+    source, _ = counted(random_csr(4000, 60, 0.2), 64)
+    storage = source.storage()
+    mean = source.data.shape[0] / 4000
+    assert storage.chunks == (round(64 / mean), 60)
+    assert chunk_bytes(source, storage) == storage.chunk_bytes == 64 * (4 + 4)
+    assert storage.table_bytes == 8 * 4001
+    longer, _ = counted(random_csr(40, 60, 0.8), 2)
+    assert longer.storage().chunks == (1, 60)  # a row has many
+    assert View.of(longer).blocks == ADDRESSABLE
+
+
+def test_a_block_is_a_run_of_chunks_because_neighbours_share_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 64 * 8 * 300)
+    source, _ = counted(random_csr(20_000, 60, 0.2), 64)
+    view = View.of(source)
+    loader = view.batches(40, shuffle=True)
+    assert isinstance(loader.order, ooc.BlockShuffle)
+    assert isinstance(loader.order.blocks, Blocks)
+    assert isinstance(view.blocks, Blocks)
+    assert loader.order.blocks.length == 16 * view.blocks.length
+    assert amplification(loader) == pytest.approx(1, abs=0.1)
+    assert amplification(view.batches(40, shuffle="global")) < 2 * view.blocks.length
+
+
+def test_rows_with_addresses_have_no_chunks() -> None:
+    assert source_of(random_csr(40, 6)).storage().chunks is None
+
+
+@pytest.mark.parametrize("indptr", [[1, 2, 4], [0, 3, 2], [0, 2, 3], [0, -1, 4]])
+def test_an_indptr_that_makes_no_sense(indptr: list[int]) -> None:
+    arrays = [MemoryArray(np.array(one)) for one in ([1.0] * 4, [0, 1, 0, 1], indptr)]
+    source = SparseRows(*arrays, (2, 2), Storage("CSR", path="a.h5ad", key="X"))
+    with pytest.raises(SourceError, match=r"`indptr` that ascends from 0 to 4.*'X'"):
+        View.of(source).take([0])
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 2**33])
+def test_a_column_that_does_not_exist_is_told_with_its_row(wrong: int) -> None:
+    arrays = [MemoryArray(np.array(one)) for one in ([1.0] * 4, [0, 1, 0, wrong], [0, 2, 4])]
+    view = View.of(SparseRows(*arrays, (2, 2), Storage("CSR", path="a.h5ad")))
+    assert view[0].tolist() == [1, 1]
+    with pytest.raises(SourceError, match=rf"within \[0, 2\); got {wrong}.*row 1"):
+        view.take([1])
+
+
+@pytest.mark.parametrize("lengths", [(4, 3, 3), (4, 4, 4)])
+def test_arrays_that_do_not_fit_together(lengths: tuple[int, ...]) -> None:
+    arrays = [MemoryArray(np.zeros(n, "i4")) for n in lengths]
+    with pytest.raises(SourceError, match="of one length, and 3 `indptr`"):
+        SparseRows(*arrays, (2, 2), Storage("CSR"))
+
+
+def test_a_damaged_chunk_is_told_with_the_rows_that_lie_in_it(tmp_path: Path) -> None:
+    matrix = random_csr(200, 40, 0.5)
+    path = write_file(tmp_path / "a.h5ad", matrix, chunks=(100,), compression="gzip")
+    with h5py.File(path) as file:
+        info = file["X/data"].id.get_chunk_info(3)
+    with open(path, "r+b") as raw:
+        raw.seek(info.byte_offset)
+        raw.write(b"\0" * info.size)
+    lying = np.flatnonzero(
+        (matrix.indptr[:-1] < 400) & (matrix.indptr[1:] > 300) & (np.diff(matrix.indptr) > 0)
+    )
+    view = ooc.open(path, "X")
+    fine = np.setdiff1d(np.arange(200), lying)
+    assert_array_equal(view.take(fine), matrix.toarray()[fine])
+    with pytest.raises(SourceError) as raised:
+        view.take([199, lying[0], 0])
+    assert raised.value.rows == (lying[0],)
+    assert raised.value.count == 1
+    assert raised.value.key == "/X/data"
+
+
+def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.h5ad", random_csr(50, 8), chunks=(20,), compression="gzip")
+    view = ooc.open(path, "X")
+    view.take([0])
+    with h5py.File(path, "r+") as file:
+        file["X/data"][0] = 5
+    with pytest.raises(SourceError, match="chang"):
+        view.take([1])
+
+
+def test_a_source_travels_without_its_tables(tmp_path: Path) -> None:
+    matrix = random_csr(5000, 8)
+    view = ooc.open(write_file(tmp_path / "a.h5ad", matrix), "X")[:, [3, 1]]
+    view.take([0])
+    text = pickle.dumps(view)
+    assert len(text) < 5000
+    assert_array_equal(pickle.loads(text).take([4]), matrix.toarray()[[4]][:, [3, 1]])

@@ -1,0 +1,87 @@
+"""`to_tf(sparse=True)`: the same batches as dense ones, as `tf.sparse.SparseTensor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from anndata_files import random_csr, write_file
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+
+MATRIX = random_csr(100, 25, 0.3)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> ooc.Zip:
+    path = write_file(tmp_path / "cells.h5ad", MATRIX, chunks=(64,), compression="gzip")
+    return ooc.zip({"x": ooc.open(path, "X"), "y": ooc.open(path, "obs/cell_type")})
+
+
+@pytest.mark.parametrize("size", [20, 32])
+def test_batches_are_those_of_the_loader(both: ooc.Zip, size: int) -> None:
+    loader = both.batches(size, shuffle=True, seed=3)
+    dataset = loader.to_tf(sparse=True)
+    length = size if size == 20 else None
+    assert dataset.element_spec["x"] == tf.SparseTensorSpec((length, 25), tf.float32)
+    assert int(dataset.cardinality()) == len(loader)
+    for epoch in range(2):
+        batches = list(dataset)
+        assert len(batches) == len(loader)
+        for made, batch in zip(batches, loader.epoch(epoch), strict=True):
+            assert made["x"].dense_shape.numpy().tolist() == list(batch["x"].shape)
+            assert_array_equal(tf.sparse.to_dense(made["x"]), batch["x"])  # checks the order too
+            assert_array_equal(made["y"], batch["y"])
+
+
+def test_text_beside_sparse_rows(both: ooc.Zip) -> None:
+    names = ooc.open(np.array([f"ü{row}" for row in range(100)]))
+    pairs = ooc.zip(names, both.parts["x"])
+    loader = pairs.batches(32, shuffle=True)
+    for (name, made), (text, rows) in zip(loader.to_tf(sparse=True), loader.epoch(0), strict=True):
+        assert [one.decode() for one in name.numpy().tolist()] == text.tolist()
+        assert_array_equal(tf.sparse.to_dense(made), rows)
+
+
+def test_a_pass_begins_where_it_is_told(both: ooc.Zip) -> None:
+    loader = both[:90].batches(20, shuffle=True)
+    first = next(iter(loader.to_tf(sparse=True, start=(1, 4))))
+    assert_array_equal(tf.sparse.to_dense(first["x"]), loader.batch(4, 1)["x"])
+
+
+def test_rows_without_numbers() -> None:
+    from oocdata.datasets.view import View
+    from oocdata.engines.memory_array import MemoryArray
+    from oocdata.engines.source import Storage
+    from oocdata.engines.sparse import SparseRows
+
+    parts = [np.empty(0, "f4"), np.empty(0, "i4"), np.zeros(7, "i8")]
+    source = SparseRows(*map(MemoryArray, parts), (6, 4), Storage("CSR"))
+    for batch in View.of(source).batches(4).to_tf(sparse=True):
+        assert tf.sparse.to_dense(batch).numpy().sum() == 0
+        assert batch.shape[1] == 4
+
+
+def test_no_dense_rows_are_made(both: ooc.Zip, monkeypatch: pytest.MonkeyPatch) -> None:
+    from oocdata.engines.sparse import SparseRows
+
+    def read(*_: object) -> None:
+        raise AssertionError("dense rows were read")
+
+    dataset = both.batches(20).to_tf(sparse=True)  # its fingerprint takes a few numbers
+    monkeypatch.setattr(SparseRows, "read", read)
+    assert len(list(dataset)) == 5
+
+
+def test_keras_fits_on_it(both: ooc.Zip) -> None:
+    import keras
+
+    pairs = ooc.zip(both.parts["x"], both.parts["y"].map(lambda y: (y > 0).astype("f4")))
+    model = keras.Sequential([keras.Input((25,), sparse=True), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    batches = pairs.batches(20, shuffle=True).to_tf(sparse=True)
+    history = model.fit(batches, epochs=2, verbose=0, shuffle=False)
+    assert len(history.history["loss"]) == 2
