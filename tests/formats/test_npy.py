@@ -413,7 +413,7 @@ def test_damaged_and_changed_compressed_members(tmp_path: Path, monkeypatch: Any
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("u.npy", npy_bytes(array)[:-8])
         archive.writestr("v.npy", npy_bytes(array) + b"more")
-        archive.writestr("w.npy", npy_bytes(np.array(["text"])))
+        archive.writestr("w.npy", npy_bytes(np.array([{}], object)))
         archive.writestr("x.npy", npy_bytes(array[:0]))
     for key, kind in [
         ("u", TruncatedFileError), ("v", TrailingBytesError), ("w", UnsupportedDtypeError)
