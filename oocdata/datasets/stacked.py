@@ -154,6 +154,7 @@ class Stacked(Described):
         found = self._joined.storage()
         # Where files end along the rows matters more than where channels do.
         along = next((one for one in each if len(one.parts) > 1), found)
+        _check_episodes(each)
         named = [one.dimensions for one in each if one.dimensions]
         names = [set(same) - {""} for same in zip(*named, strict=True)]
         return replace(
@@ -253,6 +254,18 @@ def outer_axes(part: View, whole: View) -> tuple[int, ...]:
             "the same in every row is ooc.constant(…)."
         )
     return outer
+
+
+def _check_episodes(storages: list[Storage]) -> None:
+    """Raise if episodes of parts end at different rows: row i of each goes together."""
+    own = [one for one in storages if one.episodes]
+    for one in own:
+        if one.parts != own[0].parts:
+            raise ArgumentError(
+                "parts must have episodes of the same lengths, because row i of each goes "
+                f"together; those of {one.key} differ from those of {own[0].key}. Arrays that are "
+                "one row longer go together in ooc.windows."
+            )
 
 
 def _element(part: Part) -> tuple[int, ...]:

@@ -186,25 +186,16 @@ class Chunked:
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
-        self._read(origins, extent, out, None)
+        self.read_to(origins, extent, out, None)
 
     def read_to(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64],
-    ) -> None:
-        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
-        self._read(origins, extent, out, places)
-
-    def _read(
-        self,
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
         places: NDArray[np.int64] | None,
     ) -> None:
+        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
         if not out.size:
             return
         try:

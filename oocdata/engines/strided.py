@@ -123,25 +123,16 @@ class Strided:
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        self._read(origins, extent, out, None)
+        self.read_to(origins, extent, out, None)
 
     def read_to(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64],
-    ) -> None:
-        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
-        self._read(origins, extent, out, places)
-
-    def _read(
-        self,
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
         places: NDArray[np.int64] | None,
     ) -> None:
+        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
         if out.size == 0:
             return
         if not out.flags.writeable:  # the kernel would not ask
@@ -283,7 +274,7 @@ class Strided:
             moved[:, axis] += start * extent.strides[axis]
             cut = (*[slice(None)] * (axis + 1), slice(start, stop))
             part = extent.with_axis(axis, stop - start, extent.strides[axis])
-            self._read(moved, part, out[cut], places)
+            self.read_to(moved, part, out[cut], places)
 
     def _fill(
         self,

@@ -267,6 +267,17 @@ def test_chunks_of_the_whole_are_those_of_the_parts(tmp_path: Path) -> None:
     assert len(view.windows(2, episodes="files")) == 78
 
 
+def test_episodes_of_all_parts_end_at_the_same_rows(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, (own, other) in enumerate([(5, 4), (3, 4)]):
+            file[f"run_{number}/u"], file[f"run_{number}/w"] = np.zeros(own), np.ones(own)
+            file[f"run_{number}/v"] = np.zeros(other)
+    u, v, w = (ooc.open(tmp_path / "a.h5", f"run_*/{name}") for name in "uvw")
+    assert len(ooc.stack([u, w]).windows(2)) == 4 + 2
+    with pytest.raises(ArgumentError, match="episodes of the same lengths"):
+        ooc.stack([u, v])
+
+
 # Dtypes and errors --------------------------------------------------------------------------------
 
 
