@@ -94,7 +94,8 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     layout = _layout(reading)
     found = [_map(reading, measured), layout]
     if layout is None:  # blocks of rows that lie apart are no chunks of the file
-        found += [_order(reading, measured), _chunks(reading), _unused(reading), _memory(reading)]
+        chunks = _cut(reading) or _chunks(reading)
+        found += [_order(reading, measured), chunks, _unused(reading), _memory(reading)]
     found += [_codec(reading, measured), _disk(reading, measured), _batch(measured)]
     made = [one for one in found if one is not None]
     return tuple(made or ([_otherwise(reading)] if measured.waits else []))
@@ -151,6 +152,19 @@ def _order(reading: Reading, measured: Measured) -> Advice | None:
 
 def _bytes(number: float) -> str:
     return "1 byte" if round(number) == 1 else f"{number:,.0f} bytes"
+
+
+def _cut(reading: Reading) -> Advice | None:
+    """Advise chunks of whole rows where chunks of several rows cut each row, as h5py's own do."""
+    pieces, held = reading.pieces, reading.chunk_rows
+    if pieces < 2 or held < 2 or reading.unused >= _MUCH:
+        return None
+    text = (
+        f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces, as h5py's own "
+        f"chunks do: for one row {pieces:,} chunks are decoded, which hold {held:,} rows. Written "
+        "again by `oocdata convert`, each row lies in 1 chunk."
+    )
+    return Advice("chunks", text, reading.convert(chunked=True))
 
 
 def _chunks(reading: Reading) -> Advice | None:

@@ -74,6 +74,8 @@ class Reading:
     amplification: float = 1.0  # bytes decoded for each byte used
     full: float = 1.0  # the same for a full shuffle, as expected from the number of chunks
     unused: float = 1.0  # bytes of chunks for each byte of an element, where it is cut out of them
+    pieces: int = 1  # chunks that each row is cut into
+    chunk_rows: int = 1  # rows that a chunk holds, or pieces of so many
     mixing: Mixing | None = None  # None for sequential order
     spread: int = 0  # bytes that an element reaches over where others lie in between; else 0
 
@@ -83,8 +85,12 @@ class Reading:
         rows = min(_CHUNK_BYTES // max(1, self.row_bytes), self.batch_size)
         return 1 << int(log2(max(1, rows)))
 
-    def convert(self, *, chunks: int | None = None, codec: str | None = None) -> str | None:
+    def convert(
+        self, *, chunks: int | None = None, codec: str | None = None, chunked: bool = False
+    ) -> str | None:
         """Return the `oocdata convert` command; None where no command opens the array.
+
+        With `chunked` it chooses the chunks itself; with nothing it writes ``.npy``.
 
         Examples
         --------
@@ -96,7 +102,7 @@ class Reading:
         target = options.pop("target", None)
         if not isinstance(target, str) or self.axes is None:
             return None
-        plain = chunks is None and codec is None
+        plain = chunks is None and codec is None and not chunked
         suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if plain else ".h5"
         words = ["oocdata", "convert", as_typed(target), f"{Path(target).stem}-new{suffix}"]
         options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
@@ -133,6 +139,7 @@ def reading_of(loader: Loader) -> Reading:
         samples = np.isin(np.arange(len(samples)), axes)
     lengths = np.array(request.extent.lengths)
     unused = _unused(request, samples, storage)
+    pieces, chunk_rows = _pieces(request, samples, storage)
     mixed, orders = None, [order]
     if isinstance(order, Mixture | Weighted):  # no permutation of all elements to compare it with
         orders = list(order.orders) if isinstance(order, Mixture) else [order.order]
@@ -151,6 +158,8 @@ def reading_of(loader: Loader) -> Reading:
         amplification=amplification(loader),
         full=_full_cost(loader, unused),
         unused=unused,
+        pieces=pieces,
+        chunk_rows=chunk_rows,
         mixing=mixed,
         spread=_spread(request, samples, storage),
     )
@@ -197,6 +206,17 @@ def _unused(request: Request, samples: NDArray[np.bool_], storage: Storage) -> f
         whole = (last // chunk + 1) * chunk - first // chunk * chunk
         share *= min(whole, request.source.shape[axis]) / request.extent.lengths[axis]
     return share
+
+
+def _pieces(request: Request, samples: NDArray[np.bool_], storage: Storage) -> tuple[int, int]:
+    """Return the chunks that a row of an element is cut into, and how many rows a chunk holds."""
+    if storage.chunks is None or storage.strides is not None:
+        return 1, 1
+    chunks = np.array(storage.chunks)
+    first = request.origins[0]
+    last = first + np.array(request.extent.spans) - 1
+    met = np.maximum(1, last // chunks - first // chunks + 1)
+    return int(met[~samples].prod()), int(chunks[samples].prod())
 
 
 def _spread(request: Request, samples: NDArray[np.bool_], storage: Storage) -> int:

@@ -20,6 +20,7 @@ from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.tools.info.code import BATCH_SIZE, code_for
+from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.lines import labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
 
@@ -65,10 +66,15 @@ class Description:
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
 
     def __str__(self) -> str:
+        return f"{self.facts}\n\n{_indented(self.code)}"
+
+    @property
+    def facts(self) -> str:
+        """What is printed, without the code."""
         width = get_terminal_size().columns
         lines = [labelled(label, text, width) for label, text in self._fields() if text]
         commands = [f"{'':11}{one.command}" for one in self.advice if one.command]
-        return "\n".join([*lines, *commands, "", *(f"    {line}" for line in self.code)])
+        return "\n".join([*lines, *commands])
 
     def _fields(self) -> Iterator[tuple[str, str | None]]:
         rows, element = " × ".join(f"{length:,}" for length in self.sample_shape), self.shape[1:]
@@ -119,11 +125,12 @@ def reason(one: Unopened) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All arrays of a file; ``print`` it."""
+    """All arrays of a file, or of a known layout those that stand for all; ``print`` it."""
 
     path: str
     datasets: tuple[Description | Unopened, ...]  # the first 500
     others: tuple[str | None, ...] = ()  # names of those that follow
+    layout: Layout | None = None  # where it is a known one
 
     @property
     def described(self) -> list[Description]:
@@ -131,13 +138,20 @@ class Contents:
         return [one for one in self.datasets if isinstance(one, Description)]
 
     def __str__(self) -> str:
-        parts = []
-        if len(self.described) == 1:
-            parts.append(str(self.described[0]))
+        parts, layout = [], self.layout
+        if layout is not None:
+            parts += [layout.sentence, _indented(layout.code)]
+        if len(self.described) == 1 and (layout is None or not layout.whole):
+            (one,) = self.described
+            parts.append(str(one) if layout is None else one.facts)
         elif self.described:
             largest = max(self.described, key=lambda one: one.memory_bytes)
-            example = shlex.join(["oocdata", "info", f"{self.path}::{largest.key}"])
-            parts += [self._table(), f"Name one to see how it will be read: {example}"]
+            key = (layout and layout.whole) or largest.key
+            example = shlex.join(["oocdata", "info", f"{self.path}::{key}"])
+            width = get_terminal_size().columns
+            advice = [labelled("advice", one.text, width) for one in largest.advice]
+            parts += [self._table(), *advice]
+            parts.append(f"Name one to see how it will be read: {example}")
         unopened = [one for one in self.datasets if isinstance(one, Unopened)]
         if unopened:
             width = get_terminal_size().columns
@@ -167,6 +181,10 @@ class Contents:
         return asdict(self)
 
 
+def _indented(code: tuple[str, ...]) -> str:
+    return "\n".join(f"    {line}" for line in code)
+
+
 def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Contents:
     """Return what is in a file: all its arrays, or the one that is named. Reads metadata only.
 
@@ -179,7 +197,8 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     -------
     Contents
         What can't be opened (text, structured rows, chunks that are missing, …) with the reason.
-        Of several arrays none has advice: name one.
+        Of several arrays none has advice: name one. Of a known layout (`layout` says which, with
+        code that opens it) a few arrays stand for all others, and the first of them has advice.
 
     Raises
     ------
@@ -201,18 +220,24 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     path = opening.target
     is_path = isinstance(path, str | os.PathLike)
     there = is_path and (os.path.exists(os.path.expanduser(path)) or "://" in str(path))
-    if opening.key is not None or opening.dtype is not None or not there:
+    layout = recognise(opening)
+    if layout is not None:
+        keys: list[str | None] = [name or None for name in layout.keys]
+    elif opening.key is not None or opening.dtype is not None or not there:
         return Contents(str(path) if is_path else opening.name, (_described(opening),))
-    keys = [name or None for name in list_datasets(os.fspath(path))]
+    else:
+        keys = [name or None for name in list_datasets(os.fspath(path))]
     found: list[Description | Unopened] = []
     for name in keys[:_MOST_DESCRIBED]:
+        brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
-            found.append(_described(replace(opening, key=name), brief=len(keys) > 1))
+            found.append(_described(replace(opening, key=name), brief=brief))
         except (SourceError, ArgumentError) as error:
             if len(keys) == 1:
                 raise
             found.append(Unopened(name, type(error).__name__, str(error)))
-    return Contents(os.fspath(path), tuple(found), tuple(keys[_MOST_DESCRIBED:]))
+    named = os.fspath(path) if is_path else opening.name
+    return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
 
 
 def _described(opening: Opening, *, brief: bool = False) -> Description:

@@ -1,0 +1,189 @@
+"""What a file lists: names, and of an array or a group that is asked for its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from oocdata.datasets.open import open as open_view
+from oocdata.errors import SourceError
+from oocdata.formats.opening import format_of, list_datasets
+from oocdata.formats.patterns import natural, tree_of
+
+__all__ = ["Array", "Listing", "listing_of"]
+
+
+class Array(NamedTuple):
+    """The metadata of an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    dimensions: tuple[str, ...] = ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one place along the first axis."""
+        return prod(self.shape[1:]) * self.dtype.itemsize
+
+
+Looks: TypeAlias = tuple[
+    Callable[[str], list[str]],
+    Callable[[str], Array | None],
+    Callable[[str], dict[str, Any]],
+]
+"""How names, arrays and attributes are looked up in a file of one format."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the first of several files lists; nothing is opened that is not asked for.
+
+    Attributes
+    ----------
+    target : str
+        What `oocdata.open` is given, as Python: a path, a glob or a list.
+    files : int
+        How many there are.
+    path : str
+        The first of them, which is looked at.
+    kind : str
+        ``"npy"``, ``"npz"``, ``"hdf5"`` or ``"zarr"``.
+    below : callable
+        Returns the names right below a group, in natural order; none where there is no such group.
+        The root is ``""``.
+    array : callable
+        Returns the metadata of an array by its name; None where it is none.
+    attributes : callable
+        Returns the attributes of an array or a group by its name; empty where it is neither.
+    """
+
+    target: str
+    files: int
+    path: str
+    kind: str
+    below: Callable[[str], list[str]]
+    array: Callable[[str], Array | None]
+    attributes: Callable[[str], dict[str, Any]]
+
+    def root(self, *kinds: str) -> list[str]:
+        """Return the names right below the root of a file of some kinds; none of another kind."""
+        return self.below("") if self.kind in kinds else []
+
+    @property
+    def several(self) -> str:
+        """``"12 files, the first of "``, or nothing for one file."""
+        return f"{self.files:,} files, the first of " if self.files > 1 else ""
+
+    def arrays(self, group: str, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return the arrays right below a group, of some names or of all."""
+        some = self.below(group) if names is None else names
+        found = {name: self.array(f"{group}/{name}".lstrip("/")) for name in some}
+        return {name: array for name, array in found.items() if array is not None}
+
+
+@contextmanager
+def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
+    """Open the first of several files for as long as its listing is looked at.
+
+    Parameters
+    ----------
+    target : str
+        What names the files, as Python.
+    paths : sequence of str
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If it can't be opened.
+    """
+    path, count = paths[0], len(paths)
+    kind = format_of(path)
+    if kind == "hdf5":
+        from oocdata.formats.hdf5.file import open_file, readable
+
+        with open_file(path) as file, readable(path):
+            yield Listing(target, count, path, kind, *_of_hdf5(file, path))
+    elif kind == "zarr":
+        yield Listing(target, count, path, kind, *_of_zarr(path))
+    else:
+        yield Listing(target, count, path, kind, *_of_numpy(path))
+
+
+def _of_hdf5(file: Any, path: str) -> Looks:
+    from oocdata.formats.hdf5.names import Names
+
+    names = Names(file, path)
+
+    def opened(name: str) -> Any:
+        whole = f"/{name}" if name else ""
+        return names.opened(whole) if names.is_here(whole) else None
+
+    def below(group: str) -> list[str]:
+        return sorted(names.below(f"/{group}" if group else ""), key=natural)
+
+    def array(name: str) -> Array | None:
+        found = opened(name)
+        if not isinstance(found, names.library.h5d.DatasetID):
+            return None
+        with suppress(TypeError):  # a type that NumPy has not
+            return Array(tuple(found.shape or ()), found.dtype)
+        return None
+
+    def attributes(name: str) -> dict[str, Any]:
+        found = opened(name)
+        if found is None:
+            return {}
+        kept, held = {}, names.library.AttributeManager(_Held(found))
+        for one in held:
+            with suppress(OSError, TypeError, UnicodeError):  # one that h5py can't read
+                kept[one] = held[one]
+        return kept
+
+    return below, array, attributes
+
+
+class _Held(NamedTuple):
+    """What h5py's attributes hang on: an object with its identifier."""
+
+    id: Any
+
+
+def _of_zarr(path: str) -> Looks:
+    from oocdata.formats.zarr.hierarchy import find_array, group_attributes
+    from oocdata.formats.zarr.store import store_of
+
+    store, tree = store_of(path), dict[str, list[str]]()
+
+    def below(group: str) -> list[str]:
+        if not tree:
+            tree.update(tree_of(name or "" for name in list_datasets(path)))
+        return sorted(tree.get(f"/{group}" if group else "", []), key=natural)
+
+    def array(name: str) -> Array | None:
+        with suppress(SourceError):
+            found = find_array(store, name, path)[1]
+            if found is not None:
+                return Array(tuple(found.shape), found.dtype, found.dimensions)
+        return None
+
+    def attributes(name: str) -> dict[str, Any]:
+        return group_attributes(store, name, path) or {}
+
+    return below, array, attributes
+
+
+def _of_numpy(path: str) -> Looks:
+    names = [name or "" for name in list_datasets(path)]
+
+    def array(name: str) -> Array | None:
+        with suppress(SourceError):
+            source = open_view(path, name or None).source
+            return Array(tuple(source.shape), source.dtype)
+        return None
+
+    return lambda group: [] if group else names, array, lambda name: {}
