@@ -361,12 +361,15 @@ def write_arco(
     count, dims = rows * scale, ("time", "level", "latitude", "longitude")
     for name in ("geopotential", "temperature", "u_component_of_wind"):
         shape = (count, levels, *space)
-        made = _array(root, name, shape, "f4", rng, chunks=(1, *shape[1:]), dims=dims)
+        made = _array(
+            root, name, shape, "f4", rng, chunks=(1, *shape[1:]), dims=dims, fill_value=np.nan
+        )
         made.attrs.update(long_name=name, units="SI")
     surface = (count, *space)
     name = "2m_temperature"
-    _array(root, name, surface, "f4", rng, chunks=(1, *space), dims=("time", *dims[2:]))
-    _array(root, "land_sea_mask", space, "f4", rng, chunks=space, dims=dims[2:])
+    nan = {"fill_value": np.nan}  # as xarray writes floats
+    _array(root, name, surface, "f4", rng, chunks=(1, *space), dims=("time", *dims[2:]), **nan)
+    _array(root, "land_sea_mask", space, "f4", rng, chunks=space, dims=dims[2:], **nan)
     _values(root, "level", np.array([500, 850, 1000])[:levels], ("level",))
     _values(root, "latitude", np.linspace(90, -90, space[0], dtype="f4"), ("latitude",))
     east = np.linspace(0, 360, space[1], endpoint=False, dtype="f4")

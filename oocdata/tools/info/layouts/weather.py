@@ -55,7 +55,7 @@ surface = ooc.stack([*ground{constants}], axis=0)
 pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
 {split("pairs", time)}
 """
-    summary = f"{time:,} times, {len(names):,} arrays, e.g. {', '.join(air[:2])} by {level}"
+    summary = f"{time:,} times, {len(names):,} arrays, such as {air[0]} by {level}"
     keys = tuple(name for name in (*air[:3], *ground[:2], *fixed[:1]))
     return Layout("Weather by levels, as ARCO-ERA5", summary, lines(code), keys)
 

@@ -1,0 +1,586 @@
+"""Layouts of public data sets: the code that `info` prints, against h5py, zarr, NumPy and xarray.
+
+Files are written as their makers write them (`layout_files`). The code is run as it is printed, and
+an epoch of its training part, shuffled, is compared with elements that an oracle made of the file.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import layout_files as made
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from typer.testing import CliRunner
+
+import oocdata as ooc
+from oocdata.advice import advise, reading_of
+from oocdata.cli import app
+from oocdata.formats.hdf5.filtered import FilteredChunks
+from oocdata.formats.patterns import natural
+from oocdata.tools.info import Description, contents
+from oocdata.tools.info.layouts import LAYOUTS, recognise
+from oocdata.tools.opening import Opening
+
+Element = Any
+
+
+def files(target: str) -> list[str]:
+    return sorted(glob.glob(target), key=natural)
+
+
+def windows(rows: np.ndarray, inputs: int, targets: int) -> Iterator[Element]:
+    """Yield (x, y) of neighbouring rows of one episode."""
+    for at in range(len(rows) - inputs - targets + 1):
+        yield rows[at : at + inputs], rows[at + inputs : at + inputs + targets]
+
+
+def chunk(rows: np.ndarray, first: int, count: int) -> np.ndarray:
+    """Return `count` rows from `first` on, the last and the first one repeated at the ends."""
+    return rows[np.clip(np.arange(first, first + count), 0, len(rows) - 1)]
+
+
+def well(target: str) -> Iterator[Element]:
+    for path in files(target):
+        with h5py.File(path) as file:
+            scalars = [file[f"t0_fields/{name}"][:] for name in ("density", "pressure")]
+            fields = np.concatenate([np.stack(scalars, -1), file["t1_fields/velocity"][:]], -1)
+        for trajectory in fields:
+            yield from windows(trajectory, 4, 1)
+
+
+def flow(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        runs = np.stack([file[name][:] for name in ("density", "pressure", "Vx", "Vy")], -1)
+    yield from ((run[:10], run[10:]) for run in runs)
+
+
+def tensor(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        yield from ((run[:10], run[10:]) for run in file["tensor"][:])
+
+
+def darcy(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        yield from zip(file["nu"][:], file["tensor"][:, 0], strict=True)
+
+
+def seeds(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        for name in file:
+            yield from windows(file[name]["data"][:], 10, 1)
+
+
+def incompressible(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        velocity, particles, force = (file[k][:] for k in ("velocity", "particles", "force"))
+    force = np.broadcast_to(force[:, None], velocity.shape)
+    for run in np.concatenate([velocity, particles, force], -1):
+        yield from windows(run, 10, 1)
+
+
+def arco(path: str) -> Iterator[Element]:
+    with xr.open_zarr(path, consolidated=True, chunks=None) as file:
+        names = ("geopotential", "temperature", "u_component_of_wind")
+        mask = np.broadcast_to(file["land_sea_mask"].values, file["2m_temperature"].shape)
+        surface = [file["2m_temperature"].values[:, None], mask[:, None]]
+        fields = np.concatenate([*(file[name].values for name in names), *surface], 1)
+    yield from windows(fields, 2, 1)
+
+
+def anemoi(path: str) -> Iterator[Element]:
+    group = zarr.open_group(path, mode="r")
+    data, missing = group["data"][:], {str(date) for date in group.attrs["missing_dates"]}
+    gone = [row for row, date in enumerate(group["dates"][:]) if str(date) in missing]
+    assert len(gone) == 2
+    for rows in (data[: gone[0]], data[gone[-1] + 1 :]):
+        assert np.isfinite(rows).all()
+        yield from windows(rows, 2, 1)
+
+
+def makani(target: str) -> Iterator[Element]:
+    for path in files(target):
+        with h5py.File(path) as file:
+            fields, bad = file["fields"][:], np.flatnonzero(file["valid_data"][:].min(1) == 0)
+        for rows in (fields[: bad[0]], fields[bad[0] + 1 :]):
+            yield from windows(rows, 2, 1)
+
+
+def moving_mnist(path: str) -> Iterator[Element]:
+    films = np.load(path)
+    for number in range(films.shape[1]):
+        yield from windows(films[:, number], 10, 10)
+
+
+def sevir(target: str) -> Iterator[Element]:
+    for path in files(target):
+        with h5py.File(path) as file:
+            for event in file["vil"][:]:
+                yield from windows(np.moveaxis(event, -1, 0), 13, 12)
+
+
+def robomimic(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        for part in ("train", "valid"):
+            for name in file[f"mask/{part}"][:]:
+                demo = file["data"][name.decode()]
+                obs = {key: demo["obs"][key][:] for key in demo["obs"]}
+                actions = demo["actions"][:]
+                for t in range(demo.attrs["num_samples"]):
+                    x = {key: chunk(rows, t - 1, 2) for key, rows in obs.items()}
+                    yield x, chunk(actions, t, 16), t + np.arange(16) < len(actions)
+
+
+def aloha(target: str) -> Iterator[Element]:
+    for path in files(target):
+        with h5py.File(path) as file:
+            keys = [f"observations/images/{name}" for name in file["observations/images"]]
+            obs = {key: file[key][:] for key in [*keys, "observations/qpos"]}
+            actions = file["action"][:]
+        for t in range(len(actions)):
+            x = {key: rows[t] for key, rows in obs.items()}
+            yield x, chunk(actions, t, 100), t + np.arange(100) < len(actions)
+
+
+def aloha_jpeg(target: str) -> Iterator[Element]:
+    from imagecodecs import jpeg_decode
+
+    for path in files(target):
+        with h5py.File(path) as file:
+            cameras, lengths = (
+                list(file["observations/images"]),
+                file["compress_len"][:].astype(int),
+            )
+            streams = [file[f"observations/images/{name}"][:] for name in cameras]
+            qpos, actions = file["observations/qpos"][:], file["action"][:]
+        for t in range(len(actions)):
+            x = {
+                f"observations/images/{name}": jpeg_decode(streams[at][t, : lengths[at, t]].copy())
+                for at, name in enumerate(cameras)
+            }
+            x["observations/qpos"] = qpos[t]
+            yield x, chunk(actions, t, 100), t + np.arange(100) < len(actions)
+
+
+def d4rl(path: str) -> Iterator[Element]:
+    with h5py.File(path) as file:
+        s, a, r = (file[key][:] for key in ("observations", "actions", "rewards"))
+        done, late = file["terminals"][:], file["timeouts"][:]
+    for t in range(len(s) - 1):
+        if not (done[t] or late[t]):
+            yield {"s": s[t], "a": a[t], "r": r[t], "done": done[t], "next": s[t + 1]}
+
+
+def anndata(path: str) -> Iterator[Element]:
+    file: Any = zarr.open_group(path, mode="r") if path.endswith(".zarr") else h5py.File(path)
+    x, shape = file["X"], file["X"].attrs["shape"]
+    dense = np.zeros(shape, "f4")
+    rows = np.repeat(np.arange(shape[0]), np.diff(x["indptr"][:]))
+    dense[rows, x["indices"][:]] = x["data"][:]
+    yield from zip(dense, file["obs/cell_type/codes"][:], strict=True)
+
+
+def pcam(path: str) -> Iterator[Element]:
+    with h5py.File(path) as x, h5py.File(path.replace("_x.h5", "_y.h5")) as y:
+        for image, label in zip(x["x"][:], y["y"][:].reshape(-1), strict=True):
+            yield image.astype("f4") / np.float32(255), label
+
+
+def dlio(target: str) -> Iterator[Element]:
+    for path in files(target):
+        if path.endswith("npz"):
+            with np.load(path) as file:
+                yield file["x"], file["y"][0]
+        else:
+            with h5py.File(path) as file:
+                yield file["records"][0], file["labels"][0]
+
+
+CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], Any]]] = {
+    "well": (
+        "The Well: 2 files, the first of 4 trajectories × 6 steps, 3 fields",
+        made.write_well, {}, well,
+    ),
+    "flow": (
+        "PDEBench: compressible flow, 6 runs × 13 steps", made.write_pdebench_cfd, {}, flow,
+    ),
+    "tensor": (
+        "PDEBench: one variable, 10 runs × 41 steps", made.write_pdebench_tensor, {}, tensor,
+    ),
+    "darcy": ("PDEBench: Darcy flow, 20 samples", made.write_pdebench_darcy, {}, darcy),
+    "seeds": (
+        "PDEBench: a group for each seed, 12 runs of 21 steps",
+        made.write_pdebench_seeds, {"rows": 12}, seeds,
+    ),
+    "dam_break": (
+        "PDEBench: a group for each seed, 6 runs of 21 steps",
+        made.write_pdebench_seeds, {"compression": None, "variables": 1}, seeds,
+    ),
+    "incompressible": (
+        "PDEBench: incompressible flow, 2 runs × 20 steps",
+        made.write_pdebench_incompressible, {}, incompressible,
+    ),
+    "arco": (
+        "Weather by levels, as ARCO-ERA5: 24 times, 9 arrays, such as geopotential by level",
+        made.write_arco, {}, arco,
+    ),
+    "anemoi": (
+        "anemoi: 40 dates, 2 of them missing, 6 variables × 300 cells",
+        made.write_anemoi, {}, anemoi,
+    ),
+    "makani": (
+        "Makani / physicsnemo: 2 files, the first of 24 times × 5 channels",
+        made.write_makani, {}, makani,
+    ),
+    "moving_mnist": (
+        "Moving MNIST: 50 sequences of 20 frames, time first",
+        made.write_moving_mnist, {}, moving_mnist,
+    ),
+    "sevir": (
+        "SEVIR: 2 files, the first of 12 events × 49 frames of vil", made.write_sevir, {}, sevir,
+    ),
+    "sevir_chunks": (
+        "SEVIR: 2 files, the first of 12 events × 49 frames of vil",
+        made.write_sevir, {"chunks": True, "compression": "gzip"}, sevir,
+    ),
+    "robomimic": ("robomimic: 12 demos, 344 steps", made.write_robomimic, {}, robomimic),
+    "robomimic_gzip": (
+        "robomimic: 12 demos, 344 steps",
+        made.write_robomimic, {"compress": True, "next_obs": False}, robomimic,
+    ),
+    "aloha": (
+        "ALOHA / ACT: 4 episodes, the first of 25 steps, 2 cameras", made.write_aloha, {}, aloha,
+    ),
+    "aloha_jpeg": (
+        "Mobile ALOHA (JPEG): 4 episodes, the first of 25 steps, 2 cameras",
+        made.write_aloha, {"compress": True}, aloha_jpeg,
+    ),
+    "d4rl": ("D4RL: 2,000 steps", made.write_d4rl, {}, d4rl),
+    "h5ad": (
+        "AnnData: 400 cells × 60 genes, sparse",
+        made.write_anndata, {"compression": "gzip"}, anndata,
+    ),
+    "anndata_zarr": (
+        "AnnData: 400 cells × 60 genes, sparse", made.write_anndata, {"kind": "zarr"}, anndata,
+    ),
+    "pcam": ("PCam: 60 images with labels beside", made.write_pcam, {"chunks": True}, pcam),
+    "dlio": ("DLIO: 12 files, the first of 1 sample", made.write_dlio, {}, dlio),
+    "dlio_hdf5": (
+        "DLIO: 12 files, the first of 1 sample", made.write_dlio, {"kind": "hdf5"}, dlio,
+    ),
+}  # fmt: skip
+
+SPLIT = {"robomimic", "robomimic_gzip"}
+"""Parts that the file names: together they are all elements."""
+
+
+def digest(element: Element) -> bytes:
+    """Return all bytes of an element, with names, dtypes and shapes."""
+    if isinstance(element, dict):
+        return b"".join(name.encode() + digest(element[name]) for name in sorted(element))
+    if isinstance(element, tuple):
+        return b"".join(map(digest, element))
+    array = np.asarray(element)
+    return f"{array.dtype.str} {array.shape}".encode() + array.tobytes()
+
+
+def elements(dataset: ooc.Dataset) -> Iterator[Element]:
+    """Yield the elements of a shuffled epoch."""
+
+    def cut(batch: Any, at: int) -> Element:
+        if isinstance(batch, dict):
+            return {name: cut(one, at) for name, one in batch.items()}
+        return tuple(cut(one, at) for one in batch) if isinstance(batch, tuple) else batch[at]
+
+    loader = dataset.batches(32, shuffle=True, seed=1)
+    for step, batch in enumerate(loader.epoch(0)):
+        count = min(32, len(dataset) - 32 * step)
+        yield from (cut(batch, at) for at in range(count))
+
+
+def run(target: str) -> dict[str, Any]:
+    """Run the code that is printed for a target; return its names."""
+    found = recognise(Opening.of(target))
+    assert found is not None
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    return names
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_code_gives_what_an_oracle_reads(tmp_path: Path, name: str) -> None:
+    sentence, write, options, oracle = CASES[name]
+    target = write(tmp_path, **options)
+    found = recognise(Opening.of(target))
+    assert found is not None
+    assert found.sentence == sentence
+    names = run(target)
+    parts = [names["train"], *([names["val"]] if "val" in names else [])]
+    expected = Counter(digest(element) for element in oracle(target))
+    seen = [Counter(digest(element) for element in elements(part)) for part in parts]
+    total: Counter[bytes] = sum(seen, Counter())
+    assert not total - expected  # exactly once, and none over the end of an episode
+    assert total[digest(next(elements(parts[0])))] >= 1
+    if len(parts) == 1 or name in SPLIT:
+        assert total == expected
+    assert sum(total.values()) > 0.7 * sum(expected.values())
+    # The first batch that the code reads is of its loader.
+    batch = names["loader"].batch(0)
+    assert digest(batch) == digest(
+        names["batch"] if "batch" in names
+        else (names["x"], names["y"], *([names["mask"]] if "mask" in names else []))
+    )  # fmt: skip
+
+
+def rows_of(element: Element) -> Iterator[bytes]:
+    """Yield each row of the x and y of a pair of windows."""
+    for part in element[:2]:
+        for row in next(iter(part.values())) if isinstance(part, dict) else part:
+            yield row.tobytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["seeds", "arco", "anemoi", "makani", "moving_mnist", "sevir", "robomimic"]
+)
+def test_parts_share_no_row(tmp_path: Path, name: str) -> None:
+    """Rows are noise: no two are alike."""
+    _, write, options, _ = CASES[name]
+    names = run(write(tmp_path, **options))
+    train, val = (
+        {row for element in elements(names[part]) for row in rows_of(element)}
+        for part in ("train", "val")
+    )
+    assert train
+    assert val
+    assert not train & val
+
+
+@pytest.mark.parametrize("coils", [0, 3])
+def test_slices_of_unlike_volumes(tmp_path: Path, coils: int) -> None:
+    target = made.write_fastmri(tmp_path, coils=coils)
+    expected = {}
+    for path in files(target):
+        with h5py.File(path) as file:
+            key = "reconstruction_rss" if coils else "reconstruction_esc"
+            for kspace, y in zip(file["kspace"][:], file[key][:], strict=True):
+                whole = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(kspace, (-2, -1)),
+                                                     norm="ortho"), (-2, -1))  # fmt: skip
+                image = np.sqrt((np.abs(whole) ** 2).sum(0)) if coils else np.abs(whole)
+                h, w = (np.array(image.shape) - y.shape) // 2
+                expected[y.tobytes()] = image[h : h + y.shape[0], w : w + y.shape[1]]
+    seen = [(x, y.tobytes()) for x, y in elements(run(target)["train"])]
+    assert Counter(y for _, y in seen) == Counter(dict.fromkeys(expected, 1))
+    for x, y in seen:
+        np.testing.assert_allclose(x, expected[y], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_patches_of_an_image_and_its_label_lie_at_one_place(tmp_path: Path, version: str) -> None:
+    path = made.write_ome(tmp_path, version=version)
+    group = zarr.open_group(path, mode="r+")
+    shape = group["0"].shape
+    number = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    group["0"][:], group["labels/nuclei/0"][:] = number.astype("u2"), number
+    names = run(path)
+    image = number.astype("u2")
+    count = 0
+    for x, y in elements(names["train"]):
+        t, _, z, row, column = np.unravel_index(y[0, 0, 0], shape)
+        box = (t, slice(None), z, slice(row, row + 64), slice(column, column + 64))
+        np.testing.assert_array_equal(y, number[box])
+        np.testing.assert_array_equal(x, image[box])
+        count += 1
+    assert count == shape[0] * shape[2] * 8
+
+
+@pytest.mark.parametrize("name", ["well", "makani", "sevir", "aloha", "aloha_jpeg", "dlio"])
+def test_one_of_several_files(tmp_path: Path, name: str) -> None:
+    _, write, options, oracle = CASES[name]
+    path = files(write(tmp_path, **options))[0]
+    expected = Counter(map(digest, oracle(path)))
+    seen = Counter(map(digest, elements(run(path)["train"])))
+    assert seen
+    assert not seen - expected
+
+
+def chunks_decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[Any, ...]]:
+    """Count the chunks that are decoded, by table of chunks and place in it."""
+    decoded: Counter[tuple[Any, ...]] = Counter()
+    read = FilteredChunks.read_chunks
+
+    def counting(self: FilteredChunks, places: np.ndarray, outs: Any) -> None:
+        decoded.update((id(self.table), *place) for place in places.tolist())
+        read(self, places, outs)
+
+    monkeypatch.setattr(FilteredChunks, "read_chunks", counting)
+    return decoded
+
+
+def stored_chunks(path: str, keys: list[str]) -> int:
+    """Return how many chunks h5py finds in all of some datasets."""
+    with h5py.File(path) as file:
+        return sum(file[key].id.get_num_chunks() for key in keys)
+
+
+@pytest.mark.parametrize("order", [True, "block"])
+@pytest.mark.parametrize("name", ["d4rl", "robomimic_gzip", "seeds"])
+def test_chunks_that_cut_rows_are_decoded_once_an_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, order: Any
+) -> None:
+    _, write, options, _ = CASES[name]
+    path = write(tmp_path, **options)
+    key = {"d4rl": "observations", "seeds": "*/data"}.get(name, "data/demo_*/obs/agentview_image")
+    view = ooc.open(path, key)
+    assert view.storage.chunks is not None
+    assert any(c < n for c, n in zip(view.storage.chunks[1:], view.element, strict=True))
+    decoded = chunks_decoded(monkeypatch)
+    rows = sum(len(batch) for batch in view.batches(32, shuffle=order, seed=3).epoch(0))
+    with h5py.File(path) as file:
+        names = {
+            "d4rl": ["observations"], "seeds": [f"{seed}/data" for seed in file],
+            "robomimic_gzip": [f"data/{d}/obs/agentview_image" for d in file.get("data", ())],
+        }[name]  # fmt: skip
+    assert rows == len(view)
+    assert set(decoded.values()) == {1}
+    assert len(decoded) == stored_chunks(path, names)
+
+
+def test_advice_where_chunks_cut_rows(tmp_path: Path) -> None:
+    path = made.write_d4rl(tmp_path)
+    with h5py.File(path) as file:
+        chunks = file["observations"].chunks
+    first = contents(path).datasets[0]
+    assert isinstance(first, Description)
+    (advice,) = first.advice
+    pieces = -(-17 // chunks[1])
+    assert f"Chunks of {chunks} cut each row into {pieces} pieces" in advice.text
+    assert f"{pieces} chunks are decoded, which hold {chunks[0]} rows" in advice.text
+    assert advice.command is not None
+    assert advice.command.split()[-2:] == ["--key", "/observations"]
+    ooc.convert(path, tmp_path / "again.h5", key="observations")
+    (again,) = contents(tmp_path / "again.h5").described
+    assert again.advice == ()
+    with h5py.File(tmp_path / "again.h5") as file:
+        assert file["observations"].chunks[1] == 17
+
+
+def test_no_advice_where_patches_want_cut_rows(tmp_path: Path) -> None:
+    path = made.write_robomimic(tmp_path, demos=1, compress=True)
+    view = ooc.open(path, "data/demo_0/obs/agentview_image")
+    loader = view.patches((21, 21), step=21, axes=(0, 1)).batches(32, shuffle=True)
+    assert not [one for one in advise(reading_of(loader)) if "cut each row" in one.text]
+    whole = view.batches(32, shuffle=True)
+    assert [one for one in advise(reading_of(whole)) if "cut each row" in one.text]
+
+
+def test_few_datasets_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many demos that are alike one is looked at, twice: for its names and to describe it."""
+    path = tmp_path / "many.hdf5"
+    with h5py.File(path, "w") as file:
+        for number in range(400):
+            demo = file.create_group(f"data/demo_{number}")
+            demo["actions"], demo["obs/state"] = np.zeros((3, 2)), np.zeros((3, 5))
+        file["data"].attrs["total"] = 1200
+    opened = 0
+    read = h5py.h5o.open
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(h5py.h5o, "open", counting)
+    found = contents(path)
+    assert found.layout is not None
+    assert found.layout.sentence == "robomimic: 400 demos, 1,200 steps"
+    assert [one.key for one in found.described] == [
+        "/data/demo_0/obs/state",
+        "/data/demo_0/actions",
+    ]
+    assert opened < 40
+    assert len(run(str(path))["train"]) > 1000  # without names of parts, whole demos are split off
+
+
+def test_what_is_printed(tmp_path: Path) -> None:
+    path = made.write_robomimic(tmp_path, demos=3, compress=True)
+    shown = CliRunner().invoke(app, ["info", path]).output
+    assert shown.startswith("robomimic: 3 demos, 100 steps\n\n    import oocdata as ooc\n")
+    assert "data/demo_*/obs/agentview_image" in shown.splitlines()[-1]
+    told = json.loads(CliRunner().invoke(app, ["info", path, "--json"]).output)
+    assert told["layout"]["name"] == "robomimic"
+    assert told["layout"]["summary"] == "3 demos, 100 steps"
+    assert told["layout"]["code"][0] == "import oocdata as ooc"
+    # An array that is named is described as ever.
+    assert (
+        "robomimic" not in CliRunner().invoke(app, ["info", f"{path}::data/demo_0/actions"]).output
+    )
+
+
+def test_a_glob_that_is_no_single_array(tmp_path: Path) -> None:
+    target = made.write_fastmri(tmp_path)
+    result = CliRunner().invoke(app, ["info", target])
+    assert result.exit_code == 0
+    assert result.output.startswith("fastMRI: 4 volumes, the first of 6 slices\n")
+
+
+NEAR = {
+    "data/demo_0/obs/u": (5, 2), "data/demo_0/actions": (5,), "data/other": (3,),
+    "observations": (4,), "actions": (4,), "rewards": (4,), "fields": (2, 2, 2),
+    "tensor": (3,), "x-coordinate": (3,), "kspace": (3, 3, 3), "id": (4,), "vil": (4, 3, 2, 1),
+    "velocity": (2, 3), "particles": (2, 3), "force": (2, 3), "t0_fields/u": (2, 3, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("left_out", [None, *NEAR])
+def test_where_in_doubt_nothing_is_said(tmp_path: Path, left_out: str | None) -> None:
+    with h5py.File(tmp_path / "a_x.h5", "w") as file:
+        for name, shape in NEAR.items():
+            if name != left_out:
+                file[name] = np.zeros(shape)
+        file.attrs.update(n_trajectories="many", n_spatial_dims=[1, 2])
+        file.create_group("t1_fields")
+        file.attrs["encoding-type"] = "annotated"
+    assert recognise(Opening.of(str(tmp_path / "a_x.h5"))) is None
+
+
+def test_other_arrays_are_no_layout(tmp_path: Path) -> None:
+    others = {
+        "a": np.zeros((20, 50, 64, 64), "f4"), "b": np.zeros((50, 20, 64, 64), "u1"),
+        "c": np.zeros((20, 15, 64, 64), "u1"), "d": np.zeros((9, 9), "u1"),
+    }  # fmt: skip
+    for name, array in others.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        assert recognise(Opening.of(str(tmp_path / f"{name}.npy"))) is None
+    np.savez(tmp_path / "e.npz", x=np.zeros((9, 9, 3), "u1"), y=np.zeros(9))
+    assert recognise(Opening.of(str(tmp_path / "e.npz"))) is None
+    assert recognise(Opening.of(ooc.open(np.zeros((20, 50, 64, 64), "u1")))) is None
+    assert recognise(Opening.of(str(tmp_path / "gone.npy"))) is None
+    path = made.write_pcam(tmp_path)
+    Path(path.replace("_x.h5", "_y.h5")).unlink()
+    assert recognise(Opening.of(path)) is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_layout_each(tmp_path: Path, name: str) -> None:
+    """No second layout claims the same file: their order decides nothing."""
+    from oocdata.tools.info.layouts.listing import listing_of
+
+    _, write, options, _ = CASES[name]
+    target = write(tmp_path, **options)
+
+    def found(layout: Callable[[Any], Any], listing: Any) -> Any:
+        try:
+            return layout(listing)
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    with listing_of(repr(target), files(target)) as listing:
+        assert sum(found(layout, listing) is not None for layout in LAYOUTS) == 1
