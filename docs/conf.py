@@ -32,7 +32,7 @@ html_title = "oocdata"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-_ALONE = ("index", "quickstart", "recipes", "shuffling", "performance", "reliability")
+_ALONE = ("index", "quickstart", "shuffling", "performance", "reliability")
 html_sidebars = {page: [] for page in _ALONE}  # they have no section of their own
 html_theme_options = {
     "navbar_align": "left",

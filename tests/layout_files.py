@@ -113,7 +113,9 @@ def _array(
 def _values(group: Any, name: str, values: Any, dims: tuple[str, ...] = ()) -> None:
     """Write a small array of Zarr, in one chunk."""
     values = np.asarray(values)
-    options = {"dimension_names": dims} if dims and group.metadata.zarr_format == 3 else {}
+    options: dict[str, Any] = {"fill_value": None} if group.metadata.zarr_format == 2 else {}
+    if dims and group.metadata.zarr_format == 3:
+        options["dimension_names"] = dims
     made = group.create_array(
         name, shape=values.shape, dtype=values.dtype, chunks=values.shape or "auto", **options
     )

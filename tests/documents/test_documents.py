@@ -31,6 +31,8 @@ PAGES = sorted(
     if "```python" in path.read_text(encoding="utf-8")
 )
 LONG = {"docs/howto/cluster.md"}
+RECIPES = {page for page in PAGES if re.match(r"docs/recipes/(?!index)", page)}
+"""Pages on files of their own: see `test_recipes`."""
 
 MODEL = """
 import keras
@@ -135,7 +137,7 @@ def script_of(page: str, folder: Path) -> tuple[str, list[str]]:
     return "\n".join(parts), left_out
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in LONG])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in LONG | RECIPES])
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
     code, left_out = script_of(page, folder)
     run(code, folder)
