@@ -584,3 +584,47 @@ def test_one_layout_each(tmp_path: Path, name: str) -> None:
 
     with listing_of(repr(target), files(target)) as listing:
         assert sum(found(layout, listing) is not None for layout in LAYOUTS) == 1
+
+
+def test_scalar_fields_alone(tmp_path: Path) -> None:
+    target = made.write_well(tmp_path)
+    for path in files(target):
+        with h5py.File(path, "r+") as file:
+            del file["t1_fields/velocity"]
+    x, _ = run(target)["train"][0]
+    with h5py.File(files(target)[0]) as file:
+        np.testing.assert_array_equal(x[..., 1], file["t0_fields/pressure"][0, :4])
+    assert x.shape == (4, 16, 24, 2)
+
+
+def test_an_image_without_time_or_label_or_with_another_one(tmp_path: Path) -> None:
+    path = made.write_ome(tmp_path)
+    group = zarr.open_group(path, mode="r+")
+    label = group["labels/nuclei"].create_array("other", shape=(2, 1, 12, 96, 96), dtype="i4")
+    label[:] = 1
+    attributes = group["labels/nuclei"].attrs.asdict()
+    attributes["multiscales"][0]["datasets"][0]["path"] = "other"
+    group["labels/nuclei"].attrs.update(attributes)
+    found = recognise(Opening.of(path))
+    assert found is not None
+    assert found.sentence.endswith("2 levels, without labels")  # half as many planes
+    plain = zarr.open_group(tmp_path / "b.zarr", mode="w", zarr_format=2)
+    image = np.arange(2 * 5 * 70 * 80, dtype="u2").reshape(2, 5, 70, 80)
+    plain.create_array("0", data=image, chunks=(1, 1, 32, 32))
+    axes = [{"name": name} for name in "czyx"]
+    plain.attrs["multiscales"] = [{"axes": axes, "datasets": [{"path": "0"}]}]
+    names = run(str(tmp_path / "b.zarr"))
+    assert names["x"].shape == (32, 2, 64, 64)
+    assert len(names["train"]) == 5 * 8
+
+
+def test_variables_by_level_are_found_among_many(tmp_path: Path) -> None:
+    path = made.write_arco(tmp_path, rows=4)
+    group = zarr.open_group(path, mode="r+")
+    for number in range(30):
+        one = group.create_array(f"a{number}", shape=(4, 21, 40), dtype="f4", chunks=(1, 21, 40))
+        one.attrs["_ARRAY_DIMENSIONS"] = ["time", "latitude", "longitude"]
+    found = recognise(Opening.of(path))
+    assert found is not None
+    assert found.summary == "4 times, 39 arrays, such as geopotential by level"
+    assert found.keys[3:] == ("2m_temperature", "a0", "land_sea_mask")

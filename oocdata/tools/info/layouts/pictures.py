@@ -147,22 +147,33 @@ def ome(listing: Listing) -> Layout | None:
     patch = tuple(min(_PATCH, length) for length in found.shape[-2:])
     if not rows:
         return None
-    labels = _told(listing, "labels").get("labels")
-    label = f"labels/{labels[0]}" if isinstance(labels, list) and labels else ""
-    marked = _multiscale(listing, label) if label else None
+    label = _label(listing, axes, found.shape)
     code = f"path = {listing.target}\nimage = ooc.open(path, {key!r}, axis={tuple(rows)})"
     code += f"     # level {key} of {levels}\n"
-    if marked is None or marked[1] != axes:
+    if not label:
         code += f"train = image.patches({patch}, per_row=8)"
-        keys, batch = (key, ""), "x"
+        batch = "x"
     else:
-        keys, batch = (key, marked[0]), "x, y"
-        code += f"""label = ooc.open(path, {marked[0]!r}, axis={tuple(rows)})
+        batch = "x, y"
+        code += f"""label = ooc.open(path, {label!r}, axis={tuple(rows)})
 train = ooc.zip(image, label).patches({patch}, per_row=8)     # the same places in both
 """
     sizes = " × ".join(f"{length:,} {name}" for name, length in zip(axes, found.shape, strict=True))
-    summary = f"{sizes}, {levels} levels, {'with labels' if marked else 'without labels'}"
-    return Layout("OME-Zarr", summary, lines(code, batch), tuple(filter(None, keys)))
+    summary = f"{sizes}, {levels} levels, {'with labels' if label else 'without labels'}"
+    return Layout("OME-Zarr", summary, lines(code, batch), (key, *[label] * bool(label)))
+
+
+def _label(listing: Listing, axes: list[str], shape: tuple[int, ...]) -> str:
+    """Return the key of the first label, if it has the places of the image, channels aside."""
+    names = _told(listing, "labels").get("labels")
+    found = (
+        _multiscale(listing, f"labels/{names[0]}") if isinstance(names, list) and names else None
+    )
+    array = None if found is None or found[1] != axes else listing.array(found[0])
+    if found is None or array is None or len(array.shape) != len(shape):
+        return ""
+    pairs = zip(axes, array.shape, shape, strict=True)
+    return found[0] if all(name == "c" or own == length for name, own, length in pairs) else ""
 
 
 def _told(listing: Listing, group: str) -> dict[str, Any]:

@@ -9,8 +9,12 @@ __all__ = ["WEATHER"]
 
 _LEVELS = ("level", "hybrid")
 _SENSORS = ("vis", "ir069", "ir107", "vil")
+_FIRST = (
+    *("geopotential", "temperature", "u_component_of_wind", "specific_humidity"),
+    *("2m_temperature", "mean_sea_level_pressure", "land_sea_mask"),
+)
 _LOOKED_AT = 24
-"""Of some hundred variables, so many are looked at for examples of each kind."""
+"""Of some hundred variables, so many are looked at for examples, the usual ones first."""
 
 
 def arco(listing: Listing) -> Layout | None:
@@ -25,6 +29,7 @@ def arco(listing: Listing) -> Layout | None:
     shapes: set[tuple[int, ...]] = set()
     time = 0
     data = [name for name in names if name not in ("time", level, "latitude", "longitude")]
+    data.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     for name, array in listing.arrays("", data[:_LOOKED_AT]).items():
         dims = array.dimensions
         space = tuple(one for one in dims if one not in ("time", level))
@@ -56,7 +61,7 @@ pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
 {split("pairs", time)}
 """
     summary = f"{time:,} times, {len(names):,} arrays, such as {air[0]} by {level}"
-    keys = tuple(name for name in (*air[:3], *ground[:2], *fixed[:1]))
+    keys = (*air[:3], *ground[:2], *fixed[:1])
     return Layout("Weather by levels, as ARCO-ERA5", summary, lines(code), keys)
 
 
