@@ -218,7 +218,7 @@ labels = ooc.open(target, 'y')     # a file is a sample
         code += "images, labels = ooc.open(target, 'records'), ooc.open(target, 'labels')\n"
     code += split("ooc.zip(images, labels)", count)
     summary = f"{listing.several}{samples} sample{'s' * (samples > 1)}"
-    return Layout("DLIO", summary, lines(code), (data, label))
+    return Layout("A sample a file, as DLIO", summary, lines(code), (data, label))
 
 
 PICTURES: tuple[Recogniser, ...] = (moving_mnist, anndata, pcam, fastmri, ome, dlio)
