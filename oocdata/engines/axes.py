@@ -19,7 +19,7 @@ def axis_numbers(
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the array has no such axis.
+        If the array has no such axis, or none at all.
 
     Examples
     --------
@@ -27,6 +27,9 @@ def axis_numbers(
     >>> axis_numbers(("lat", -1), 3, names)
     (1, 2)
     """
+    if ndim == 0:
+        where = _where(storage)
+        raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
     given = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else list(axis)
     return tuple(_number(one, ndim, storage) for one in given)
 
@@ -47,8 +50,6 @@ def sample_axes(
     (0, 3)
     """
     where = _where(storage)
-    if ndim == 0:
-        raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
     axes = axis_numbers(axis, ndim, storage)
     if not axes:
         raise ArgumentError(f"`axis` must name at least one sample axis; got {axis!r}.{where}")

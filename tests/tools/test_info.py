@@ -204,3 +204,29 @@ def test_lines_fit(tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) 
     np.save("a.npy", np.asfortranarray(FRAMES))
     lines = str(one("a.npy")).partition("\n\n")[0].splitlines()
     assert max(len(line) for line in lines if "oocdata convert" not in line) <= width
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.h5"])
+def test_rows_of_fields_are_described_with_code_that_reads_their_fields(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.zeros(40, [("x", "f4"), ("v", "f4", (3,)), ("inner", [("y", "i8")])])
+    rows["v"] = np.arange(120).reshape(40, 3)
+    if name == "a.npy":
+        np.save(tmp_path / name, rows)
+    else:
+        with h5py.File(tmp_path / name, "w") as file:
+            file["table"] = rows
+    monkeypatch.chdir(tmp_path)
+    found = one(name)
+    assert "40 rows of fields" in str(found)
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    assert set(names["batch"]) == {"x", "v"}
+    assert names["batch"]["v"].shape == (24, 3)
+    np.testing.assert_array_equal(np.asarray(names["columns"]._members[1]), rows["v"])
+
+
+def test_a_value_without_axes_is_said_to_be_one(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", size=np.array(4), data=np.zeros(4))
+    assert "Can't be opened:\n  size: a single number" in str(contents(tmp_path / "a.npz"))

@@ -19,7 +19,7 @@ from oocdata.advice import Advice, advise, reading_of, size
 from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import list_datasets
-from oocdata.tools.info.code import BATCH_SIZE, code_for
+from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.lines import labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
@@ -84,7 +84,8 @@ class Description:
         plain = self.chunk_rows == 1 or self.storage.startswith(f"chunks of ({self.chunk_rows},")
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
-        yield "shape", f"{rows} rows of {element}" if element else f"{rows} numbers"
+        plural = "rows of fields" if self.dtype.startswith("[") else "numbers"
+        yield "shape", f"{rows} rows of {element}" if element else f"{rows} {plural}"
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         yield "dtype", f"{self.dtype}, {size(self.row_bytes)} a row"
         yield "in memory", size(self.memory_bytes)
@@ -231,7 +232,8 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
-            found.append(_described(replace(opening, key=name), brief=brief))
+            described = _described(replace(opening, key=name), brief=brief)
+            found.append(described if layout is None else replace(described, axes=""))
         except (SourceError, ArgumentError) as error:
             if len(keys) == 1:
                 raise
@@ -246,7 +248,7 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
     hint, code = code_for(opening, view)
     shuffling, advice = "nothing to shuffle: the array is empty", list[Advice]()
     if view.nbytes and not brief:
-        loader = view.batches(BATCH_SIZE, shuffle=True)
+        loader = (columns_of(view) or view).batches(BATCH_SIZE, shuffle=True)
         reading = reading_of(loader)
         advice += advise(reading)
         shuffling = f"shuffle=True is a {reading.order}: {loader.reason}."

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 from oocdata.axes import row_axes, trajectory_axes
 from oocdata.datasets.view import View
+from oocdata.datasets.zip import Zip
+from oocdata.datasets.zip import zip as zipped
+from oocdata.errors import SourceError
 from oocdata.tools.opening import Opening
 
-__all__ = ["BATCH_SIZE", "code_for"]
+__all__ = ["BATCH_SIZE", "code_for", "columns_of"]
 
 BATCH_SIZE = 32
 
@@ -52,8 +55,11 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         if found and by_path.axis == 0:
             hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
             code, view = replace(by_path, axis=found).code(), View.of(view.source, found)
-    name = _name(view)
+    columns = columns_of(view)
+    name = "rows" if columns is not None else _name(view)
     lines = ["import oocdata as ooc", f"{name} = {code}"]
+    if columns is not None:
+        return hint, (*lines, *_of_columns(list(columns.parts), len(view)))
     if not view.nbytes:
         return hint, tuple(lines)
     made = name
@@ -70,6 +76,37 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         _NEXT[name],
     ]
     return hint, tuple(lines)
+
+
+def columns_of(view: View) -> Zip | None:
+    """Return the fields of structured rows side by side, by name; None where rows have no fields.
+
+    Fields that batches can't hold are left out.
+    """
+    found = {}
+    for name in view.dtype.names or ():
+        try:
+            field = view[name]
+        except SourceError:
+            continue
+        if field.dtype.names is None:
+            found[name] = field
+    return zipped(found) if found else None
+
+
+def _of_columns(names: list[str], rows: int) -> list[str]:
+    lines, made = [f"columns = ooc.zip({{name: rows[name] for name in {names}}})"], "columns"
+    if not rows:
+        return lines
+    if rows >= _FEWEST_TO_SPLIT:
+        lines.append("train, val, test = columns.split(0.6, 0.2, 0.2)")
+        made = "train"
+    return [
+        *lines,
+        f"loader = {made}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
+        f"batch = loader.batch(0)  # a dict: batch[{names[0]!r}], …",
+        _FIT,
+    ]
 
 
 def _name(view: View) -> str:
