@@ -171,11 +171,33 @@ def test_external_files_are_refused(raw: str) -> None:
         open_hdf5(raw)
 
 
-def test_external_files_stay_found(raw: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_hdf5(raw, external=True)
+def test_external_files_of_the_current_folder(
+    raw: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, unread = open_hdf5(raw, external=True), open_hdf5(raw, external=True, axis=1)
     assert source.storage().layout == "contiguous, in 2 external files"
     assert_array_equal(read(source), ARRAY)
-    monkeypatch.chdir("/")  # HDF5 looks from the current folder
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("one.bin", "two.bin"):
+        (other / name).write_bytes(bytes(240))
+    monkeypatch.chdir(other)  # HDF5 would read the files that are there
+    with pytest.raises(SourceError, match=r"the current folder must be the one.*row 11") as caught:
+        read(source, [11])
+    assert caught.value.rows == (11,)
+    with pytest.raises(SourceError, match="have changed"):
+        read(unread)
+    monkeypatch.chdir(tmp_path)
+    assert_array_equal(read(source, [11]), ARRAY[[11]])
+
+
+def test_external_files_of_absolute_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one.bin").write_bytes(ARRAY.tobytes())
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", (12, 5), "f8", external=[(str(tmp_path / "one.bin"), 0, 480)])
+    source = open_hdf5(str(tmp_path / "a.h5"), external=True)
+    assert_array_equal(read(source, [3]), ARRAY[[3]])
+    monkeypatch.chdir("/")
     assert_array_equal(read(source, [11]), ARRAY[[11]])
 
 

@@ -212,7 +212,7 @@ def test_the_table_of_another_file_is_not_used(tmp_path: Path) -> None:
     write(path, array, (8, 50), "gzip")
     view = ooc.open(path)
     view.take([0])
-    view.source.reader.table._read = None
+    view.source.reader.table._read.clear()
     write(tmp_path / "b.h5", sample((32, 50), "<f4", seed=1), (8, 50), "shuffle, gzip")
     (tmp_path / "b.h5").replace(path)
     with pytest.raises(SourceError, match=r"has changed|was cut short"):
@@ -405,7 +405,7 @@ def test_the_table_of_a_sparse_dataset_holds_what_is_there(tmp_path: Path) -> No
         view = ooc.open(path, name, missing="fill")
         rows = [1 << 39, 0, (1 << 40) - 1]
         assert_array_equal(view.take(rows)[:, ::8], [[value, -1], [-1, -1], [-1, -1]])
-        found = view.source.reader.table._read[0]
+        found, _ = view.source.reader.table._read[0]
         assert [len(part) for part in (found.numbers, found.offsets, found.sizes)] == [1, 1, 1]
 
 

@@ -136,11 +136,19 @@ def open_file(path: str) -> Any:
     """
     h5py = hdf5_library()
     try:
-        return h5py.File(path, "r")
+        file = h5py.File(path, "r")
     except FileNotFoundError as error:
         raise MissingFileError("the file must exist; there is none.", path=path) from error
     except OSError as error:
         raise _why(error, path) from error
+    if file.mode == "r":
+        return file
+    file.close()  # of what the writer has open, it is only another handle
+    raise SourceError(
+        "the file must not be open for writing; this process writes to it, and what is on disk may "
+        "be older. Close it, or pass the open dataset: ooc.open(file[key]).",
+        path=path,
+    )
 
 
 @contextmanager

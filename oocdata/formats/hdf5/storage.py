@@ -80,11 +80,14 @@ class Stored:
         Filters that reading needs, those of a virtual dataset's sources included.
     outside : tuple of str
         Other files that hold bytes of it, as absolute paths.
+    folder : str
+        Where relative names of external files start; empty where none is relative.
     """
 
     kind: str
     filters: tuple[int, ...] = ()
     outside: tuple[str, ...] = ()
+    folder: str = ""
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
@@ -101,7 +104,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
             _check_chunks(dataset, rules)
         return Stored("chunked", filters)
     if plist.get_external_count():
-        return Stored("external", (), _raw_files(dataset, plist, rules))
+        return _external(dataset, plist, rules)
     if not rules.fill and dataset.size and dataset.id.get_offset() is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
         raise missing_error("all of it was", [rows], dataset, rules)
@@ -192,16 +195,15 @@ def rows_named(rows: Sequence[range]) -> str:
     return f"rows {', '.join(said)}{', …' if len(runs) > 8 else ''}"
 
 
-def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:
+def _external(dataset: Any, plist: Any, rules: Rules) -> Stored:
     """Return the external files, each checked to be as long as the dataset needs."""
-    count = plist.get_external_count()
-    parts = [plist.get_external(place) for place in range(count)]
+    parts = [plist.get_external(place) for place in range(plist.get_external_count())]
     names = [os.fsdecode(name) for name, _, _ in parts]
     if not rules.external:
         raise ExternalDataError(
             f"the bytes must lie in the file itself; they lie in {names[0]!r}"
-            f"{f' and {count - 1} more' if count > 1 else ''}. If you trust the file, pass "
-            "external=True.",
+            f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}. If you trust the file, "
+            "pass external=True.",
             **rules.about,
         )
     needed = dataset.size * dataset.id.get_type().get_size()
@@ -228,7 +230,8 @@ def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:
                 **rules.about,
             )
         paths.append(path)
-    return tuple(paths)
+    relative = not all(map(os.path.isabs, names))
+    return Stored("external", (), tuple(paths), folder if relative else "")
 
 
 def raw_folder(path: str) -> str:

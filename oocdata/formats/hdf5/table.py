@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,12 +115,13 @@ def _listed(
     )
 
 
+@dataclass(frozen=True, slots=True)
 class ChunkTable:
     """Where each chunk of a dataset lies; read from the file when it is first asked.
 
     Also the `oocdata.engines.strided.ChunkOffsets` of a dataset without filters.
 
-    Parameters
+    Attributes
     ----------
     version : FileVersion
     key : str
@@ -128,26 +129,20 @@ class ChunkTable:
         As stored.
     axis : int
         Whose places errors call rows.
-    parts : JoinedParts, optional
+    parts : JoinedParts or None
         Datasets whose chunks are numbered on from one to the next; `key` is then not used.
     """
 
-    BYTES = 24
+    version: FileVersion
+    key: str
+    chunk_shape: tuple[int, ...]
+    axis: int
+    parts: JoinedParts | None = None
+    _read: list[tuple[PresentChunks, Any]] = field(default_factory=list, compare=False, repr=False)
+    """The chunks and the fill value, once they were read."""
+
+    BYTES: ClassVar[int] = 24
     """For each chunk."""
-
-    __slots__ = ("_read", "axis", "chunk_shape", "key", "parts", "version")
-
-    def __init__(
-        self,
-        version: FileVersion,
-        key: str,
-        chunk_shape: tuple[int, ...],
-        axis: int,
-        parts: JoinedParts | None = None,
-    ) -> None:
-        self.version, self.key, self.chunk_shape, self.axis = version, key, chunk_shape, axis
-        self.parts = parts
-        self._read: tuple[PresentChunks, Any] | None = None
 
     def __reduce__(self) -> Any:
         return ChunkTable, (self.version, self.key, self.chunk_shape, self.axis, self.parts)
@@ -167,7 +162,7 @@ class ChunkTable:
         oocdata.errors.SourceError
             If the file is another one by now, or its metadata can't be read.
         """
-        chunks, _ = self._read or self._load()
+        chunks, _ = self._loaded()
         numbers = places @ chunks.steps
         if not len(chunks.numbers):
             return np.full_like(numbers, -1), *np.zeros((2, len(numbers)), np.uint32)
@@ -193,12 +188,14 @@ class ChunkTable:
     @property
     def fill(self) -> Any:
         """What a chunk that was never written reads as."""
-        return (self._read or self._load())[1]
+        return self._loaded()[1]
 
-    def _load(self) -> tuple[PresentChunks, Any]:
+    def _loaded(self) -> tuple[PresentChunks, Any]:
+        if self._read:
+            return self._read[0]
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
-            if self._read is None:
+            if not self._read:
                 key = None if self.parts else self.key
                 with open_file(self.version.path) as file, readable(self.version.path, key):
                     # At the path may lie another file by now.
@@ -206,11 +203,12 @@ class ChunkTable:
                     dataset = file[self.parts.keys[0] if self.parts else self.key]
                     fill = fill_value(dataset, undefined=0)
                     if self.parts is None:
-                        self._read = present_chunks(dataset), fill
+                        self._read.append((present_chunks(dataset), fill))
                     else:
                         with little_metadata(file):
-                            self._read = self._joined(file, dataset.shape, self.parts), fill
-            return self._read
+                            found = self._joined(file, dataset.shape, self.parts)
+                            self._read.append((found, fill))
+            return self._read[0]
 
     def _joined(self, file: Any, shape: tuple[int, ...], parts: JoinedParts) -> PresentChunks:
         """List the chunks of all parts."""
