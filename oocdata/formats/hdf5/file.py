@@ -11,9 +11,8 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from oocdata.errors import (
@@ -27,18 +26,9 @@ from oocdata.errors import (
 )
 
 __all__ = [
-    "FILTERS",
-    "fill_value",
-    "find_beside",
-    "hdf5_library",
-    "hdf5_lock",
-    "is_hdf5",
-    "little_metadata",
-    "open_file",
-    "readable",
-    "require_filters",
-    "said",
-]
+    "FILTERS", "fill_value", "find_beside", "hdf5_library", "hdf5_lock", "is_hdf5",
+    "little_metadata", "open_file", "readable", "require_filters", "said",
+]  # fmt: skip
 
 FILTERS = {
     1: "gzip",
@@ -81,8 +71,8 @@ def hdf5_library() -> Any:
 def hdf5_lock() -> AbstractContextManager[Any]:
     """Return the one lock under which h5py calls HDF5, which a thread may take again."""
     hdf5_library()
-    lock = getattr(sys.modules.get("h5py._objects"), "phil", None)
-    return nullcontext() if lock is None else lock
+    lock: AbstractContextManager[Any] = importlib.import_module("h5py._objects").phil
+    return lock
 
 
 def is_hdf5(path: str) -> bool:

@@ -90,8 +90,12 @@ class Names:
         return here, None
 
     def address(self, name: str) -> object:
-        """Return what all names of one object of the file have alike, as `follow` gives them."""
-        return self._addresses.get(name, name)
+        """Return what all names of one object in the file have alike; None if it leads nowhere."""
+        try:
+            end, way_out = self.follow(name)
+        except MissingKeyError:
+            return None
+        return name if way_out else self._addresses[end]
 
     def opened(self, name: str) -> Any:
         """Return h5py's identifier of what a name leads to in this file, or None.
@@ -153,8 +157,8 @@ def list_names(file: Any) -> list[str]:
             if kind is None or (kind == h5g.DATASET and not is_dimension_only(file[end])):
                 found.append(name)
             # What a soft link to a group leads to is listed under its own name.
-            elif kind == h5g.GROUP and end == name and names.address(end) not in seen:
-                seen.add(names.address(end))
+            elif kind == h5g.GROUP and end == name and names.address(name) not in seen:
+                seen.add(names.address(name))
                 groups.append(name)
     found = joined(found, lambda group: group_attributes(file, group))
     return [name or "/" for name in found]
@@ -192,7 +196,7 @@ def choose_dataset(file: Any) -> str:
             arrays.setdefault(name, Named(name, ()))
         elif _is_array(dataset := h5py.Dataset(found)):
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
-            arrays.setdefault(links.address(links.follow(name)[0]), named)
+            arrays.setdefault(links.address(name), named)
     candidates = data_variables(list(arrays.values()))
     if len(candidates) == 1:
         return candidates[0]

@@ -24,7 +24,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.errors import ArgumentError, MissingKeyError, TruncatedFileError, place
+from oocdata.errors import ArgumentError, TruncatedFileError, place
 from oocdata.formats.anndata import Group, is_one_array, open_group
 from oocdata.formats.dimensions import as_stored
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
@@ -175,7 +175,7 @@ def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:
         exact = f"/{one.strip('/')}", names.opened(one)
         matched = exact[1] is None and is_pattern(one)
         for name, opened in _matches(names, one, path) if matched else [exact]:
-            address = _address(names, name)
+            address = names.address(name)
             if matched and address in seen:  # of several names of one dataset, the first counts
                 continue
             seen.add(address)
@@ -191,7 +191,7 @@ def _matches(names: Names, pattern: str, path: str) -> Iterator[tuple[str, Any]]
     h5g, none, groups = hdf5_library().h5g, True, []
     for name in matching(pattern, names.below):
         opened = names.opened(name)
-        if opened is None and not _address(names, name):
+        if names.address(name) is None:
             continue
         is_group = isinstance(opened, h5g.GroupID)
         if is_group and not is_one_array(group_attributes(names.file, name)):
@@ -201,15 +201,6 @@ def _matches(names: Names, pattern: str, path: str) -> Iterator[tuple[str, Any]]
         yield name, opened
     if none:
         raise unmatched(pattern, names.below, path, groups)
-
-
-def _address(names: Names, name: str) -> object:
-    """Return what all names of one object of the file have alike; None for what leads nowhere."""
-    try:
-        end, way_out = names.follow(name)
-    except MissingKeyError:
-        return None
-    return name if way_out else names.address(end)
 
 
 def from_dataset(

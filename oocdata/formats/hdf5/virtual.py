@@ -181,7 +181,7 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _holes(dataset: Any, mappings: list[Any], axis: int) -> list[range]:
-    """Return the rows that no mapping covers whole."""
+    """Return the rows that no mapping covers whole, perhaps some of them twice."""
     if not dataset.size:
         return []
     h5s, shape = hdf5_library().h5s, dataset.shape
@@ -201,13 +201,7 @@ def _holes(dataset: Any, mappings: list[Any], axis: int) -> list[range]:
     if not left.get_select_npoints():
         return []
     blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, axis]
-    merged: list[range] = []
-    for first, last in np.unique(blocks, axis=0).tolist():
-        if merged and first <= merged[-1].stop:
-            merged[-1] = range(merged[-1].start, max(last + 1, merged[-1].stop))
-        else:
-            merged.append(range(first, last + 1))
-    return merged
+    return [range(first, last + 1) for first, last in np.unique(blocks, axis=0).tolist()]
 
 
 def _slab(space: Any) -> tuple[Any, ...]:
