@@ -277,7 +277,7 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
         else partial(_read_annotations, path, key),
     )
     if text:
-        return read_texts(dataset, storage, version)
+        return read_texts(dataset, storage)
     if version is not None and is_plain(dataset):
         direct = _direct(dataset, version, stored, rules, found, storage)
         if direct is not None:
