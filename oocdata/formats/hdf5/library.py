@@ -237,7 +237,7 @@ class _Opened:
                 )
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class UsersObject:
     """The user's own open ``h5py.Dataset``; it can't leave the process.
 

@@ -193,27 +193,21 @@ class ChunkTable:
     def _loaded(self) -> tuple[PresentChunks, Any]:
         if self._read:
             return self._read[0]
+        parts, path = self.parts, self.version.path
+        key = None if parts else self.key
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
             if not self._read:
-                key = None if self.parts else self.key
-                with open_file(self.version.path) as file, readable(self.version.path, key):
+                with open_file(path) as file, readable(path, key), little_metadata(file):
                     # At the path may lie another file by now.
                     self.version.compare(os.fstat(file.id.get_vfd_handle()), key)
-                    dataset = file[self.parts.keys[0] if self.parts else self.key]
-                    fill = fill_value(dataset, undefined=0)
-                    if self.parts is None:
-                        self._read.append((present_chunks(dataset), fill))
-                    else:
-                        with little_metadata(file):
-                            found = self._joined(file, dataset.shape, self.parts)
-                            self._read.append((found, fill))
+                    keys = parts.keys if parts else (self.key,)
+                    first, h5d = file[keys[0]], hdf5_library().h5d
+                    grid = list(grid_of(first.shape, self.chunk_shape))
+                    if parts:
+                        grid[parts.axis] = parts.stop // parts.unit
+                    names = (one.encode("utf-8", "surrogateescape") for one in keys)
+                    each = (h5d.open(file.id, name) for name in names)
+                    found = _listed(each, tuple(grid), self.chunk_shape, parts)
+                    self._read.append((found, fill_value(first, undefined=0)))
             return self._read[0]
-
-    def _joined(self, file: Any, shape: tuple[int, ...], parts: JoinedParts) -> PresentChunks:
-        """List the chunks of all parts."""
-        grid = list(grid_of(shape, self.chunk_shape))
-        grid[parts.axis] = parts.stop // parts.unit
-        h5d = hdf5_library().h5d
-        opened = (h5d.open(file.id, key.encode("utf-8", "surrogateescape")) for key in parts.keys)
-        return _listed(opened, tuple(grid), self.chunk_shape, parts)
