@@ -48,8 +48,8 @@ class MemoryArray:
         if out.size == 0:
             return
         for version in self._storage.files:
-            rows = covered(origins, extent, 0)
-            version.compare(os.stat(version.path), self._storage.key, rows)
+            status, concerned = os.stat(version.path), covered(origins, extent, 0)
+            version.compare(status, self._storage.key, concerned)
         array = self.array
         same = array.dtype == out.dtype and array.dtype.isnative and out.flags.writeable
         if same and array.flags.c_contiguous and out.flags.c_contiguous:
