@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from math import prod
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, point_origins
+from oocdata.box import Extent, covered, point_origins
 from oocdata.engines.source import Storage
 
 __all__ = ["MemoryArray"]
@@ -31,6 +32,7 @@ class MemoryArray:
     array : ndarray
         Any strides and byte order.
     storage : Storage, optional
+        If it names files, the array was read from them, and they must still be the same.
     """
 
     def __init__(self, array: NDArray[Any], storage: Storage = _STORAGE) -> None:
@@ -45,6 +47,9 @@ class MemoryArray:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
+        for version in self._storage.files:
+            status, concerned = os.stat(version.path), covered(origins, extent, 0)
+            version.compare(status, self._storage.key, concerned)
         array = self.array
         same = array.dtype == out.dtype and array.dtype.isnative and out.flags.writeable
         if same and array.flags.c_contiguous and out.flags.c_contiguous:

@@ -171,11 +171,33 @@ def test_external_files_are_refused(raw: str) -> None:
         open_hdf5(raw)
 
 
-def test_external_files_stay_found(raw: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_hdf5(raw, external=True)
+def test_external_files_of_the_current_folder(
+    raw: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, unread = open_hdf5(raw, external=True), open_hdf5(raw, external=True, axis=1)
     assert source.storage().layout == "contiguous, in 2 external files"
     assert_array_equal(read(source), ARRAY)
-    monkeypatch.chdir("/")  # HDF5 looks from the current folder
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("one.bin", "two.bin"):
+        (other / name).write_bytes(bytes(240))
+    monkeypatch.chdir(other)  # HDF5 would read the files that are there
+    with pytest.raises(SourceError, match=r"the current folder must be the one.*row 11") as caught:
+        read(source, [11])
+    assert caught.value.rows == (11,)
+    with pytest.raises(SourceError, match="have changed"):
+        read(unread)
+    monkeypatch.chdir(tmp_path)
+    assert_array_equal(read(source, [11]), ARRAY[[11]])
+
+
+def test_external_files_of_absolute_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one.bin").write_bytes(ARRAY.tobytes())
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", (12, 5), "f8", external=[(str(tmp_path / "one.bin"), 0, 480)])
+    source = open_hdf5(str(tmp_path / "a.h5"), external=True)
+    assert_array_equal(read(source, [3]), ARRAY[[3]])
+    monkeypatch.chdir("/")
     assert_array_equal(read(source, [11]), ARRAY[[11]])
 
 
@@ -350,6 +372,53 @@ def test_virtual_interleaved(tmp_path: Path, step: int) -> None:
     with pytest.raises(MissingChunkError) as caught:
         open_hdf5(path, "short")
     assert caught.value.rows == tuple(range(step - 1, 12, step))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_virtual_of_any_mappings(tmp_path: Path, seed: int) -> None:
+    """The rows that no mapping covers whole are named, and no others."""
+    rng, path = np.random.default_rng(seed), str(tmp_path / "a.h5")
+    shape = tuple(rng.integers(1, 9, rng.integers(1, 4)).tolist())
+    axis, covered = int(rng.integers(len(shape))), np.zeros(shape, bool)
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(shape, "f8")
+        for number in range(rng.integers(1, 6)):
+            starts = [int(rng.integers(length)) for length in shape]
+            place = tuple(
+                slice(start, None, int(rng.integers(1, 3))) if rng.random() < 0.5 else slice(None)
+                for start in starts
+            )
+            file[f"s{number}"] = rng.random(covered[place].shape)
+            layout[place] = h5py.VirtualSource(file[f"s{number}"])
+            covered[place] = True
+        file.create_virtual_dataset("u", layout, fillvalue=-9)
+        expected = file["u"][...]
+    others = tuple(place for place in range(len(shape)) if place != axis)
+    holes = np.flatnonzero(~covered.all(axis=others)).tolist()
+    if holes:
+        with pytest.raises(MissingChunkError) as caught:
+            open_hdf5(path, "u", axis=axis)
+        assert caught.value.rows == tuple(holes)
+    source = open_hdf5(path, "u", missing="fill" if holes else None)
+    assert_array_equal(read(source), expected)
+
+
+def test_virtual_of_an_irregular_mapping(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as file:
+        file["w"] = ARRAY[:5]
+        place, inner = h5py.h5s.create_simple((12, 5)), h5py.h5s.create_simple((5, 5))
+        place.select_hyperslab((0, 0), (4, 5))
+        place.select_hyperslab((6, 0), (1, 5), op=h5py.h5s.SELECT_OR)
+        assert not place.is_regular_hyperslab()
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_virtual(place, b".", b"w", inner)
+        space = h5py.h5s.create_simple((12, 5))
+        h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F64LE, space, plist)
+    with pytest.raises(MissingChunkError, match=r"rows 4-5, 7-11\)"):
+        open_hdf5(path, "u")
+    found = read(open_hdf5(path, "u", missing="fill"))
+    assert_array_equal(found[[0, 1, 2, 3, 6]], ARRAY[:5])
 
 
 def test_virtual_of_another_rank(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_the_table_of_another_file_is_not_used(tmp_path: Path) -> None:
     write(path, array, (8, 50), "gzip")
     view = ooc.open(path)
     view.take([0])
-    view.source.reader.table._read = None
+    view.source.reader.table._read.clear()
     write(tmp_path / "b.h5", sample((32, 50), "<f4", seed=1), (8, 50), "shuffle, gzip")
     (tmp_path / "b.h5").replace(path)
     with pytest.raises(SourceError, match=r"has changed|was cut short"):
@@ -381,10 +381,8 @@ def test_the_tables_of_many_files_are_read_once_each(
     for number in range(count):
         write(tmp_path / f"{number}.h5", array + number, (4, 5), "gzip")
     read: list[str] = []
-    real = table.present_chunks
-    monkeypatch.setattr(
-        table, "present_chunks", lambda dataset: read.append(dataset.file.filename) or real(dataset)
-    )
+    real = table.open_file
+    monkeypatch.setattr(table, "open_file", lambda path: read.append(path) or real(path))
     view = ooc.open(str(tmp_path / "*.h5"))
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -405,7 +403,7 @@ def test_the_table_of_a_sparse_dataset_holds_what_is_there(tmp_path: Path) -> No
         view = ooc.open(path, name, missing="fill")
         rows = [1 << 39, 0, (1 << 40) - 1]
         assert_array_equal(view.take(rows)[:, ::8], [[value, -1], [-1, -1], [-1, -1]])
-        found = view.source.reader.table._read[0]
+        found, _ = view.source.reader.table._read[0]
         assert [len(part) for part in (found.numbers, found.offsets, found.sizes)] == [1, 1, 1]
 
 

@@ -25,8 +25,6 @@ def matlab(path: Path, **options: Any) -> Path:
         ]:
             made = file.create_dataset(name, data=value, **(options if name == "u" else {}))
             made.attrs["MATLAB_class"] = np.bytes_(kind)
-        pair = np.dtype([("real", "f8"), ("imag", "f8")])
-        file.create_dataset("c", data=np.zeros((4, 1), pair))
     with open(path, "r+b") as raw:
         raw.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM")
     return path
@@ -39,8 +37,43 @@ def test_matlab(tmp_path: Path, options: Any):
     assert_array_equal(np.asarray(view.transpose()), np.moveaxis(ARRAY, -1, 0))
     assert view.storage.layout.endswith(", in MATLAB (2, 3, 4): its axes come in reverse")
     assert "its axes come in reverse" in " ".join(str(contents(str(path), "u")).split())
-    # Complex numbers are pairs of fields.
-    assert [ooc.open(path, "c")[part].shape for part in ("real", "imag")] == [(4, 1), (4, 1)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"chunks": (3, 2)}, {"chunks": (3, 2), "compression": "gzip", "shuffle": True}, "virtual"],
+    ids=str,
+)
+@pytest.mark.parametrize("part", ["<f8", ">f8", "<f4", ">f4"])
+def test_complex_numbers_of_matlab(tmp_path: Path, part: str, options: Any):
+    """A compound of ``real`` and ``imag``, which h5py itself reads as two fields."""
+    pairs = np.zeros((7, 2), [("real", part), ("imag", part)])
+    pairs["real"], pairs["imag"] = (
+        ARRAY.ravel()[:14].reshape(7, 2),
+        -ARRAY.ravel()[7:21].reshape(7, 2),
+    )
+    with h5py.File(tmp_path / "a.mat", "w", userblock_size=512) as file:
+        if options == "virtual":
+            file["stored"] = pairs
+            layout = h5py.VirtualLayout(pairs.shape, pairs.dtype)
+            layout[...] = h5py.VirtualSource(file["stored"])
+            file.create_virtual_dataset("c", layout)
+        else:
+            file.create_dataset("c", data=pairs, **options)
+    wanted = pairs["real"] + 1j * pairs["imag"]
+    view = ooc.open(tmp_path / "a.mat", "c")
+    assert view.dtype == np.dtype("c16" if part[1:] == "f8" else "c8")
+    assert_array_equal(np.asarray(view), wanted)
+    assert_array_equal(view.take([6, 0, 3]), wanted[[6, 0, 3]])
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.mat", "c", axis=1)), wanted.T)
+
+
+@pytest.mark.parametrize("kind", [["f8", "f4"], ["i4", "i4"], ["f2", "f2"], ["f8", "f8", "f8"]])
+def test_fields_that_are_no_complex_number(tmp_path: Path, kind: list[str]):
+    fields = np.dtype(list(zip(("real", "imag", "more"), kind)))  # noqa: B905
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["c"] = np.ones(4, fields)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", "c")["imag"]), np.ones(4))
 
 
 def frame(path: Path) -> np.ndarray:

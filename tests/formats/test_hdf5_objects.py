@@ -26,7 +26,7 @@ from oocdata.engines.strided import Strided
 from oocdata.errors import ArgumentError, MissingChunkError, SourceError
 from oocdata.formats.hdf5 import from_dataset, library, open_hdf5
 from oocdata.formats.hdf5.filtered import FilteredChunks
-from oocdata.formats.hdf5.library import OpenObject
+from oocdata.formats.hdf5.library import ThroughLibrary, UsersObject
 from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((40, 6), "f8") + 1
@@ -134,7 +134,8 @@ def test_object_that_path_and_name_do_not_lead_to(
             os.replace(tmp_path / "b.h5", path)
         source = from_dataset(file["chunked"])
         assert isinstance(source, Chunked)
-        assert isinstance(source.reader, OpenObject)
+        assert isinstance(source.reader, ThroughLibrary)
+        assert isinstance(source.reader.target, UsersObject)
         assert source.storage().chunks == (7, 4)
         assert_array_equal(read(source), ARRAY)
 
@@ -181,11 +182,10 @@ def test_missing_chunks_of_an_object() -> None:
 
 
 @pytest.mark.parametrize("key", ["plain", "chunked"])
-@pytest.mark.parametrize("by", ["object", "path"])
-def test_what_is_written_is_seen(path: str, key: str, by: str) -> None:
+def test_what_is_written_is_seen(path: str, key: str) -> None:
     with h5py.File(path, "r+") as file:
         file[key][3] = -1.0  # not flushed
-        source = from_dataset(file[key]) if by == "object" else open_hdf5(path, key)
+        source = from_dataset(file[key])
         expected = ARRAY.copy()
         expected[3] = -1
         assert source.storage().chunks is None
@@ -193,15 +193,19 @@ def test_what_is_written_is_seen(path: str, key: str, by: str) -> None:
         file[key][5] = -2.0
         expected[5] = -2
         assert_array_equal(read(source), expected)
-        if by == "object":
-            file[key]  # still open
-        else:
-            pickle.dumps(source)
-    if by == "path":
-        assert_array_equal(read(source), expected)
-        # Nothing that was read holds the writer's file open.
-        with h5py.File(path, "r+") as file:
-            file.attrs["again"] = 1
+        file[key]  # still open
+
+
+@pytest.mark.parametrize("key", ["plain", "chunked"])
+def test_a_file_that_this_process_writes_to(path: str, key: str) -> None:
+    with h5py.File(path, "r+") as file:
+        file[key][3] = -1.0
+        with pytest.raises(SourceError, match=r"this process writes to it.*ooc\.open\(file\[key\]"):
+            open_hdf5(path, key)
+        file[key][5] = -2.0  # its own handle is still open
+    expected = ARRAY.copy()
+    expected[[3, 5]] = [[-1], [-2]]
+    assert_array_equal(read(open_hdf5(path, key)), expected)
 
 
 def test_object_that_shrank() -> None:
@@ -327,7 +331,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
         file.create_dataset("u", data=zeros, chunks=(8, 1000), scaleoffset=4)
     source = open_hdf5(path)
     read(source)
-    opened = library._open[source.reader.handle]  # type: ignore[attr-defined]
+    opened = library._open[source.reader.target]  # type: ignore[attr-defined]
     assert opened.dataset.id.get_access_plist().get_chunk_cache()[1] == 0
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -498,6 +499,23 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     return calls
 
 
+def python_calls(function: Callable[[], Any]) -> int:
+    """Count the calls of functions in Python."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
 @pytest.mark.parametrize("kind", ["contiguous", "gzip", "chunks"])
 def test_one_file_is_opened_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -699,6 +717,74 @@ def test_chunks_of_unlike_lengths_share_their_slots(
     assert len(calls) == 80
     again = pickle.loads(pickle.dumps(view.source))
     assert_array_equal(np.asarray(ooc.open(again)), np.concatenate(parts))
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}], ids=["contiguous", "gzip"])
+def test_little_is_done_for_each_part(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them is opened alone, whatever the lengths of their chunks."""
+    alone = counted(monkeypatch, hdf5_opening, "_source")
+    counts = {}
+    for parts in (60, 160):
+        path = tmp_path / f"{parts}.h5"
+        with h5py.File(path, "w") as file:
+            for n in range(parts):
+                file.create_dataset(f"data/demo_{n}/u", data=np.ones((20 + n % 13, 3)), **options)
+        ooc.open(path, "data/demo_*/u")
+        alone.clear()
+        counts[parts] = python_calls(lambda path=path: ooc.open(path, "data/demo_*/u"))
+        assert len(alone) == 1
+    assert (counts[160] - counts[60]) / 100 < 60
+
+
+def test_parts_mostly_shorter_than_the_longest(tmp_path: Path) -> None:
+    """A slot is at most about twice as long as what is in it."""
+    lengths = [3, 4, 5, 500, 6, 3, 4, 450, 0, 5]
+    parts = [np.full((n, 2), at, "i4") for at, n in enumerate(lengths)]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for n, part in enumerate(parts):
+            options = {"chunks": True, "compression": "gzip"} if len(part) else {}
+            file.create_dataset(f"r{n}", data=part, **options)
+    view = ooc.open(tmp_path / "a.h5", "r*")
+    assert_array_equal(np.asarray(view), np.concatenate(parts))
+    places = sum(part.shape[0] for part in view.source.parts)  # type: ignore[attr-defined]
+    assert places < 2 * sum(lengths)
+    assert [len(part) for part in parts] == view.parts.lengths.tolist()
+
+
+def test_parts_of_one_long_chunk_and_of_several(tmp_path: Path) -> None:
+    """Some are one chunk of a length of its own, some of as many chunks as they need."""
+    lengths, steps = (9, 4, 8, 30, 8, 2, 16), (3, 4, 8, 8, 16, 3, 20)
+    parts = [np.arange(n * 2, dtype=">i2").reshape(n, 2) + 100 * n for n in lengths]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for n, (part, step) in enumerate(zip(parts, steps, strict=True)):
+            file.create_dataset(
+                f"r{n}", data=part, chunks=(step, 2), maxshape=(None, 2), compression="lzf"
+            )
+    view = ooc.open(tmp_path / "a.h5", "r*")
+    whole = np.concatenate(parts)
+    assert_array_equal(np.asarray(view), whole)
+    rows = np.random.default_rng(0).integers(0, len(whole), 200)
+    assert_array_equal(view.take(rows), whole[rows])
+    assert_array_equal(np.asarray(pickle.loads(pickle.dumps(view))), whole)
+    assert len(view.source.parts) == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("fills", [(7, 7), (7, 8)], ids=["one fill value", "two"])
+def test_chunks_of_unlike_lengths_never_written(tmp_path: Path, fills: tuple[int, int]) -> None:
+    wanted = []
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for n, length in enumerate((5, 6, 7, 8)):
+            made = file.create_dataset(
+                f"r{n}", (length, 2), "f4", chunks=(length, 1), compression="gzip",
+                fillvalue=fills[n % 2],
+            )  # fmt: skip
+            made[:, 1] = n
+            wanted.append(made[...])
+    view = ooc.open(tmp_path / "a.h5", "r*", missing="fill")
+    assert_array_equal(np.asarray(view), np.concatenate(wanted))
+    assert len(view.source.parts) == len(set(fills))  # type: ignore[attr-defined]
 
 
 def test_files_of_chunk_files_are_parts(tmp_path: Path) -> None:

@@ -176,6 +176,16 @@ def test_dates_are_integers_with_a_unit(tmp_path: Path, kind: str) -> None:
         assert ooc.open(**opened).unit == view.unit
 
 
+@pytest.mark.parametrize("options", [{}, {"chunks": (2,)}, {"chunks": (2,), "compression": "gzip"}])
+def test_dates_in_hdf5(tmp_path: Path, options: dict[str, Any]) -> None:
+    """As h5py writes them: opaque, with the dtype of NumPy as a tag."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("t", data=DATES.astype(h5py.opaque_dtype(DATES.dtype)), **options)
+    view = ooc.open(tmp_path / "a.h5", "t")
+    assert (view.dtype, view.unit) == (np.int64, "datetime64[ns]")
+    assert_array_equal(np.asarray(view).view(view.unit), DATES)
+
+
 def test_spans_of_time() -> None:
     spans = np.array([1, 2, "NaT"], "m8[D]")
     view = ooc.open(spans)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.source import Annotations, Storage, check_stored
+from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import packing
 from oocdata.formats.hdf5.file import fill_value, hdf5_library
@@ -16,7 +16,6 @@ __all__ = [
     "DECODED",
     "READING",
     "annotations_of",
-    "bare",
     "delivered",
     "describe",
     "dimension_names",
@@ -78,8 +77,26 @@ def bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
     })  # fmt: skip
 
 
+def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of complex numbers for pairs of floats, as MATLAB keeps them.
+
+    Examples
+    --------
+    >>> as_complex(np.dtype([("real", ">f4"), ("imag", ">f4")]))
+    dtype('>c8')
+    >>> as_complex(np.dtype("f4"))
+    dtype('float32')
+    """
+    for size in (4, 8):
+        for order in "<>":
+            part = f"{order}f{size}"
+            if dtype == np.dtype([("real", part), ("imag", part)]):
+                return np.dtype(f"{order}c{2 * size}")
+    return dtype
+
+
 def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
-    """Return the dtype as stored, checked.
+    """Return the dtype of an open dataset as stored, checked, without metadata of h5py.
 
     Raises
     ------
@@ -101,15 +118,15 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
         raise UnsupportedDtypeError(
             f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
         )
-    return check_stored(stored, path, key)
+    return check_stored(as_complex(bare(stored)), path, key)
 
 
-def is_plain(dataset: Any, stored: np.dtype[Any]) -> bool:
+def is_plain(dataset: Any) -> bool:
     """Return whether the bytes are what the dtype says (not so for bfloat16 or 12-bit integers)."""
-    h5t = hdf5_library().h5t
-    if stored.kind == "S":  # else HDF5 turns what stands for the end of the text into zeros
-        return bool(dataset.id.get_type().get_strpad() == h5t.STR_NULLPAD)
-    return bool(h5t.py_create(stored, logical=True) == dataset.id.get_type())
+    h5t, kind = hdf5_library().h5t, dataset.id.get_type()
+    if dataset.dtype.kind == "S":  # else HDF5 turns what stands for the end of text into zeros
+        return bool(kind.get_strpad() == h5t.STR_NULLPAD)
+    return bool(h5t.py_create(dataset.dtype, logical=True) == kind)
 
 
 def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storage:
@@ -131,6 +148,7 @@ def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storag
         reading=READING[stored.kind],
         dimensions=names,
         packed=packing(dataset.attrs),
+        unit=unit_of(dataset.dtype),
     )
 
 
@@ -213,13 +231,8 @@ def annotations_of(dataset: Any) -> Annotations:
     >>> annotations_of(file["u"]).attributes
     {'units': 'K'}
     """
-    # By numbers: to iterate, HDF5 opens the dataset again, and refuses to while a reader holds it
-    # whose external files have a folder.
-    h5a, by_name = hdf5_library().h5a, hdf5_library().h5.INDEX_NAME
     attributes = {}
-    for number in range(h5a.get_num_attrs(dataset.id)):
-        opened = h5a.open(dataset.id, index=number, index_type=by_name)
-        name = opened.name.decode("utf-8", "surrogateescape")
+    for name in dataset.attrs:
         if name in _DIMENSIONS or (name in _OF_SCALES and dataset.is_scale):
             continue
         try:

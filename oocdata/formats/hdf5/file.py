@@ -11,9 +11,8 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from oocdata.errors import (
@@ -27,18 +26,9 @@ from oocdata.errors import (
 )
 
 __all__ = [
-    "FILTERS",
-    "fill_value",
-    "find_beside",
-    "hdf5_library",
-    "hdf5_lock",
-    "is_hdf5",
-    "little_metadata",
-    "open_file",
-    "readable",
-    "require_filters",
-    "said",
-]
+    "FILTERS", "fill_value", "find_beside", "hdf5_library", "hdf5_lock", "is_hdf5",
+    "little_metadata", "open_file", "readable", "require_filters", "said",
+]  # fmt: skip
 
 FILTERS = {
     1: "gzip",
@@ -81,8 +71,8 @@ def hdf5_library() -> Any:
 def hdf5_lock() -> AbstractContextManager[Any]:
     """Return the one lock under which h5py calls HDF5, which a thread may take again."""
     hdf5_library()
-    lock = getattr(sys.modules.get("h5py._objects"), "phil", None)
-    return nullcontext() if lock is None else lock
+    lock: AbstractContextManager[Any] = importlib.import_module("h5py._objects").phil
+    return lock
 
 
 def is_hdf5(path: str) -> bool:
@@ -136,11 +126,19 @@ def open_file(path: str) -> Any:
     """
     h5py = hdf5_library()
     try:
-        return h5py.File(path, "r")
+        file = h5py.File(path, "r")
     except FileNotFoundError as error:
         raise MissingFileError("the file must exist; there is none.", path=path) from error
     except OSError as error:
         raise _why(error, path) from error
+    if file.mode == "r":
+        return file
+    file.close()  # of what the writer has open, it is only another handle
+    raise SourceError(
+        "the file must not be open for writing; this process writes to it, and what is on disk may "
+        "be older. Close it, or pass the open dataset: ooc.open(file[key]).",
+        path=path,
+    )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.codecs import room_for
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import OpenFile
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
@@ -31,30 +31,36 @@ class FilteredChunks:
 
     Attributes
     ----------
-    axis : int
-        Whose places errors call rows.
-    fill : bool
-        What was never written reads as the fill value.
+    file : OpenFile
+    table : ChunkTable
+        Where they lie, in one dataset or in several.
     decoder : ChunkDecoder
         Of whole stored chunks, which may reach over the shape.
-    parts : JoinedParts or None
-        Datasets whose chunks these are, numbered on from one to the next; `key` is their pattern.
+    shape, chunk_shape : tuple of int
+    fill : bool
+        What was never written reads as the fill value.
+    described : Storage
     """
 
-    version: FileVersion
-    key: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunk_shape: tuple[int, ...]
-    axis: int
-    fill: bool
-    decoder: ChunkDecoder
-    parts: JoinedParts | None
-    described: Storage = field(compare=False, repr=False)
     file: OpenFile = field(compare=False, repr=False)
-    table: ChunkTable = field(compare=False, repr=False)
+    table: ChunkTable
+    decoder: ChunkDecoder
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    fill: bool
+    described: Storage = field(compare=False, repr=False)
 
     own_threads = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Native byte order."""
+        return self.decoder.stored.newbyteorder("=")
+
+    @property
+    def parts(self) -> JoinedParts | None:
+        """Datasets whose chunks these are, numbered on from one to the next."""
+        return self.table.parts
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -62,7 +68,7 @@ class FilteredChunks:
 
     def check(self) -> None:
         """Raise if the file has changed since it was opened."""
-        self.file.check(self.file.opened().number, self.key)
+        self.file.check(self.file.opened().number, self.table.key)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""
@@ -81,7 +87,7 @@ class FilteredChunks:
             memory = room_for(nbytes)[:nbytes]
             self._read(descriptor.number, offset, memory, place)
             try:
-                decoder.decode(memory, skipped, out[(slice(None),) * self.axis + (length,)])
+                decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])
             except (ValueError, RuntimeError) as error:
                 self.check()  # bytes that were written over are not damaged
                 raise self._error(
@@ -92,16 +98,16 @@ class FilteredChunks:
 
     def _decoders(self, places: NDArray[np.int64]) -> Iterator[tuple[ChunkDecoder, slice]]:
         """Yield what decodes each chunk, and how much of its place along the axis it fills."""
-        parts = self.parts
+        parts, alike = self.parts, self.decoder
         if parts is None or parts.steps is None:
-            yield from repeat((self.decoder, slice(None)), len(places))
+            yield from repeat((alike, slice(None)), len(places))
             return
-        chunk = self.decoder.chunk_shape
-        numbers = parts.of(places[:, parts.axis] * parts.unit)
+        chunk, axis = alike.chunk_shape, parts.axis
+        numbers = parts.of(places[:, axis] * parts.unit)
         lengths = zip(parts.steps[numbers].tolist(), parts.lengths[numbers].tolist(), strict=True)
         for step, length in lengths:
-            whole = (*chunk[: parts.axis], step, *chunk[parts.axis + 1 :])
-            yield replace(self.decoder, chunk_shape=whole), slice(0, length)
+            whole = (*chunk[:axis], step, *chunk[axis + 1 :])
+            yield ChunkDecoder(alike.filters, alike.stored, whole), slice(0, length)
 
     def _read(self, number: int, offset: int, memory: memoryview, place: NDArray[np.int64]) -> None:
         """Fill memory with a stored chunk; one call reads 2 GiB at most."""
@@ -125,8 +131,9 @@ class FilteredChunks:
     def _error(
         self, kind: type[SourceError], message: str, place: NDArray[np.int64]
     ) -> SourceError:
-        step, length = self.chunk_shape[self.axis], self.shape[self.axis]
-        first = int(place[self.axis]) * step
+        table = self.table
+        step, length = self.chunk_shape[table.axis], self.shape[table.axis]
+        first = int(place[table.axis]) * step
         rows = range(first, min(first + step, length))
-        error = kind(f"{message}.", path=self.version.path, key=self.key, rows=rows)
-        return error if self.parts is None else self.parts.concern(error)
+        error = kind(f"{message}.", path=table.version.path, key=table.key, rows=rows)
+        return error if table.parts is None else table.parts.concern(error)

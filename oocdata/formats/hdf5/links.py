@@ -1,6 +1,6 @@
 """Names inside an HDF5 file: what is there, and where a name leads.
 
-Links are followed here, one component at a time, because HDF5 would follow a link into another file
+Links are followed here, one step at a time, because HDF5 would follow a link into another file
 without a word, and any file on the machine can be named by such a link (HDF5 File Format
 Specification, IV.A.2.g, the link message).
 """
@@ -23,17 +23,117 @@ from oocdata.formats.anndata import joined
 from oocdata.formats.dimensions import Named, data_variables
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
 from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
-from oocdata.formats.hdf5.storage import raw_folder
 
-__all__ = [
-    "choose_dataset", "external_link", "find_dataset", "group_attributes", "list_names",
-    "values_of",
-]  # fmt: skip
+__all__ = ["Names", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
 
 _MOST_LINKS = 16
 """Soft links followed for one name: HDF5's own limit (``H5Pset_nlinks``)."""
 
 _NUMBERS = "biufc"
+
+
+class Names:
+    """Names in an open file; no link into another file is followed.
+
+    Parameters
+    ----------
+    file : h5py.File
+    """
+
+    def __init__(self, file: Any) -> None:
+        self.file, self._h5py = file, hdf5_library()
+        self._links = file.id.links
+        self._addresses = {"": self._h5py.h5o.get_info(file.id).addr}
+        """Of what names lead to by hard links alone."""
+
+    def follow(self, name: str) -> tuple[str, tuple[str, str] | None]:
+        """Return a name without the soft links on its way, and where it leaves the file.
+
+        Returns
+        -------
+        name : str
+            Up to the external link, if there is one.
+        way_out : (str, str) or None
+            The file that the external link names, and the path there with what follows the link.
+
+        Raises
+        ------
+        oocdata.errors.MissingKeyError
+            If the name leads nowhere.
+        """
+        if name in self._addresses:
+            return name, None
+        h5l = self._h5py.h5l
+        steps, here, links = deque(_steps(name)), "", 0
+        while steps:
+            below = f"{here}/{steps.popleft()}"
+            if below in self._addresses:
+                here = below
+                continue
+            # By the whole name: groups that were opened on the way would stay in HDF5's memory.
+            try:
+                info = self._links.get_info(_encoded(below))
+            except (KeyError, RuntimeError, ValueError):
+                raise MissingKeyError("it leads nowhere.", path=self.file.filename) from None
+            if info.type == h5l.TYPE_HARD:
+                self._addresses[below] = info.u
+                here = below
+                continue
+            value = self._links.get_val(_encoded(below))
+            if info.type == h5l.TYPE_EXTERNAL:
+                return below, (os.fsdecode(value[0]), "/".join((_decoded(value[1]), *steps)))
+            target, links = _decoded(value), links + 1
+            if links > _MOST_LINKS:
+                raise MissingKeyError("it follows more than 16 links.", path=self.file.filename)
+            here = "" if target.startswith("/") else here
+            steps.extendleft(reversed(_steps(target)))
+        return here, None
+
+    def address(self, name: str) -> object:
+        """Return what all names of one object in the file have alike; None if it leads nowhere."""
+        try:
+            end, way_out = self.follow(name)
+        except MissingKeyError:
+            return None
+        return name if way_out else self._addresses[end]
+
+    def opened(self, name: str) -> Any:
+        """Return h5py's identifier of what a name leads to in this file, or None.
+
+        Opened again by its name, it raises what keeps it from being opened.
+        """
+        try:
+            name, way_out = self.follow(name)
+            return None if way_out else self._h5py.h5o.open(self.file.id, _encoded(name or "/"))
+        except (MissingKeyError, KeyError, RuntimeError, ValueError, OSError):
+            return None
+
+    def below(self, name: str) -> list[str]:
+        """Return the names right below a group; none for what is no group, or in another file."""
+        group = self.opened(name)
+        if not isinstance(group, self._h5py.h5g.GroupID):
+            return []
+        found, here, hard = [], self.follow(name)[0], self._h5py.h5l.TYPE_HARD
+
+        def note(link: bytes, info: Any) -> None:
+            found.append(_decoded(link))
+            if info.type == hard:
+                self._addresses[f"{here}/{found[-1]}"] = info.u
+
+        group.links.iterate(note, info=True)
+        return found
+
+
+def _steps(name: str) -> list[str]:
+    return [step for step in name.split("/") if step not in ("", ".")]
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
 
 
 def list_names(file: Any) -> list[str]:
@@ -43,101 +143,37 @@ def list_names(file: Any) -> list[str]:
     entered once, so a group that holds itself is no loop. A netCDF dimension that has a length and
     no values is no dataset of the user's.
     """
-    h5py = hdf5_library()
-    names: list[str] = []
-    soft: list[str] = []
-    seen: set[Any] = set()
-    groups: deque[tuple[str, Any]] = deque([("", file["/"])])
+    h5g, names = hdf5_library().h5g, Names(file)
+    found: list[str] = []
+    groups, seen = deque([""]), {names.address("")}
     while groups:
-        prefix, group = groups.popleft()
-        address = h5py.h5o.get_info(group.id).addr
-        if address in seen:
-            continue
-        seen.add(address)
-        for part in group:
-            name = f"{prefix}/{part}"
-            link = group.get(part, getlink=True)
-            if isinstance(link, h5py.ExternalLink):
-                names.append(name)
-            elif isinstance(link, h5py.SoftLink):
-                soft.append(name)
-            else:
-                kind = group.get(part, getclass=True)
-                if kind is h5py.Group:
-                    groups.append((name, group[part]))
-                elif kind is h5py.Dataset and not is_dimension_only(_member(group, part)):
-                    names.append(name)
-    # What a soft link to a group leads to was listed under its own name.
-    for name in soft:
-        try:
-            outside = external_link(file, name)
-        except MissingKeyError:
-            continue
-        if outside is not None or file.get(name, getclass=True) is h5py.Dataset:
-            names.append(name)
-    found = joined(names, lambda group: group_attributes(file, group or "/"))
+        group = groups.popleft()
+        for name in [f"{group}/{part}" for part in names.below(group)]:
+            try:
+                end, way_out = names.follow(name)
+            except MissingKeyError:
+                continue
+            kind = None if way_out else h5g.get_objinfo(file.id, _encoded(end or "/")).type
+            if kind is None or (kind == h5g.DATASET and not is_dimension_only(file[end])):
+                found.append(name)
+            # What a soft link to a group leads to is listed under its own name.
+            elif kind == h5g.GROUP and end == name and names.address(name) not in seen:
+                seen.add(names.address(name))
+                groups.append(name)
+    found = joined(found, lambda group: group_attributes(file, group))
     return [name or "/" for name in found]
 
 
 def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
     """Return the attributes of a group in the file itself that say what it is; None for others."""
     h5py = hdf5_library()
-    try:
-        if external_link(file, name) is not None:
-            return None
-    except MissingKeyError:
+    found = Names(file).opened(name)
+    if not isinstance(found, h5py.h5g.GroupID):
         return None
-    if file.get(name, getclass=True) is not h5py.Group:
-        return None
-    attributes = file[name].attrs
+    attributes = h5py.Group(found).attrs
     known = ("encoding-type", "encoding-version", "shape", "ordered")
     legacy = ("h5sparse_format", "h5sparse_shape")
     return {one: attributes[one] for one in (*known, *legacy) if one in attributes}
-
-
-def values_of(file: Any, name: str) -> list[Any]:
-    """Return all values of a dataset of one axis, text as such."""
-    dataset = file[name]
-    text = hdf5_library().check_string_dtype(dataset.dtype) is not None
-    values: list[Any] = (dataset.asstr() if text else dataset)[()].tolist()
-    return values
-
-
-def external_link(file: Any, name: str) -> tuple[str, str] | None:
-    """Return where a name leaves the file through an external link, or None; nothing is opened.
-
-    Returns
-    -------
-    filename, target : str
-        The file that the link names, and its path there with what follows the link in the name.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError
-        If the name leads nowhere.
-    """
-    h5py = hdf5_library()
-    parts = deque(part for part in name.split("/") if part not in ("", "."))
-    group, links = file["/"], 0
-    while parts:
-        part = parts.popleft()
-        link = group.get(part, getlink=True) if isinstance(group, h5py.Group) else None
-        if link is None:
-            raise MissingKeyError("it leads nowhere.", path=file.filename)
-        if isinstance(link, h5py.ExternalLink):
-            return link.filename, "/".join((link.path, *parts))
-        if isinstance(link, h5py.SoftLink):
-            links += 1
-            if links > _MOST_LINKS:
-                raise MissingKeyError("it follows more than 16 links.", path=file.filename)
-            if link.path.startswith("/"):
-                group = file["/"]
-            parts.extendleft(
-                reversed([step for step in link.path.split("/") if step not in ("", ".")])
-            )
-            continue
-        group = _member(group, part)
-    return None
 
 
 def choose_dataset(file: Any) -> str:
@@ -151,19 +187,16 @@ def choose_dataset(file: Any) -> str:
     oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
         The message lists what is there.
     """
+    h5py, links = hdf5_library(), Names(file)
     names = list_names(file)
     arrays: dict[object, Named] = {}
     for name in names:
-        if external_link(file, name) is not None:
+        found = links.opened(name)
+        if not isinstance(found, h5py.h5d.DatasetID):  # in another file, or a group that is one
             arrays.setdefault(name, Named(name, ()))
-            continue
-        dataset = _member(file, name)
-        if isinstance(dataset, hdf5_library().Group):  # one that is one array
-            arrays.setdefault(name, Named(name, ()))
-        elif _is_array(dataset):
-            address = hdf5_library().h5o.get_info(dataset.id).addr
+        elif _is_array(dataset := h5py.Dataset(found)):
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
-            arrays.setdefault(address, named)
+            arrays.setdefault(links.address(name), named)
     candidates = data_variables(list(arrays.values()))
     if len(candidates) == 1:
         return candidates[0]
@@ -176,22 +209,6 @@ def choose_dataset(file: Any) -> str:
         return names[0]  # opening it says what is wrong with it
     held = f"only {_listed(names)}, which are no arrays of numbers" if names else "none"
     raise MissingKeyError(f"the file must hold a dataset; it holds {held}.", path=file.filename)
-
-
-def _member(group: Any, name: str) -> Any:
-    """Return what has a name, even while a reader holds it whose external files have a folder."""
-    try:
-        return group[name]
-    except KeyError as error:
-        h5py = hdf5_library()
-        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-        access.set_efile_prefix(os.fsencode(raw_folder(group.file.filename)))
-        try:
-            # HDF5 opens a dataset once in a process, and only in the same way again.
-            found = h5py.h5d.open(group.id, name.encode("utf-8", "surrogateescape"), access)
-        except (KeyError, ValueError, RuntimeError, OSError):
-            raise error from None
-        return h5py.Dataset(found)
 
 
 def _is_array(dataset: Any) -> bool:
@@ -225,9 +242,9 @@ def find_dataset(
     oocdata.errors.MissingKeyError
         If it leads nowhere or to a group; the message lists what is there.
     """
-    h5py = hdf5_library()
+    h5py, names = hdf5_library(), Names(file)
     try:
-        way_out = external_link(file, name)
+        end, way_out = names.follow(name)
     except MissingKeyError as error:
         raise MissingKeyError(
             f"`key` must name a dataset in the file; got {name!r}: {error.message} The file holds: "
@@ -238,33 +255,23 @@ def find_dataset(
         path = _linked_file(file, name, way_out, external, links)
         other = opened.enter_context(open_file(path))
         return find_dataset(other, way_out[1], external, opened, links + 1)
-    found = _member(file, name)
-    if isinstance(found, h5py.Dataset):
-        if is_dimension_only(found):
-            raise MissingKeyError(
-                f"`key` must name a dataset; {name!r} is a netCDF dimension, which has a length "
-                "and no values.",
-                path=file.filename,
-            )
+    found = file[end or "/"]
+    if isinstance(found, h5py.Dataset) and not is_dimension_only(found):
         return found, name
-    if isinstance(found, h5py.Group):
-        below = [f"{name.rstrip('/')}/{part}" for part in found if not _is_dimension(found, part)]
-        raise MissingKeyError(
-            f"`key` must name a dataset; {name!r} is a group, which holds: "
-            f"{_listed(below) or 'nothing'}.",
-            path=file.filename,
-        )
-    raise MissingKeyError(f"`key` must name a dataset; {name!r} is a type.", path=file.filename)
+    what = "is a type"
+    if isinstance(found, h5py.Dataset):
+        what = "is a netCDF dimension, which has a length and no values"
+    elif isinstance(found, h5py.Group):
+        below = [f"{name.rstrip('/')}/{part}" for part in names.below(end)]
+        below = [one for one in below if not _is_dimension(names, one)]
+        what = f"is a group, which holds: {_listed(below) or 'nothing'}"
+    raise MissingKeyError(f"`key` must name a dataset; {name!r} {what}.", path=file.filename)
 
 
-def _is_dimension(group: Any, part: str) -> bool:
-    """Return whether a group's member is a netCDF dimension without values; follows no link."""
-    h5py = hdf5_library()
-    return (
-        isinstance(group.get(part, getlink=True), h5py.HardLink)
-        and group.get(part, getclass=True) is h5py.Dataset
-        and is_dimension_only(_member(group, part))
-    )
+def _is_dimension(names: Names, name: str) -> bool:
+    """Return whether a name leads to a netCDF dimension without values, in this file."""
+    h5py, found = hdf5_library(), names.opened(name)
+    return isinstance(found, h5py.h5d.DatasetID) and is_dimension_only(h5py.Dataset(found))
 
 
 def _linked_file(file: Any, name: str, way_out: tuple[str, str], external: bool, links: int) -> str:

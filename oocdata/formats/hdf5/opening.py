@@ -3,16 +3,16 @@
 A contiguous dataset without filters is a run of bytes in the file (``H5Dget_offset``), and so is
 each unfiltered chunk: the strided engine reads them without HDF5 and its one lock. Filtered chunks
 are decoded outside of HDF5 where their filters are known here. Everything else (compact and virtual
-storage, external files, datasets that somebody writes to) is read through h5py. The format: HDF5
-File Format Specification, version 3.0.
+storage, external files, objects of the user) is read through h5py. The format: HDF5 File Format
+Specification, version 3.0.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any, Literal, TypeAlias
@@ -32,7 +32,6 @@ from oocdata.formats.hdf5.description import (
     DECODED,
     READING,
     annotations_of,
-    bare,
     delivered,
     describe,
     dimension_names,
@@ -41,15 +40,14 @@ from oocdata.formats.hdf5.description import (
 )
 from oocdata.formats.hdf5.file import hdf5_library, little_metadata, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
-from oocdata.formats.hdf5.library import OpenObject, ThroughLibrary
+from oocdata.formats.hdf5.library import OnDisk, ThroughLibrary, UsersObject
 from oocdata.formats.hdf5.links import (
+    Names,
     choose_dataset,
     find_dataset,
     group_attributes,
     list_names,
-    values_of,
 )
-from oocdata.formats.hdf5.names import Names
 from oocdata.formats.hdf5.parts import Datasets
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
@@ -61,6 +59,21 @@ __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
 Missing: TypeAlias = Literal["error", "fill"]
 Axis: TypeAlias = int | str | Sequence[int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Arguments of `oocdata.open`."""
+
+    axis: Axis
+    missing: Missing | None
+    external: bool
+
+    def opened(self, path: str, key: Key) -> dict[str, Any]:
+        """Return the arguments that open a dataset, or several, again."""
+        opened: dict[str, Any] = {"target": path, "key": key if isinstance(key, str) else list(key)}
+        opened |= {"missing": self.missing} if self.missing is not None else {}
+        return opened | ({"external": True} if self.external else {})
 
 
 def list_hdf5(path: str) -> list[str]:
@@ -78,20 +91,6 @@ def list_hdf5(path: str) -> list[str]:
     """
     with open_file(path) as file, readable(path):
         return list_names(file)
-
-
-def _read_annotations(path: str, key: str) -> Annotations:
-    """Return what the file where a dataset lies says of it."""
-    with ExitStack() as opened, readable(path, key):
-        file = opened.enter_context(open_file(path))
-        return annotations_of(find_dataset(file, key, False, opened)[0])
-
-
-def _values(path: str, group: str, part: str) -> Any:
-    """Return all values of a dataset in a group, text too."""
-    key = f"{group}/{part}"
-    with open_file(path) as file, readable(path, key):
-        return values_of(file, key)
 
 
 def open_hdf5(
@@ -117,7 +116,7 @@ def open_hdf5(
     -------
     Source
         `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `ThroughLibrary`
-        where only HDF5 knows what lies where, or somebody writes.
+        where only HDF5 knows what lies where.
 
     Examples
     --------
@@ -129,72 +128,79 @@ def open_hdf5(
     >>> source.shape, source.dtype, source.storage().chunks
     ((10, 3), dtype('float32'), (10, 3))
     """
+    wanted = _Wanted(axis, missing, external)
     with open_file(path) as file, readable(path, key if isinstance(key, str) else None):
-        names = Names(file, os.path.abspath(path))
-        several = key is not None and not isinstance(key, str)
-        if isinstance(key, str) and is_pattern(key):
-            several = not names.is_here(f"/{key.strip('/')}")  # a name may look like a pattern
-        if several and key is not None:
-            with little_metadata(file):
-                return _open_several(names, key, axis, missing, external)
-        name = choose_dataset(file) if key is None else f"/{str(key).strip('/')}"
-        return _open_one(file, name, axis, missing, external)
+        if key is None:
+            return _open_one(file, choose_dataset(file), wanted)
+        # A name may look like a pattern.
+        if isinstance(key, str) and not (is_pattern(key) and Names(file).opened(key) is None):
+            return _open_one(file, f"/{key.strip('/')}", wanted)
+        with little_metadata(file):
+            return _open_several(Names(file), key, wanted)
 
 
-def _open_one(file: Any, name: str, axis: Axis, missing: Missing | None, external: bool) -> Source:
+def _open_one(file: Any, name: str, wanted: _Wanted) -> Source:
     """Open the dataset of a name in an open file, or the group that is one array."""
     attributes = group_attributes(file, name)
     if attributes is not None and is_one_array(attributes):
         path, named = file.filename, name.rstrip("/")
 
         def member(part: str) -> Source:
-            return _open_one(file, f"{named}/{part}", 0, missing, external)
+            return _open_one(file, f"{named}/{part}", replace(wanted, axis=0))
 
         values = partial(_values, os.path.abspath(path), named)
-        return open_group(Group(path, name, attributes, member, values), axis)
+        return open_group(Group(path, name, attributes, member, values), wanted.axis)
     with ExitStack() as opened:
-        dataset, name = find_dataset(file, name, external, opened)
+        dataset, name = find_dataset(file, name, wanted.external, opened)
         # A name that leads through an external link is described by the file where it ends.
-        return _source(dataset, _version(dataset.file), name, axis, missing, external)
+        return _source(dataset, _version(dataset.file), name, wanted)
 
 
-def _open_several(
-    names: Names, key: Key, axis: Axis, missing: Missing | None, external: bool
-) -> Source:
+def _values(path: str, group: str, part: str) -> Any:
+    """Return all values of a dataset in a group, text too."""
+    key = f"{group}/{part}"
+    with open_file(path) as file, readable(path, key):
+        dataset = file[key]
+        text = hdf5_library().check_string_dtype(dataset.dtype) is not None
+        return (dataset.asstr() if text else dataset)[()].tolist()
+
+
+def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:
     """Open the datasets that a pattern matches, or several keys name, as one array."""
-    alone = partial(_open_one, names.file, axis=axis, missing=missing, external=external)
-    found = Datasets(names, axis, fill=missing == "fill", alone=alone)
-    h5g = names.library.h5g
+    path = os.path.abspath(names.file.filename)
+    alone = partial(_open_one, names.file, wanted=wanted)
+    found = Datasets(path, wanted.axis, fill=wanted.missing == "fill", alone=alone)
     seen: set[object] = set()
     for one in keys_of(key):
-        name = f"/{one.strip('/')}"
-        if not is_pattern(one) or names.is_here(name):
-            dataset = names.opened(name) if names.is_here(name) else None
-            seen.add(name if dataset is None else h5g.get_objinfo(dataset).objno)
-            found.add(name, dataset)
+        exact = f"/{one.strip('/')}", names.opened(one)
+        matched = exact[1] is None and is_pattern(one)
+        for name, opened in _matches(names, one, path) if matched else [exact]:
+            address = names.address(name)
+            if matched and address in seen:  # of several names of one dataset, the first counts
+                continue
+            seen.add(address)
+            found.add(name, opened)
+    return found.source(said(key), wanted.opened(path, key))
+
+
+def _matches(names: Names, pattern: str, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield name and identifier of each dataset that a pattern matches.
+
+    The identifier is None for what lies in another file, or can't be opened.
+    """
+    h5g, none, groups = hdf5_library().h5g, True, []
+    for name in matching(pattern, names.below):
+        opened = names.opened(name)
+        if names.address(name) is None:
             continue
-        before, groups = len(found), []
-        for name in matching(one, names.below):
-            dataset, where = None, name
-            if names.is_here(name):
-                dataset = names.opened(name)
-                if isinstance(dataset, h5g.GroupID) and not is_one_array(
-                    group_attributes(names.file, name)
-                ):
-                    groups.append(name)
-                    continue
-                where = name if dataset is None else h5g.get_objinfo(dataset).objno
-            # Of several names that lead to one dataset, the first counts.
-            if names.way(name) and where not in seen:
-                seen.add(where)
-                found.add(name, dataset)
-        if len(found) == before:
-            raise unmatched(one, names.below, names.path, groups)
-    opened: dict[str, Any] = {"target": names.path}
-    opened["key"] = key if isinstance(key, str) else list(key)
-    opened |= {"missing": missing} if missing is not None else {}
-    opened |= {"external": True} if external else {}
-    return found.source(said(key), opened)
+        is_group = isinstance(opened, h5g.GroupID)
+        if is_group and not is_one_array(group_attributes(names.file, name)):
+            groups.append(name)
+            continue
+        none = False
+        yield name, opened
+    if none:
+        raise unmatched(pattern, names.below, path, groups)
 
 
 def from_dataset(
@@ -221,16 +227,12 @@ def from_dataset(
     if _can_be_reopened(dataset):
         return open_hdf5(path, key, axis=axis, missing=missing, external=external)
     with readable(path, key):
-        return _source(dataset, None, key, axis, missing, external)
+        return _source(dataset, None, key, _Wanted(axis, missing, external))
 
 
 def _version(file: Any) -> FileVersion:
     """Return the version of an open file: not of what may have replaced it at its path since."""
-    try:
-        status = os.fstat(file.id.get_vfd_handle())
-    except (NotImplementedError, RuntimeError):  # a driver without a descriptor
-        status = None
-    return FileVersion.of(file.filename, status)
+    return FileVersion.of(file.filename, os.fstat(file.id.get_vfd_handle()))
 
 
 def _can_be_reopened(dataset: Any) -> bool:
@@ -252,14 +254,7 @@ def _can_be_reopened(dataset: Any) -> bool:
         return False
 
 
-def _source(
-    dataset: Any,
-    version: FileVersion | None,
-    key: str,
-    axis: Axis,
-    missing: Missing | None,
-    external: bool,
-) -> Source:
+def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
     text = is_text(dataset)
@@ -269,59 +264,59 @@ def _source(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
         )
     named = Storage("HDF5", path, key, dimensions=dimension_names(dataset))
-    rows = sample_axes(axis, dataset.ndim, named)[0]
-    rules = Rules(path, key, rows, missing == "fill", external)
+    rows = sample_axes(wanted.axis, dataset.ndim, named)[0]
+    rules = Rules(path, key, rows, wanted.missing == "fill", wanted.external)
     found = inspect_storage(dataset, rules)
-    storage = describe(dataset, path, key, found)
-    # What somebody writes to is read anew each time, never cached.
-    changing = dataset.file.mode != "r"
     outside = tuple(FileVersion.of(other) for other in found.outside)
-    if version is None:
-        storage = replace(storage, annotations=partial(annotations_of, dataset))
-    else:
-        opened = {"target": path, "key": key}
-        opened |= {"missing": missing} if missing is not None else {}
-        opened |= {"external": True} if external else {}
-        storage = replace(
-            storage,
-            files=(version, *outside),
-            opened=opened,
-            annotations=partial(_read_annotations, path, key),
-        )
-        if not (changing or text) and is_plain(dataset, stored):
-            direct = _direct(dataset, version, key, bare(stored), rules, found, storage)
-            if direct is not None:
-                return direct
+    storage = replace(
+        describe(dataset, path, key, found),
+        files=() if version is None else (version, *outside),
+        opened=None if version is None else wanted.opened(path, key),
+        annotations=partial(annotations_of, dataset)
+        if version is None
+        else partial(_read_annotations, path, key),
+    )
     if text:
-        return read_texts(dataset, storage, None if changing else version)
-    chunked = not changing and found.kind in ("chunked", "compact")
+        return read_texts(dataset, storage)
+    if version is not None and is_plain(dataset):
+        direct = _direct(dataset, version, stored, rules, found, storage)
+        if direct is not None:
+            return direct
+    # What somebody writes to is read anew each time, never cached.
+    chunked = found.kind in ("chunked", "compact") and dataset.file.mode == "r"
     chunk_shape = _chunk_shape(dataset)
     storage = replace(
         storage,
         reading=storage.reading + as_stored(storage.packed),
         chunks=chunk_shape if chunked else None,
     )
-    about = dataset.shape, delivered(stored), chunk_shape, rules, found.kind, storage
-    reader: OpenObject | ThroughLibrary
+    about = dataset.shape, delivered(stored), rules, found.kind
+    target: OnDisk | UsersObject
     if version is None:
-        reader = OpenObject(*about, dataset)
+        target = UsersObject(*about, dataset, os.getpid())
     else:
-        version = version.writable() if changing else version
-        reader = ThroughLibrary(*about, version, found.filters, changing, outside)
-    return Chunked(reader) if chunked else reader
+        target = OnDisk(*about, version, found.filters, outside)
+    through = ThroughLibrary(target, chunk_shape, storage)
+    return Chunked(through) if chunked else through
+
+
+def _read_annotations(path: str, key: str) -> Annotations:
+    """Return what the file where a dataset lies says of it."""
+    with ExitStack() as opened, readable(path, key):
+        file = opened.enter_context(open_file(path))
+        return annotations_of(find_dataset(file, key, False, opened)[0])
 
 
 def _direct(
     dataset: Any,
     version: FileVersion,
-    key: str,
     stored: np.dtype[Any],
     rules: Rules,
     found: Stored,
     storage: Storage,
 ) -> Source | None:
     """Return a source that reads the file without HDF5; None where only HDF5 can."""
-    shape, file, axis = dataset.shape, OpenFile(version), rules.axis
+    shape, file = dataset.shape, OpenFile(version)
     in_place = replace(storage, reading=READING["contiguous"] + as_stored(storage.packed))
     offset = dataset.id.get_offset() if found.kind == "contiguous" else None
     if offset is not None:
@@ -333,35 +328,24 @@ def _direct(
             )
         strides = contiguous_strides(shape, stored.itemsize)
         in_place = replace(in_place, strides=strides)
-        return Strided(file, stored, shape, strides, offset, in_place, axis=axis)
+        return Strided(file, stored, shape, strides, offset, in_place, axis=rules.axis)
     if found.kind != "chunked" or not can_decode(found.filters) or not prod(shape):
         return None
-    table = ChunkTable(version, key, dataset.chunks, axis)
+    table = ChunkTable(version, storage.key or "", dataset.chunks, rules.axis)
     table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()
     if not found.filters and not rules.fill:
         strides = contiguous_strides(dataset.chunks, stored.itemsize)
         in_place = replace(in_place, table_bytes=table_bytes)
-        return Strided(file, stored, shape, strides, 0, in_place, table, axis=axis)
+        return Strided(file, stored, shape, strides, 0, in_place, table, axis=rules.axis)
     chunk_shape = _chunk_shape(dataset)
-    reading = DECODED + as_stored(storage.packed)
-    return Chunked(
-        FilteredChunks(
-            version=version,
-            key=key,
-            shape=shape,
-            dtype=delivered(stored),
-            chunk_shape=chunk_shape,
-            axis=axis,
-            fill=rules.fill,
-            decoder=ChunkDecoder(found.filters, stored, dataset.chunks),
-            parts=None,
-            described=replace(
-                storage, reading=reading, chunks=chunk_shape, table_bytes=table_bytes
-            ),
-            file=file,
-            table=table,
-        )
+    described = replace(
+        storage,
+        reading=DECODED + as_stored(storage.packed),
+        chunks=chunk_shape,
+        table_bytes=table_bytes,
     )
+    decoder = ChunkDecoder(found.filters, stored, dataset.chunks)
+    return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, rules.fill, described))
 
 
 def _chunk_shape(dataset: Any) -> tuple[int, ...]:

@@ -2,19 +2,20 @@
 
 Datasets alike in type, shape, chunks and filters share one source, with a table of where each part
 lies. A dataset of which a few calls of HDF5 don't tell that (it is virtual or external, was never
-written whole, is a link, is packed or has dimension names) is opened like any other.
+written whole, is packed or has dimension names) is opened like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
@@ -23,16 +24,17 @@ from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.dimensions import PACKING
-from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.description import annotations_of
-from oocdata.formats.hdf5.file import open_file, readable
+from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
-from oocdata.formats.hdf5.names import Names
 from oocdata.formats.hdf5.storage import filters_of
-from oocdata.formats.hdf5.table import ChunkTable
+from oocdata.formats.hdf5.table import ChunkTable, grid_of
 
 __all__ = ["Datasets"]
+
+Kind: TypeAlias = tuple[Any, ...]
+"""What datasets have alike that one source can read."""
 
 _SPECIAL = [
     name.encode() for name in (*PACKING, "DIMENSION_LIST", "DIMENSION_LABELS", "CLASS")
@@ -40,42 +42,20 @@ _SPECIAL = [
 """Attributes of a dataset to look at closely: it is packed, or its axes have names."""
 
 
-@dataclass(slots=True)
-class _Kind:
-    """Datasets that are alike; `source` reads the first of them alone."""
+class _Part(NamedTuple):
+    """A dataset among others of its kind."""
 
-    source: Any
-    type: Any
-    plist: Any
-    stored: tuple[Any, ...]
-    beside: tuple[int, ...]
-    keys: list[str] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    """Of each the places in a stored chunk along the axis."""
-    stored_bytes: int = 0
-    chunks: int = 0
-
-    def shared(self, axis: int) -> object:
-        """Return what other kinds have too whose chunks can be read as if they were as long.
-
-        Compressed datasets that are short are one chunk each, as long as they are (h5py's choice,
-        if the user makes none). Slots for the longest of them hold any.
-        """
-        source: Any = self.source
-        if not isinstance(source, Chunked) or max(self.lengths) > self.stored[1][axis]:
-            return id(self)
-        decoder: ChunkDecoder = source.reader.decoder  # type: ignore[attr-defined]
-        _, chunk, filters = self.stored
-        return decoder.stored.str, self.beside, _beside(chunk, axis), filters
-
-    def absorb(self, other: _Kind) -> None:
-        """Add the datasets of another kind that shares its slots with this one."""
-        for name in ("keys", "lengths", "offsets", "steps"):
-            getattr(self, name).extend(getattr(other, name))
-        self.stored_bytes += other.stored_bytes
-        self.chunks += other.chunks
+    number: int
+    """Of all parts, in order."""
+    length: int
+    """Places along the axis."""
+    step: int
+    """Of these in a stored chunk; 1 where it is contiguous."""
+    offset: int
+    """Of its first byte; 0 where it is in chunks."""
+    chunks: int
+    nbytes: int
+    """As stored."""
 
 
 class Datasets:
@@ -83,8 +63,7 @@ class Datasets:
 
     Parameters
     ----------
-    names : Names
-        Of the open file.
+    path : str
     axis : int, str or sequence of them
         Along whose first the datasets are put end to end.
     fill : bool
@@ -93,149 +72,70 @@ class Datasets:
         Opens one dataset by its name, or raises.
     """
 
-    def __init__(
-        self, names: Names, axis: Any, *, fill: bool, alone: Callable[[str], Source]
-    ) -> None:
-        self._names, self._axis, self._fill, self._alone = names, axis, fill, alone
-        self._along = 0
-        self._kinds: list[_Kind] = []
-        self._others: list[Source] = []
+    def __init__(self, path: str, axis: Any, *, fill: bool, alone: Callable[[str], Source]) -> None:
+        self._path, self._axis, self._fill, self._alone = path, axis, fill, alone
+        self._along, self._h5py = 0, hdf5_library()
+        self._about: list[tuple[tuple[int, ...], np.dtype[Any], str, str]] = []
+        """Shape, dtype, path and name of each part."""
+        self._kinds: dict[Kind, tuple[Any, list[_Part]]] = {}
+        """The source of the first dataset of each kind, and those that are read as one."""
+        self._others: dict[int, Source] = {}
+        """Parts that share their source with no other, by number."""
         self._groups: dict[str, Callable[[], Annotations]] = {}
         """What is said of each group that is one array."""
-        self._keys: list[str] = []
-        self._rows: list[tuple[int, int, int]] = []
-        """Of each part the length, its kind, and its place there; kind -1: place of `_others`."""
 
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def add(self, name: str, dataset: Any) -> None:
+    def add(self, name: str, opened: Any) -> None:
         """Look at one dataset; raises what opening it alone does.
 
         Parameters
         ----------
         name : str
-        dataset : h5py.h5d.DatasetID or None
-            Or the identifier of a group that is one array.
+        opened : h5py.h5d.DatasetID, h5py.h5g.GroupID or None
+            The identifier of the dataset, or of a group that is one array.
         """
-        h5py = self._names.library
-        is_group = isinstance(dataset, h5py.h5g.GroupID)
-        plain = isinstance(dataset, h5py.h5d.DatasetID) and self._names.way(name) == "hard"
-        if not plain or _is_special(dataset, h5py.h5a):
-            dataset = None
-        number: int | None = None
-        shape: tuple[int, ...] = ()
-        if dataset is not None:
-            shape, kind = dataset.shape, dataset.get_type()
-            stored, plist = _stored(dataset, h5py.h5d)
-            number = self._kind_of(shape, kind, stored, plist)
-            if number is not None and self._joins(number, name, dataset, shape):
-                return
-        source = self._alone(name)
-        if is_group:
-            self._groups[name] = source.storage().annotations
-        if not self._keys:
+        h5py, number, source = self._h5py, len(self._about), None
+        if not number:
+            source = self._alone(name)
             (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
-        if number is None and dataset is not None and _can_join(source, self._along):
-            beside = _beside(shape, self._along)
-            self._kinds.append(_Kind(source, kind, plist, stored, beside))
-            if self._joins(len(self._kinds) - 1, name, dataset, shape):
-                return
-        shape = source.shape
-        length = shape[self._along] if self._along < len(shape) else 0
-        self._rows.append((length, -1, len(self._others)))
-        self._others.append(source)
-        self._keys.append(name)
-
-    def _kind_of(
-        self, shape: tuple[int, ...], type_: Any, stored: tuple[Any, ...], plist: Any
-    ) -> int | None:
-        """Return the number of the kind that a dataset is of."""
-        last = max(0, self._rows[-1][1]) if self._rows else 0
-        beside = _beside(shape, self._along)
-        number: int
-        for number in (last, *range(len(self._kinds))) if self._kinds else ():
-            kind = self._kinds[number]
-            alike = stored == kind.stored and beside == kind.beside and type_ == kind.type
-            # Chunks that were never written must have one fill value.
-            if alike and (not self._fill or plist is None or plist == kind.plist):
-                return number
-        return None
-
-    def _joins(self, number: int, name: str, dataset: Any, shape: tuple[int, ...]) -> bool:
-        """Add a dataset to its kind; return False where not all of it is in the file."""
-        kind, source = self._kinds[number], self._kinds[number].source
-        offset = 0
-        if prod(shape) and isinstance(source, Strided) and source.chunk_offsets is None:
-            found = dataset.get_offset()
-            nbytes = prod(shape) * source.stored.itemsize
-            if found is None or found + nbytes > source.file.version.nbytes:
-                return False
-            offset = found
-        elif prod(shape):
-            steps = zip(shape, kind.stored[1], strict=True)
-            chunks = dataset.get_num_chunks()
-            if not self._fill and chunks != prod(-(-n // step) for n, step in steps):
-                return False
-            kind.chunks += chunks
-        kind.stored_bytes += dataset.get_storage_size()
-        self._rows.append((shape[self._along], number, len(kind.keys)))
-        self._keys.append(name)
-        kind.keys.append(name)
-        kind.lengths.append(shape[self._along])
-        kind.offsets.append(offset)
-        kind.steps.append(kind.stored[1][self._along] if len(kind.stored) == 3 else 1)
-        return True
-
-    def _merge(self) -> None:
-        """Put kinds together that can share their slots."""
-        if self._fill:  # chunks that were never written may read as different numbers
-            return
-        found: dict[object, int] = {}
-        kinds: list[_Kind] = []
-        moved: list[tuple[int, int]] = []
-        alike: dict[object, list[int]] = {}
-        for kind in self._kinds:
-            alike.setdefault(kind.shared(self._along), []).extend(kind.lengths)
-        for kind in self._kinds:
-            key, longest = kind.shared(self._along), max(kind.lengths)
-            lengths = alike[key]
-            if max(lengths) * len(lengths) > 2 * sum(lengths):  # most of each slot would be empty
-                key = key, longest.bit_length()
-            number = found.setdefault(key, len(kinds))
-            if number == len(kinds):
-                kinds.append(kind)
-                moved.append((number, 0))
-            else:
-                moved.append((number, len(kinds[number].keys)))
-                kinds[number].absorb(kind)
-        for at, (length, number, place) in enumerate(self._rows):
-            if number >= 0:
-                self._rows[at] = length, moved[number][0], moved[number][1] + place
-        self._kinds = kinds
+        if isinstance(opened, h5py.h5d.DatasetID) and not _is_special(opened, h5py.h5a):
+            looked = _look(opened, self._along, self._fill, number, h5py)
+            if looked is not None:
+                kind, part, shape = looked
+                if kind not in self._kinds and 0 not in shape:
+                    self._kinds[kind] = source or self._alone(name), []
+                first, parts = self._kinds.get(kind, (None, []))
+                if _holds(first, part, self._along):
+                    parts.append(part)
+                    self._about.append((shape, first.dtype, self._path, name))
+                    return
+        source = source or self._alone(name)
+        if isinstance(opened, h5py.h5g.GroupID):
+            self._groups[name] = source.storage().annotations
+        self._others[number] = source
+        self._about.append((source.shape, source.dtype, self._path, name))
 
     def source(self, key: str, opened: dict[str, Any]) -> Source:
         """Return the datasets end to end, called `key`, and opened again by these arguments."""
-        axis, path = self._along, self._names.path
-        self._merge()
-        shapes = []
-        for (length, number, place), name in zip(self._rows, self._keys, strict=True):
-            one = self._others[place] if number < 0 else self._kinds[number].source
-            shape = one.shape if number < 0 else _with(one.shape, axis, length)
-            shapes.append((shape, one.dtype, path, name))
-        check_alike(shapes, axis)
-        each: list[tuple[Source, JoinedParts | None]]
-        each = [_joined(kind, axis, key) for kind in self._kinds]
-        each += [(other, None) for other in self._others]
-        check_packed([source for source, _ in each])
+        axis, path = self._along, self._path
+        check_alike(self._about, axis)
+        keys = [name for *_, name in self._about]
+        lengths = np.array([shape[axis] for shape, *_ in self._about], np.int64)
+        each: list[tuple[Source, Any, Any]] = []
+        """Sources, the numbers of the parts of each, and where they begin in it."""
+        for first, parts in self._kinds.values():
+            for alike in _slots(parts):
+                numbers = [part.number for part in alike]
+                named = [keys[number] for number in numbers]
+                each.append((*_joined(first, alike, axis, named, key), numbers))
+        each += [(other, 0, number) for number, other in self._others.items()]
+        check_packed([source for source, *_ in each])
         # A dataset without rows needs no source, if there is any other.
-        kept = [at for at, (source, _) in enumerate(each) if source.shape[axis]] or [0]
-        sources = tuple(each[at][0] for at in kept)
-        layouts = list(dict.fromkeys(one.storage().layout for one in sources))
+        each = [one for one in each if one[0].shape[axis]] or each[:1]
+        layouts = list(dict.fromkeys(source.storage().layout for source, *_ in each))
         kinds = (
             layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
         )
-        names = tuple((path, name) for name in self._keys)
+        names = tuple((path, name) for name in keys)
         changes = {
             "path": path,
             "key": key,
@@ -246,24 +146,77 @@ class Datasets:
             "annotations": partial(
                 _annotations,
                 path,
-                tuple(one for one in self._keys if one not in self._groups),
+                tuple(one for one in keys if one not in self._groups),
                 tuple(self._groups.values()),
             ),
         }
-        rows = np.array(self._rows, np.int64)
-        lengths = rows[:, 0]
-        (first, parts), alone = each[kept[0]], len(sources) == 1
-        if alone and isinstance(first, Strided) and parts is not None and parts.unit == 1:
-            starts = tuple((np.cumsum(lengths) - lengths).tolist())
-            return first.described(**changes, parts=starts, parts_axis=axis)
-        within = np.zeros(len(rows), np.int64)
-        for number, (_, parts) in enumerate(each):
-            if parts is not None:
-                of = rows[:, 1] == number
-                within[of] = parts.starts[rows[of, 2]]
-        owners = np.where(rows[:, 1] < 0, len(self._kinds) + rows[:, 2], rows[:, 1])
-        owners = np.searchsorted(kept, owners)  # of what has no rows: any
-        return Concat(sources, axis, PartTable(lengths, owners, within, names), changes)
+        only = each[0][0] if len(each) == 1 else None
+        if isinstance(only, Strided) and isinstance(only.chunk_offsets, RowOffsets):
+            begin = tuple((np.cumsum(lengths) - lengths).tolist())
+            return only.described(**changes, parts=begin, parts_axis=axis)
+        owners, within = np.zeros((2, len(names)), np.int64)  # of what has no rows: any
+        for owner, (_, starts, numbers) in enumerate(each):
+            owners[numbers], within[numbers] = owner, starts
+        table = PartTable(lengths, owners, within, names)
+        return Concat(tuple(source for source, *_ in each), axis, table, changes)
+
+
+def _look(
+    dataset: Any, along: int, fill: bool, number: int, h5py: Any
+) -> tuple[Kind, _Part, tuple[int, ...]] | None:
+    """Return the kind of a dataset, where it lies, and its shape; None if it is not all there."""
+    shape, offset = dataset.shape, dataset.get_offset()
+    if len(shape) <= along:
+        return None
+    chunk: tuple[int, ...] = ()
+    filters: tuple[int, ...] = ()
+    step, chunks, unwritten = 1, 0, b""
+    if offset is None:  # else in one run, in the file itself
+        plist = dataset.get_create_plist()
+        layout = plist.get_layout()
+        if layout == h5py.h5d.CHUNKED:
+            chunk, filters, chunks = plist.get_chunk(), filters_of(plist), dataset.get_num_chunks()
+            step = chunk[along]
+            if fill:  # chunks that were never written must have one fill value
+                unwritten = np.asarray(fill_value(h5py.Dataset(dataset), undefined=0)).tobytes()
+            elif chunks != prod(grid_of(shape, chunk)):
+                return None
+        elif layout != h5py.h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
+            return None
+    # Chunks that are decoded may be of several lengths; see `_slots`.
+    beside = _beside(shape, along), _beside(chunk, along), None if filters else step
+    kind = dataset.get_type().encode(), *beside, filters, unwritten
+    nbytes = dataset.get_storage_size()
+    return kind, _Part(number, shape[along], step, offset or 0, chunks, nbytes), shape
+
+
+def _holds(first: Source | None, part: _Part, axis: int) -> bool:
+    """Return whether one source can read a dataset with the first of its kind."""
+    if isinstance(first, Strided) and first.chunk_offsets is None:
+        end = part.offset + part.nbytes
+        return prod(first.shape[:axis]) == 1 and end <= first.file.version.nbytes
+    return isinstance(first, Strided) or (
+        isinstance(first, Chunked) and isinstance(first.reader, FilteredChunks)
+    )
+
+
+def _slots(parts: list[_Part]) -> list[list[_Part]]:
+    """Return datasets of a kind whose chunks can be numbered on, as if they were equally long.
+
+    Compressed datasets that are short are one chunk each, as long as they are (h5py's choice, if
+    the user makes none). Slots for the longest of them hold any.
+    """
+    steps = {part.step for part in parts if part.length > part.step}
+    lengths = [part.length for part in parts if part.step not in steps]
+    # Else most of each slot would be empty.
+    alike = len(lengths) * max(lengths, default=0) <= 2 * sum(lengths)
+    found: dict[tuple[int, int], list[_Part]] = {}
+    for part in parts:
+        slot = part.step, 0
+        if part.step not in steps:
+            slot = 0, 0 if alike else part.length.bit_length()
+        found.setdefault(slot, []).append(part)
+    return list(found.values())
 
 
 def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -274,65 +227,61 @@ def _with(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _stored(dataset: Any, h5d: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return layout, chunk shape and filters, and the property list that they were read from.
-
-    HDF5's own comparison of such lists leaves out the last axis of a chunk.
-    """
-    if dataset.get_offset() is not None:  # in one run, in the file itself
-        return (h5d.CONTIGUOUS,), None
-    plist = dataset.get_create_plist()
-    layout = plist.get_layout()
-    if layout == h5d.CHUNKED:
-        return (layout, plist.get_chunk(), filters_of(plist)), plist
-    return (layout, plist.get_external_count()), plist
-
-
 def _is_special(dataset: Any, h5a: Any) -> bool:
     return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
 
 
-def _can_join(source: Source, axis: int) -> bool:
-    """Return whether several datasets like this one can be one source."""
-    if isinstance(source, Strided):
-        return source.chunk_offsets is not None or prod(source.shape[:axis]) == 1
-    return isinstance(source, Chunked) and isinstance(source.reader, FilteredChunks)
+def _joined(
+    first: Any, alike: Sequence[_Part], axis: int, keys: Sequence[str], key: str
+) -> tuple[Source, NDArray[np.int64]]:
+    """Return one source of datasets that are alike, and where each begins in it.
 
-
-def _joined(kind: _Kind, axis: int, key: str) -> tuple[Source, JoinedParts]:
-    """Return one source of datasets that are alike, and where each lies in it."""
-    source, keys = kind.source, tuple(kind.keys)
-    lengths = np.array(kind.lengths, np.int64)
-    storage = replace(source.storage(), strides=None, stored_bytes=kind.stored_bytes, key=key)
-    if isinstance(source, Strided) and source.chunk_offsets is None:
-        parts = JoinedParts(keys, lengths, axis, 1)
-        shape = _with(source.shape, axis, parts.stop)
-        strides = contiguous_strides(shape, source.stored.itemsize)
-        offsets = np.array(kind.offsets, np.int64)
+    Parameters
+    ----------
+    first : Strided or Chunked
+        The source of one of them, alone or of others of its kind.
+    """
+    lengths, offsets, steps = (
+        np.array([getattr(part, name) for part in alike], np.int64)
+        for name in ("length", "offset", "step")
+    )
+    storage = replace(
+        first.storage(),
+        strides=None,
+        stored_bytes=sum(part.nbytes for part in alike),
+        table_bytes=ChunkTable.BYTES * sum(part.chunks for part in alike)
+        + RowOffsets.BYTES * len(alike),
+        key=key,
+    )
+    reader = None if isinstance(first, Strided) else first.reader
+    if reader is None and first.chunk_offsets is None:
+        parts = JoinedParts(tuple(keys), lengths, axis, 1)
+        shape = _with(first.shape, axis, parts.stop)
+        strides = contiguous_strides(shape, first.stored.itemsize)
         rows = RowOffsets(parts, offsets, _with(shape, axis, 1), strides[axis])
-        storage = replace(storage, table_bytes=RowOffsets.BYTES * len(keys))
-        array = source.file, source.stored, shape
-        return Strided(*array, strides, 0, storage, rows, axis=axis), parts
-    reader = None if isinstance(source, Strided) else source.reader
-    table: ChunkTable = source.chunk_offsets if reader is None else reader.table
-    chunk = list(table.chunk_shape)
+        array = first.file, first.stored, shape
+        return Strided(*array, strides, 0, storage, rows, axis=axis), parts.starts
+    table: ChunkTable = first.chunk_offsets if reader is None else reader.table
+    step = unit = int(steps.max())
     if reader is not None:
-        chunk = list(reader.chunk_shape)
-        chunk[axis] = min(max(kind.steps), max(kind.lengths))
-    steps = np.array(kind.steps, np.int64) if len(set(kind.steps)) > 1 else None
-    parts = JoinedParts(keys, lengths, axis, chunk[axis], steps)
-    shape = _with(source.shape, axis, parts.stop)
-    nbytes = ChunkTable.BYTES * kind.chunks + RowOffsets.BYTES * len(keys)
-    storage = replace(storage, table_bytes=nbytes)
-    joined = ChunkTable(table.version, key, table.chunk_shape, axis, parts)
+        unit = max(1, min(step, int(lengths.max())))
+    unlike = bool((steps != step).any())
+    parts = JoinedParts(tuple(keys), lengths, axis, unit, steps if unlike else None)
+    shape, stored = _with(first.shape, axis, parts.stop), _with(table.chunk_shape, axis, step)
+    joined = ChunkTable(table.version, key, stored, axis, parts)
     if reader is None:
-        array = source.file, source.stored, shape
-        return Strided(*array, source.strides, 0, storage, joined, axis=axis), parts
-    cut = tuple(chunk)
-    layout = storage.layout if steps is None else f"chunks of up to {cut}"
-    described = replace(storage, chunks=cut, layout=layout)
-    again = {"key": key, "shape": shape, "chunk_shape": cut, "parts": parts, "table": joined}
-    return Chunked(replace(reader, **again, described=described)), parts
+        array = first.file, first.stored, shape
+        return Strided(*array, first.strides, 0, storage, joined, axis=axis), parts.starts
+    cut = _with(reader.chunk_shape, axis, unit)
+    if unlike or step != table.chunk_shape[axis]:
+        storage = replace(storage, layout=f"chunks of {'up to ' * unlike}{cut}")
+    decoder = replace(reader.decoder, chunk_shape=stored)
+    described = replace(storage, chunks=cut)
+    return Chunked(
+        replace(
+            reader, table=joined, decoder=decoder, shape=shape, chunk_shape=cut, described=described
+        )
+    ), parts.starts
 
 
 def _annotations(

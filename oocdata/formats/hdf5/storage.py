@@ -8,7 +8,7 @@ error at ``open``, found from metadata alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import prod
@@ -33,7 +33,6 @@ __all__ = [
     "inspect_stored",
     "missing_error",
     "raw_folder",
-    "rows_named",
 ]
 
 _MOST_HOLES_NAMED = 1000
@@ -80,11 +79,14 @@ class Stored:
         Filters that reading needs, those of a virtual dataset's sources included.
     outside : tuple of str
         Other files that hold bytes of it, as absolute paths.
+    folder : str
+        Where relative names of external files start; empty where none is relative.
     """
 
     kind: str
     filters: tuple[int, ...] = ()
     outside: tuple[str, ...] = ()
+    folder: str = ""
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
@@ -101,7 +103,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
             _check_chunks(dataset, rules)
         return Stored("chunked", filters)
     if plist.get_external_count():
-        return Stored("external", (), _raw_files(dataset, plist, rules))
+        return _external(dataset, plist, rules)
     if not rules.fill and dataset.size and dataset.id.get_offset() is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
         raise missing_error("all of it was", [rows], dataset, rules)
@@ -161,47 +163,48 @@ def missing_error(
     what : str
         What is missing, up to and including "was" or "were".
     rows : sequence of range
-        The rows concerned, ascending, or the first of them.
+        The rows concerned, or the first of them.
     count : int, optional
         How many rows there are, where `rows` holds only the first.
     """
+    runs = _merged(rows)
+    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:8]]
     return MissingChunkError(
-        f"every row must have been written; {what} never written, or lost ({rows_named(rows)}). "
+        f"every row must have been written; {what} never written, or lost (rows "
+        f"{', '.join(named)}{', …' if len(runs) > 8 else ''}). "
         f'Pass missing="fill" to read the fill value {fill_value(dataset, undefined=0)} there.',
         **rules.about,
-        rows=list(islice(chain.from_iterable(rows), _MOST_HOLES_NAMED)),
-        count=sum(map(len, rows)) if count is None else count,
+        rows=list(islice(chain.from_iterable(runs), _MOST_HOLES_NAMED)),
+        count=sum(map(len, runs)) if count is None else count,
     )
 
 
-def rows_named(rows: Sequence[range]) -> str:
-    """Return ascending rows as runs.
+def _merged(rows: Iterable[range]) -> list[range]:
+    """Return rows as runs, in ascending order.
 
     Examples
     --------
-    >>> rows_named([range(10, 12), range(12, 13), range(40, 41)])
-    'rows 10-12, 40'
+    >>> _merged([range(12, 13), range(10, 12), range(40, 41)])
+    [range(10, 13), range(40, 41)]
     """
     runs: list[range] = []
-    for part in rows:
-        if runs and runs[-1].stop == part.start:
-            runs[-1] = range(runs[-1].start, part.stop)
+    for part in sorted(rows, key=lambda part: part.start):
+        if runs and part.start <= runs[-1].stop:
+            runs[-1] = range(runs[-1].start, max(runs[-1].stop, part.stop))
         else:
             runs.append(part)
-    said = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:8]]
-    return f"rows {', '.join(said)}{', …' if len(runs) > 8 else ''}"
+    return runs
 
 
-def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:
+def _external(dataset: Any, plist: Any, rules: Rules) -> Stored:
     """Return the external files, each checked to be as long as the dataset needs."""
-    count = plist.get_external_count()
-    parts = [plist.get_external(place) for place in range(count)]
+    parts = [plist.get_external(place) for place in range(plist.get_external_count())]
     names = [os.fsdecode(name) for name, _, _ in parts]
     if not rules.external:
         raise ExternalDataError(
             f"the bytes must lie in the file itself; they lie in {names[0]!r}"
-            f"{f' and {count - 1} more' if count > 1 else ''}. If you trust the file, pass "
-            "external=True.",
+            f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}. If you trust the file, "
+            "pass external=True.",
             **rules.about,
         )
     needed = dataset.size * dataset.id.get_type().get_size()
@@ -228,7 +231,8 @@ def _raw_files(dataset: Any, plist: Any, rules: Rules) -> tuple[str, ...]:
                 **rules.about,
             )
         paths.append(path)
-    return tuple(paths)
+    relative = not all(map(os.path.isabs, names))
+    return Stored("external", (), tuple(paths), folder if relative else "")
 
 
 def raw_folder(path: str) -> str:

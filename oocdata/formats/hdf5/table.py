@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,12 +115,13 @@ def _listed(
     )
 
 
+@dataclass(frozen=True, slots=True)
 class ChunkTable:
     """Where each chunk of a dataset lies; read from the file when it is first asked.
 
     Also the `oocdata.engines.strided.ChunkOffsets` of a dataset without filters.
 
-    Parameters
+    Attributes
     ----------
     version : FileVersion
     key : str
@@ -128,26 +129,20 @@ class ChunkTable:
         As stored.
     axis : int
         Whose places errors call rows.
-    parts : JoinedParts, optional
+    parts : JoinedParts or None
         Datasets whose chunks are numbered on from one to the next; `key` is then not used.
     """
 
-    BYTES = 24
+    version: FileVersion
+    key: str
+    chunk_shape: tuple[int, ...]
+    axis: int
+    parts: JoinedParts | None = None
+    _read: list[tuple[PresentChunks, Any]] = field(default_factory=list, compare=False, repr=False)
+    """The chunks and the fill value, once they were read."""
+
+    BYTES: ClassVar[int] = 24
     """For each chunk."""
-
-    __slots__ = ("_read", "axis", "chunk_shape", "key", "parts", "version")
-
-    def __init__(
-        self,
-        version: FileVersion,
-        key: str,
-        chunk_shape: tuple[int, ...],
-        axis: int,
-        parts: JoinedParts | None = None,
-    ) -> None:
-        self.version, self.key, self.chunk_shape, self.axis = version, key, chunk_shape, axis
-        self.parts = parts
-        self._read: tuple[PresentChunks, Any] | None = None
 
     def __reduce__(self) -> Any:
         return ChunkTable, (self.version, self.key, self.chunk_shape, self.axis, self.parts)
@@ -167,7 +162,7 @@ class ChunkTable:
         oocdata.errors.SourceError
             If the file is another one by now, or its metadata can't be read.
         """
-        chunks, _ = self._read or self._load()
+        chunks, _ = self._loaded()
         numbers = places @ chunks.steps
         if not len(chunks.numbers):
             return np.full_like(numbers, -1), *np.zeros((2, len(numbers)), np.uint32)
@@ -193,29 +188,26 @@ class ChunkTable:
     @property
     def fill(self) -> Any:
         """What a chunk that was never written reads as."""
-        return (self._read or self._load())[1]
+        return self._loaded()[1]
 
-    def _load(self) -> tuple[PresentChunks, Any]:
+    def _loaded(self) -> tuple[PresentChunks, Any]:
+        if self._read:
+            return self._read[0]
+        parts, path = self.parts, self.version.path
+        key = None if parts else self.key
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
-            if self._read is None:
-                key = None if self.parts else self.key
-                with open_file(self.version.path) as file, readable(self.version.path, key):
+            if not self._read:
+                with open_file(path) as file, readable(path, key), little_metadata(file):
                     # At the path may lie another file by now.
                     self.version.compare(os.fstat(file.id.get_vfd_handle()), key)
-                    dataset = file[self.parts.keys[0] if self.parts else self.key]
-                    fill = fill_value(dataset, undefined=0)
-                    if self.parts is None:
-                        self._read = present_chunks(dataset), fill
-                    else:
-                        with little_metadata(file):
-                            self._read = self._joined(file, dataset.shape, self.parts), fill
-            return self._read
-
-    def _joined(self, file: Any, shape: tuple[int, ...], parts: JoinedParts) -> PresentChunks:
-        """List the chunks of all parts."""
-        grid = list(grid_of(shape, self.chunk_shape))
-        grid[parts.axis] = parts.stop // parts.unit
-        h5d = hdf5_library().h5d
-        opened = (h5d.open(file.id, key.encode("utf-8", "surrogateescape")) for key in parts.keys)
-        return _listed(opened, tuple(grid), self.chunk_shape, parts)
+                    keys = parts.keys if parts else (self.key,)
+                    first, h5d = file[keys[0]], hdf5_library().h5d
+                    grid = list(grid_of(first.shape, self.chunk_shape))
+                    if parts:
+                        grid[parts.axis] = parts.stop // parts.unit
+                    names = (one.encode("utf-8", "surrogateescape") for one in keys)
+                    each = (h5d.open(file.id, name) for name in names)
+                    found = _listed(each, tuple(grid), self.chunk_shape, parts)
+                    self._read.append((found, fill_value(first, undefined=0)))
+            return self._read[0]

@@ -6,49 +6,18 @@ rows, which are small beside the rows.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered
-from oocdata.engines.files import FileVersion
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Storage
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.memory import cache_share
 
-__all__ = ["Texts", "is_text", "read_texts"]
-
-
-class Texts(MemoryArray):
-    """Text that was read when it was opened; the file must still be the same.
-
-    Parameters
-    ----------
-    array : ndarray
-        Of dtype ``S``.
-    storage : Storage
-    version : FileVersion or None
-        Of the file; None where it can't be told.
-    """
-
-    def __init__(self, array: NDArray[Any], storage: Storage, version: FileVersion | None) -> None:
-        super().__init__(array, storage)
-        self.version = version
-
-    def __reduce__(self) -> Any:
-        return Texts, (self.array, self._storage, self.version)
-
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        if self.version is not None and out.size:
-            status = os.stat(self.version.path)
-            self.version.compare(status, self._storage.key, covered(origins, extent, 0))
-        super().read(origins, extent, out)
+__all__ = ["is_text", "read_texts"]
 
 
 def is_text(dataset: Any) -> bool:
@@ -60,8 +29,8 @@ def is_text(dataset: Any) -> bool:
     return info is not None and info.length is None
 
 
-def read_texts(dataset: Any, storage: Storage, version: FileVersion | None) -> Texts:
-    """Read an array of text of varying length.
+def read_texts(dataset: Any, storage: Storage) -> MemoryArray:
+    """Read an array of text of varying length, as UTF-8 bytes of dtype ``S``.
 
     Raises
     ------
@@ -73,7 +42,7 @@ def read_texts(dataset: Any, storage: Storage, version: FileVersion | None) -> T
     >>> import h5py
     >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
     >>> file["names"] = ["run 1", "run 10"]
-    >>> read_texts(file["names"], Storage("HDF5"), None).array
+    >>> read_texts(file["names"], Storage("HDF5")).array
     array([b'run 1', b'run 10'], dtype='|S6')
     """
     most = cache_share() // 2
@@ -92,4 +61,4 @@ def read_texts(dataset: Any, storage: Storage, version: FileVersion | None) -> T
     described = replace(
         storage, reading=reading, chunks=None, strides=None, table_bytes=array.nbytes
     )
-    return Texts(array, described, version)
+    return MemoryArray(array, described)

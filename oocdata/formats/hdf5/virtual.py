@@ -15,7 +15,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.errors import (
     ExternalDataError,
@@ -29,9 +28,6 @@ from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, missing_error
 
 __all__ = ["first_places", "inspect_storage"]
-
-_MOST_CELLS = 10**7
-"""Cells of the coverage grid; where mappings are more tangled, their sizes are added up instead."""
 
 _MOST_NESTED = 8
 
@@ -115,8 +111,8 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
             raise missing_error(what, [_rows(mapping, rules)], dataset, rules)
     if not rules.fill:
-        holes = _holes(dataset.shape, mappings, rules.axis)
-        if holes is not None:
+        holes = _holes(dataset, mappings, rules.axis)
+        if holes:
             raise missing_error("what no source is mapped to was", holes, dataset, rules)
     return Stored("virtual", tuple(filters), tuple(outside))
 
@@ -184,48 +180,31 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _holes(shape: tuple[int, ...], mappings: list[Any], axis: int) -> list[range] | None:
-    """Return the rows that no mapping covers whole, or None."""
-    total = prod(shape)
-    if total == 0:
-        return None
-    spans = [group for mapping in mappings for group in _spans(mapping.vspace)]
-    # The grid of all places where a mapping begins or ends: a cell is covered whole or not at all.
-    edges = [
-        np.unique(np.concatenate([[0, length], *(group[place].ravel() for group in spans)]))
-        for place, length in enumerate(shape)
-    ]
-    edges = [edge[edge <= length] for edge, length in zip(edges, shape, strict=True)]
-    if prod(len(edge) for edge in edges) > _MOST_CELLS:
-        covered = sum(mapping.vspace.get_select_npoints() for mapping in mappings)
-        return [range(shape[axis])] if covered < total else None
-    cells = np.zeros([len(edge) - 1 for edge in edges], bool)
-    for group in spans:
-        inside = []
-        for edge, intervals in zip(edges, group, strict=True):
-            held = np.zeros(len(edge) - 1, bool)
-            for first, last in np.searchsorted(edge, intervals).tolist():
-                held[first:last] = True
-            inside.append(np.flatnonzero(held))
-        cells[np.ix_(*inside)] = True
-    others = tuple(place for place in range(cells.ndim) if place != axis)
-    bare = np.flatnonzero(~cells.all(axis=others)).tolist()
-    if not bare:
-        return None
-    edge = edges[axis].tolist()
-    return [range(edge[cell], edge[cell + 1]) for cell in bare]
+def _holes(dataset: Any, mappings: list[Any], axis: int) -> list[range]:
+    """Return the rows that no mapping covers whole, perhaps some of them twice."""
+    if not dataset.size:
+        return []
+    h5s, shape = hdf5_library().h5s, dataset.shape
+    left = dataset.id.get_space()
+    left.select_hyperslab((0,) * len(shape), (1,) * len(shape), None, shape)
+    for mapping in mappings:
+        space = mapping.vspace
+        if space.get_select_type() == h5s.SEL_ALL:
+            return []
+        if _is_regular(space):
+            left.select_hyperslab(*_slab(space), op=h5s.SELECT_NOTB)
+            continue
+        for first, last in np.asarray(space.get_select_hyper_blocklist()):
+            count = (1,) * len(first)
+            block = tuple((last + 1 - first).tolist())
+            left.select_hyperslab(tuple(first.tolist()), count, None, block, op=h5s.SELECT_NOTB)
+    if not left.get_select_npoints():
+        return []
+    blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, axis]
+    return [range(first, last + 1) for first, last in np.unique(blocks, axis=0).tolist()]
 
 
-def _spans(space: Any) -> list[list[NDArray[np.int64]]]:
-    """Return a selection as products of intervals: for each axis [start, stop), shape (n, 2)."""
-    h5s = hdf5_library().h5s
-    if space.get_select_type() == h5s.SEL_ALL:
-        return [[np.array([[0, length]]) for length in space.get_simple_extent_dims()]]
-    if not _is_regular(space):
-        blocks = np.asarray(space.get_select_hyper_blocklist(), np.int64)
-        return [[np.array([[a, b + 1]]) for a, b in zip(*block, strict=True)] for block in blocks]
-    spans = []
-    for start, stride, count, block in zip(*space.get_regular_hyperslab(), strict=True):
-        starts = start + stride * np.arange(count)
-        spans.append(np.stack([starts, starts + block], axis=1))
-    return [spans]
+def _slab(space: Any) -> tuple[Any, ...]:
+    """Return start, count, stride and block of a regular selection."""
+    start, stride, count, block = space.get_regular_hyperslab()
+    return start, count, stride, block
