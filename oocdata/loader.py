@@ -406,9 +406,9 @@ class Loader:
         Parameters
         ----------
         model_step : callable, optional
-            What a training loop does with a batch, e.g. ``model.train_on_batch``. Gets a tuple as
-            arguments where it takes as many, as functions of `map` do; anything else as one. It is
-            called a few times before anything is timed, so that tracing is not counted.
+            What a training loop does with a batch, e.g. ``model.train_on_batch``. Gets the parts
+            of a tuple as arguments, as functions of `map` do; anything else as one. It is called a
+            few times before anything is timed, so that tracing is not counted.
         seconds : float
             About how long it may take; a read or a step is not interrupted.
         to_tf : bool

@@ -15,7 +15,6 @@ from oocdata import __version__
 from oocdata.cli.bench import bench
 from oocdata.cli.check import check
 from oocdata.cli.cluster import dispatcher, worker
-from oocdata.cli.command import Command
 from oocdata.cli.convert import convert
 from oocdata.cli.demo import demo
 from oocdata.cli.info import info
@@ -78,6 +77,6 @@ def _oocdata(
 
 
 for function in (info, preview, stats, check, convert, bench):
-    app.command(cls=Command, no_args_is_help=True)(function)
+    app.command(no_args_is_help=True)(function)
 for function in (demo, dispatcher, worker):
-    app.command(cls=Command)(function)
+    app.command()(function)

@@ -9,8 +9,8 @@ import typer
 from oocdata.cli.command import command
 from oocdata.cli.options import Json, Output, Quiet, flag, numbers, option, print_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
-from oocdata.tools.pictures import check_picture
 
 __all__ = ["bench"]
 

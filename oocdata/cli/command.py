@@ -1,4 +1,4 @@
-"""How a function becomes a command: shared options, help that reads well, and errors.
+"""How a function becomes a command: shared options, and errors.
 
 Every error is one paragraph on standard error, and an exit code.
 """
@@ -6,6 +6,7 @@ Every error is one paragraph on standard error, and an exit code.
 from __future__ import annotations
 
 import inspect
+import io
 import re
 import shutil
 import signal
@@ -19,7 +20,6 @@ from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
 from oocdata.cli.options import flag, given
 from oocdata.errors import (
@@ -32,37 +32,9 @@ from oocdata.errors import (
 )
 from oocdata.tools.lines import wrapped
 
-__all__ = ["Command", "command", "errors", "in_options"]
+__all__ = ["command", "errors", "in_options"]
 
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
-
-
-class Command(TyperCommand):
-    """A command whose help names arguments as people type them, and has its options in groups."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what follows the command's name in its usage line."""
-        named = [param for param in self.params if param.param_type_name == "argument"]
-        return [*(f"{param.metavar}" for param in named), "[OPTIONS]"]
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options, those that all commands share last."""
-        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        param: Any
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is None:
-                continue
-            if param.param_type_name == "argument":
-                record = (str(param.metavar), record[1].removesuffix("  [required]"))
-                panel = "Arguments"
-            else:
-                panel = getattr(param, "rich_help_panel", None) or "Options"
-            groups.setdefault(panel, []).append(record)
-        for panel, records in groups.items():
-            if records:
-                with formatter.section(panel):
-                    formatter.write_dl(records)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -86,6 +58,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(**values: Any) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # question marks for letters that it lacks
+            sys.stdout.reconfigure(errors="replace")
         context = values["context"] if "context" in own else values.pop("context")
         with errors(context, values.pop("verbose")):
             if "array" in own:

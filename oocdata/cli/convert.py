@@ -72,9 +72,6 @@ def convert(
     ] = "512M",
     verify: Annotated[bool, flag("--verify", "Read it back and compare every bit.")] = False,
     overwrite: Overwrite = False,
-    resume: Annotated[
-        bool, flag("--resume/--no-resume", "Go on with a run that was stopped.")
-    ] = True,
     dry_run: Annotated[bool, flag("--dry-run", "Say what would be done, and why.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -129,7 +126,7 @@ def convert(
     if dry_run:
         return
     try:
-        done = carry_out(plan, resume=resume, progress=not quiet)
+        done = carry_out(plan, progress=not quiet)
     except KeyboardInterrupt:
         if os.path.isdir(plan.placement.folder):
             typer.echo("oocdata: the same command goes on from here.", err=True)

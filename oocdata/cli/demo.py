@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,26 +14,14 @@ from oocdata.tools.opening import Opening
 
 __all__ = ["demo"]
 
-_EPISODES = "Rows in each episode of your file, or 'files': no pair crosses them."
-
-
-def _episodes(text: str) -> int | str:
-    """Return a number of rows, or the word 'files'."""
-    if text == "files":
-        return text
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise typer.BadParameter(f"{text!r} is neither a number of rows nor 'files'.")
-
 
 @command
 def demo(
     array: Opening,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE...]", help="Your own array; without it, data are made."),
+        typer.Argument(metavar="FILE", help="Your own array; without it, data are made."),
     ] = None,
-    episodes: Annotated[Any, option("N", _EPISODES, parser=_episodes)] = None,
     quick: Annotated[bool, flag("--quick", "Less data, half a minute.")] = False,
     keep: Annotated[
         Path | None, option("FOLDER", "Keep the files that are made, in this folder.")
@@ -54,19 +42,22 @@ def demo(
       oocdata demo
       oocdata demo --quick --keep frames -o predictions.png
       oocdata demo sim.h5::/u
-      oocdata demo run*.npy --episodes files -o run.png
+      oocdata demo runs.npy --axis 0,1 -o run.png
     """  # noqa: D301
     own = bool(array.target)
-    if not own and (array.given() or episodes is not None):
+    if not own and array.given():
         raise ArgumentError("`files` must be given with options that open a file.")
     if own and keep is not None:
         raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")
+    from rich.console import Console
+
     from oocdata.tools.demo import Plan, demo_on_digits, demo_on_file
 
-    plan = Plan.quick(seed) if quick else Plan.full(seed)
+    plan = Plan.quick(seed) if quick else Plan(seed=seed)
+    console = Console(stderr=json, highlight=False)
     if own:
-        found = demo_on_file(plan, array.view(), episodes, output, aside=json)
+        found = demo_on_file(plan, console, array.view(), output)
     else:
-        found = demo_on_digits(plan, keep, output, aside=json)
+        found = demo_on_digits(plan, console, keep, output)
     if json:
         print_json(found.to_json())

@@ -7,8 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +22,6 @@ __all__ = [
     "option", "print_json", "rows_of", "split_key",
 ]  # fmt: skip
 
-_OPENING = "Opening the file"
 _MOST_OFFERED = 500
 
 
@@ -128,10 +126,7 @@ def dtype_of(text: str) -> str:
 
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the datasets of the file that has been typed, to a shell that completes ``--key``.
-
-    Whatever it meets, it prints and raises nothing.
-    """
+    """Offer the datasets of the file that has been typed, to a shell that completes ``--key``."""
     # An option that lacks its value keeps files from being taken for what they are.
     files = context.params.get("files") or context.args
     path = os.path.expanduser(files[0]) if files else ""
@@ -139,13 +134,7 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
     if not (os.path.isfile(path) or os.path.isdir(path)):
         return []
     found: list[str] = []
-    with (
-        suppress(Exception),
-        warnings.catch_warnings(action="ignore"),
-        open(os.devnull, "w", encoding="utf-8") as nowhere,
-        redirect_stdout(nowhere),
-        redirect_stderr(nowhere),
-    ):
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
         found = [key for key in list_datasets(path) if key]
     if not incomplete.startswith("/"):
         found = [key.removeprefix("/") for key in found]
@@ -167,40 +156,24 @@ _ABSENT = (
     "Absent chunks: refuse them, or read the fill value. By default HDF5 refuses them, and Zarr "
     "tells of them."
 )
-_opening = partial(option, rich_help_panel=_OPENING)
 
 
 def given(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help=_FILES)],
-    key: Annotated[
-        str | None,
-        _opening(
-            "NAME", _KEY, "--key", "-k", autocompletion=_keys
-        ),
-    ] = None,
-    axis: Annotated[Any, _opening("AXIS", _AXIS, parser=_axes)] = 0,
-    dtype: Annotated[str | None, _opening("DTYPE", _DTYPE, parser=dtype_of)] = None,
-    shape: Annotated[Any, _opening("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help=_FILES)],
+    key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
+    axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
+    dtype: Annotated[str | None, option("DTYPE", _DTYPE, parser=dtype_of)] = None,
+    shape: Annotated[Any, option("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
     offset: Annotated[
-        int, _opening("BYTES", "Raw binary: bytes to skip.", min=0, show_default=False)
+        int, option("BYTES", "Raw binary: bytes to skip.", min=0, show_default=False)
     ] = 0,
-    missing: Annotated[Literal["error", "fill"] | None, _opening("error|fill", _ABSENT)] = None,
-    external: Annotated[
-        bool,
-        typer.Option(
-            "--external", help="Accept HDF5 data in other files.", rich_help_panel=_OPENING
-        ),
-    ] = False,
+    missing: Annotated[Literal["error", "fill"] | None, option("error|fill", _ABSENT)] = None,
+    external: Annotated[bool, flag("--external", "Accept HDF5 data in other files.")] = False,
     field: Annotated[
-        str | None, _opening("NAME", "The field of structured rows; of a field: a,b.")
+        str | None, option("NAME", "The field of structured rows; of a field: a,b.")
     ] = None,
-    decode: Annotated[
-        bool,
-        typer.Option(
-            "--decode", help="Decode packed numbers as xarray does.", rich_help_panel=_OPENING
-        ),
-    ] = False,
-) -> Opening:  # fmt: skip
+    decode: Annotated[bool, flag("--decode", "Decode packed numbers as xarray does.")] = False,
+) -> Opening:
     """Return what these options open; commands get it by `oocdata.cli.command`.
 
     Examples

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from oocdata.cli.command import command, in_options
 from oocdata.cli.options import Json, Output, flag, numbers, option, print_json, rows_of
+from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import Opening
-from oocdata.tools.pictures import PICTURES, check_picture
 
 __all__ = ["preview"]
 
@@ -21,7 +20,6 @@ _COUNT = (
     "which are all shown."
 )
 _LAYOUT = "The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW."
-_PERCENTILE = "They span these percentiles of the values shown; 1,99 by default."
 _PAIR = numbers("0.5,99", count=(2,))
 
 
@@ -47,9 +45,6 @@ def preview(
     next_frame: Annotated[
         bool, flag("--next-frame", "Show pairs of rows, and their difference.")
     ] = False,
-    horizon: Annotated[
-        int | None, option("N", "Rows from one of a pair to the other.", min=1)
-    ] = None,
     layout: Annotated[str, option("LETTERS", _LAYOUT)] = "auto",
     channel: Annotated[
         Any, option("N,N,...", "The channels to show, e.g. 0 or 2,1.", parser=numbers("2,1"))
@@ -57,15 +52,9 @@ def preview(
     limits: Annotated[
         Any, option("LOW,HIGH", "The values that the colours span.", parser=_PAIR)
     ] = None,
-    percentile: Annotated[
-        Any, option("LOW,HIGH", _PERCENTILE, parser=_PAIR, show_default=False)
-    ] = (1.0, 99.0),
     colormap: Annotated[
         str | None, option("NAME", "Of matplotlib, e.g. gray.", autocompletion=_colormaps)
     ] = None,
-    consecutive: Annotated[
-        bool, flag("--consecutive", "Show rows one after the other, as a film does.")
-    ] = False,
     fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
         bool, flag("--terminal/--no-terminal", "Show it here, where that is possible.")
@@ -92,23 +81,20 @@ def preview(
     from oocdata.tools.preview import preview as make
     from oocdata.tools.preview.sheet import FILMS
 
+    is_film = output is not None and output.suffix.lower() in FILMS
     if output is not None:
         check_picture(output, PICTURES + FILMS)
-        if output.suffix.lower() in FILMS:
-            consecutive = True
-            if count is None and not isinstance(rows, list):
-                count = _FILM_FRAMES
+    if is_film and count is None and not isinstance(rows, list):
+        count = _FILM_FRAMES
     made = make(
         array,
         rows=rows,
         count=count,
         next_frame=next_frame,
-        horizon=horizon,
-        consecutive=consecutive,
+        consecutive=is_film,
         layout=layout,
         channel=channel,
         limits=limits,
-        percentile=percentile,
         colormap=colormap,
     )
     if output is not None:
@@ -126,14 +112,8 @@ def preview(
         shown = can_show(console)
         if shown:
             show(made, console)
-    _say(in_options(str(made), context))
+    typer.echo(in_options(str(made), context))
     if output is not None:
-        _say(f"{'written':<10} {output}")
+        typer.echo(f"{'written':<10} {output}")
     elif not shown:
-        _say(f"{'picture':<10} none: -o FILE.png writes one")
-
-
-def _say(text: str) -> None:
-    """Print a text, with question marks for letters that the output can't hold."""
-    encoding = sys.stdout.encoding or "utf-8"
-    typer.echo(text.encode(encoding, "replace").decode(encoding))
+        typer.echo(f"{'picture':<10} none: -o FILE.png writes one")

@@ -1,16 +1,23 @@
-"""Libraries that tools import when they need them; an error says how to install what is missing."""
+"""Libraries that tools import when they need them, and pictures that they write by them.
+
+What is missing is told with how to install it, before anything is read or measured.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from oocdata.errors import MissingDependencyError
+from oocdata.errors import ArgumentError, MissingDependencyError
 
-__all__ = ["import_tensorflow", "library", "matplotlib"]
+__all__ = ["PICTURES", "check_picture", "import_tensorflow", "library", "matplotlib"]
+
+PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
 
 
 def library(module: str, use: str, install: str) -> Any:
@@ -27,6 +34,29 @@ def matplotlib(module: str = "") -> Any:
     """Import matplotlib, or a module of it."""
     name = f"matplotlib.{module}".rstrip(".")
     return library(name, "pictures are drawn with matplotlib", "'oocdata[pictures]'")
+
+
+def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:
+    """Return a picture's path, the home folder put in; raise if it can't be written there.
+
+    Examples
+    --------
+    >>> check_picture(Path("a.png"))
+    PosixPath('a.png')
+    """
+    path = path.expanduser()
+    if path.suffix.lower() not in suffixes:
+        raise ArgumentError(
+            f"the picture's name must end in {', '.join(suffixes)}; got {path.name!r}."
+        )
+    if not path.parent.is_dir():
+        raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ArgumentError(
+            f"the picture's folder must be writable; got '{path.parent.absolute()}'."
+        )
+    matplotlib("figure")
+    return path
 
 
 def import_tensorflow(needed: str = "the demonstration trains") -> Any:

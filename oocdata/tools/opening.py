@@ -72,10 +72,6 @@ class Opening:
 
         With a Dataset, which is open already, any other argument is an ArgumentError.
         """
-        unknown = [name for name in arguments if name not in OpenArguments.__annotations__]
-        if unknown:
-            known = ", ".join(OpenArguments.__annotations__)
-            raise TypeError(f"unexpected argument {unknown[0]!r}; oocdata.open takes {known}")
         given: dict[str, Any] = {} if key is None else {"key": key}
         given.update(arguments)
         if not isinstance(given.get("dtype"), str | None):

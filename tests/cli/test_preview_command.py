@@ -75,12 +75,10 @@ def run(*arguments: str) -> typer.testing.Result:
         (["ds.bin", "--dtype", ">f4", "--shape", "-1,3,8,10"], "channel 3"),
         (["numbers.npy"], "40 numbers, int64"),
         (["ds.npy", "--next-frame"], "39 pairs of (3, 8, 10) float32"),
-        (["ds.npy", "--horizon", "5", "--count", "1"], "35 pairs"),
         (["ds.npy", "--rows", "3:30:9"], "3 rows: 3, 12, 21"),
         (["ds.npy", "--rows", "7,-1"], "2 rows: 7, 39"),
         (["ds.npy", "--layout", "DHW", "--colormap", "gray"], "depth 3, y 8, x 10"),
         (["ds.npy", "--limits", "-1,5", "--channel", "2"], "as given: -1 to 5"),
-        (["ds.npy", "--percentile", "0,100", "--count", "1"], "percentiles 0 to 100"),
     ],
 )
 def test_what_is_shown_is_told(folder: Path, arguments: list[str], words: str) -> None:
@@ -163,7 +161,6 @@ def test_films(folder: Path) -> None:
         (["dt.npy"], "Nearby: ds.npy"),
         (["sim.h5"], "'/flow/u', '/label'"),
         (["none.npy"], "must have an element to show"),
-        (["ds.npy", "--horizon", "300"], "must fit"),
     ],
 )
 def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str) -> None:
@@ -185,13 +182,11 @@ def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str
         ["ds.npy", "--channel", "red"],
         ["ds.npy", "--limits", "1"],
         ["ds.npy", "--limits", "5,1"],
-        ["ds.npy", "--percentile", "1,2,3"],
         ["ds.npy", "--count", "0"],
         ["ds.npy", "--fps", "0"],
         ["ds.npy", "--fps", "0.001"],
         ["ds.npy", "--fps", "nan"],
         ["ds.npy", "--fps", "51"],
-        ["ds.npy", "--horizon", "0"],
         [],
     ],
 )
@@ -212,7 +207,6 @@ def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
         (["six.npy"], "ooc.preview(view[:, 0])"),
         (["ds.npy", "--colormap", "jett"], "Near: jet"),
         (["ds.npy", "--channel", "3"], "--channel must be below 3"),
-        (["ds.npy", "--percentile", "1,200"], "--percentile must be two numbers, from 0 to 100"),
         (["ds.npy", "--limits", "1,inf"], "--limits must be two numbers"),
         (["ds.npy", "--count", "300"], "--count must be at most 256"),
     ],

@@ -19,7 +19,6 @@ from typer.testing import CliRunner, Result
 import oocdata as ooc
 from oocdata.cli.stats import stats as command
 from oocdata.tools.stats import stats
-from oocdata.tools.stats.result import Stats
 
 RNG = np.random.default_rng(2)
 FRAMES = RNG.normal(size=(50, 3, 8, 9)).astype("f4")
@@ -58,7 +57,7 @@ def test_a_split_reads_the_first_part(path: Path) -> None:
     assert "no row of the others was read" in said
 
 
-def test_the_json_is_what_python_reads_again(path: Path) -> None:
+def test_the_json_is_what_python_finds(path: Path) -> None:
     values = FRAMES.copy()
     values[:, 1] = np.nan
     np.save(path, values)
@@ -67,7 +66,9 @@ def test_the_json_is_what_python_reads_again(path: Path) -> None:
     told = json.loads(result.stdout)
     assert told["path"] == str(path)
     assert told["channels"]["mean"][1] is None
-    assert str(Stats.from_json(told)) == str(stats(ooc.open(path)))
+    found = stats(ooc.open(path))
+    assert told["channels"] == found.channels.to_json()
+    assert told["overall"]["mean"] == float(found.overall.mean)
 
 
 def test_channels_and_duplicates_as_asked(path: Path) -> None:
@@ -84,7 +85,7 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
         file["u"] = FRAMES
         packed = file.create_dataset("packed", data=np.arange(12, dtype="i2").reshape(6, 2))
         packed.attrs["scale_factor"] = 0.5
-    assert "--key NAME, or FILE::NAME" in run(tmp_path / "a.h5").stderr
+    assert "--key NAME, or FILE::NAME" in " ".join(run(tmp_path / "a.h5").stderr.split())
     assert json.loads(run(f"{tmp_path}/a.h5::u", "--json").stdout)["shape"] == [50, 3, 8, 9]
     said = run(f"{tmp_path}/a.h5::packed").stdout
     assert "scale_factor 0.5: all here is of the numbers as stored" in said

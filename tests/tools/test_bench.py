@@ -174,20 +174,7 @@ def test_pages_are_dropped(folder: Path) -> None:
     if not files.are_gone():
         pytest.skip("this file system lies in memory")
     (folder / "ds.npy").read_bytes()
-    assert limits._cached_share(files.paths[0]) == 1.0
     assert not files.are_gone()
-
-
-def test_an_interrupt_while_pages_are_counted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Interrupted:
-        def mincore(self, *_: object) -> int:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("ctypes.CDLL", lambda _: Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        files_of(ooc.open("ds.npy")).are_gone()
 
 
 def test_the_page_cache_is_left_alone_unless_cold(

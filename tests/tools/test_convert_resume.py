@@ -172,7 +172,7 @@ def test_a_source_of_many_files(tmp_path: Path, values: Any, changed: bool) -> N
         zarr.open_array(tmp_path / "a.zarr", mode="r+")[3] = values[3] = 77
     done = convert(tmp_path / "a.zarr", tmp_path / "b.npy", memory=4 << 20)
     assert done.resumed is not changed
-    assert ("the source's files was" in done.anew) is changed
+    assert ("the source has changed" in done.anew) is changed
     assert (np.load(tmp_path / "b.npy") == values).all()
 
 
@@ -182,12 +182,6 @@ def test_other_options_begin_anew(tmp_path: Path, values: Any) -> None:
     assert not done.resumed
     assert "the result" in done.anew
     assert (load(tmp_path / "b.h5") == values).all()
-
-
-def test_a_rerun_can_be_told_to_begin_anew(tmp_path: Path, values: Any) -> None:
-    killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
-    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20, resume=False)
-    assert (done.resumed, done.anew) == (False, "it was told to")
 
 
 def test_a_note_that_was_cut_off(tmp_path: Path, values: Any) -> None:
@@ -200,7 +194,7 @@ def test_a_note_that_was_cut_off(tmp_path: Path, values: Any) -> None:
     assert (np.load(tmp_path / "b.npy") == values).all()
 
 
-@pytest.mark.parametrize("damaged", [b"\0\0\0", b"7", b'{"version": 2}', b""])
+@pytest.mark.parametrize("damaged", [b"\0\0\0", b"7", b'{"done": {}}', b""])
 def test_a_damaged_journal(tmp_path: Path, values: Any, damaged: bytes) -> None:
     killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
     (tmp_path / f"b.npy{PARTIAL}" / "journal").write_bytes(damaged)

@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 import pytest
 import typer.testing
+from rich.console import Console
 
 import oocdata as ooc
 from oocdata.axes import axes_of
@@ -26,10 +27,10 @@ from oocdata.cli import app
 from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError, SourceError
 from oocdata.tools import demo
 from oocdata.tools.demo import data as demo_data
-from oocdata.tools.demo import model as demo_model
 from oocdata.tools.demo import run as demo_run
+from oocdata.tools.demo import training as demo_training
 from oocdata.tools.demo.data import Clips, checksums, write
-from oocdata.tools.demo.measure import Subject, check_frames, compiled, usual_way
+from oocdata.tools.demo.measure import Subject, check_frames
 from oocdata.tools.demo.run import scaling
 
 SMALL = Clips(count=10, frames=6)
@@ -96,24 +97,18 @@ def test_every_format_holds_what_was_made(written: tuple[list[str], Any]) -> Non
 
 
 def test_the_plans_are_larger_than_their_memory() -> None:
-    for plan in (demo.Plan.full(7), demo.Plan.quick(7)):
+    for plan in (demo.Plan(), demo.Plan.quick(7)):
         assert plan.clips % 5 == 0
         assert 4 * prod(Clips(plan.clips).shape) > 2 * plan.memory
-
-
-def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(OocdataError, match=r"must have 44\.7 TiB free"):
-        write(Clips(50_000_000), tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[demo\]'"):
-        demo.demo_on_digits(demo.Plan.quick(7))
+        demo.demo_on_digits(demo.Plan.quick(7), Console())
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[pictures\]'"):
-        demo.demo_on_digits(demo.Plan.quick(7), output=tmp_path / "a.png")
+        demo.demo_on_digits(demo.Plan.quick(7), Console(), output=tmp_path / "a.png")
 
 
 # --- the checks find what they are for
@@ -144,35 +139,6 @@ def test_an_order_that_repeats_is_found(written: tuple[list[str], Any]) -> None:
         check_frames(subject(paths[0], Twice()), sums, lambda count: None)
 
 
-@pytest.mark.parametrize("number", range(3), ids=["npy", "hdf5", "zarr"])
-def test_the_usual_way_reads_the_same(written: tuple[list[str], Any], number: int) -> None:
-    usual = usual_way(subject(written[0][number]), 0.0)
-    assert usual is not None
-    assert (usual.library, usual.compared) == (("NumPy", "h5py", "zarr-python")[number], 8)
-    assert usual.elements_per_second > 0
-
-
-def test_rows_that_the_own_library_reads_otherwise_are_found(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.arange(60, dtype=">i4").reshape(5, 12))
-    frames = ooc.open(tmp_path / "a.npy", axis=1)  # windows along the last axis of the file
-    right = Subject(frames, frames.windows(2, 1).split(0.6, 0.2, 0.2), 2, 1)
-    usual = usual_way(right, 0.0)
-    assert usual is not None
-    assert usual.compared == len(right.parts[0])
-    np.save(tmp_path / "other.npy", -np.arange(60, dtype=">i4").reshape(5, 12))
-    (tmp_path / "a.npy").rename(tmp_path / "aside.npy")
-    (tmp_path / "other.npy").rename(tmp_path / "a.npy")
-    with pytest.raises(SourceError):
-        usual_way(right, 0.0)
-
-
-def test_no_library_opens_several_files(tmp_path: Path) -> None:
-    for name in "ab":
-        np.save(tmp_path / f"{name}.npy", np.zeros((6, 4)))
-    frames = ooc.open(str(tmp_path / "*.npy"))
-    assert usual_way(Subject(frames, (frames.windows(2, 1),), 2, 1), 0.0) is None
-
-
 # --- memory
 
 
@@ -182,10 +148,10 @@ from oocdata.tools.demo.measure import growth
 with growth() as grown:
     block = np.ones(100_000_000, np.uint8)
     del block
-assert grown.nbytes > 90_000_000, grown
+assert grown[0] > 90_000_000, grown
 with growth() as later:
     pass
-assert later.nbytes < 50_000_000, later
+assert later[0] < 50_000_000, later
 """
 
 
@@ -202,13 +168,9 @@ def test_more_memory_than_stated_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 5)))
-    monkeypatch.setattr(demo_run, "growth", lambda: contextlib.nullcontext(Grown()))
+    monkeypatch.setattr(demo_run, "growth", lambda: contextlib.nullcontext([100_000_000_000]))
     with pytest.raises(OocdataError, match=r"\.npy took 93\.1 GiB, and explain\(\) states"):
-        demo.demo_on_file(TINY, ooc.open(tmp_path / "a.npy"))
-
-
-class Grown:
-    nbytes = 100_000_000_000
+        demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "a.npy"))
 
 
 TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
@@ -222,7 +184,7 @@ TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
     "element", [(), (5,), (9, 11), (3, 16, 10), (10, 16, 3), (2, 3, 9, 8), (7, 3)], ids=str
 )
 def test_a_model_begins_as_a_copy_of_the_last_frame(element: tuple[int, ...]) -> None:
-    model = demo_model.build(2, element, axes_of(element).letters, 1, change=0.5)
+    model = demo_training.build(2, element, axes_of(element).letters, 1, change=0.5)
     x = np.random.default_rng(0).random((4, 2, *element), np.float32)
     assert np.array_equal(model(x), x[:, -1:])
     y = np.zeros((4, 1, *element), np.float32)
@@ -236,17 +198,9 @@ def test_a_model_begins_as_a_copy_of_the_last_frame(element: tuple[int, ...]) ->
     [((16, 10), "HW"), ((3, 16, 10), "CHW"), ((16, 10, 3), "HWC"), ((2, 16, 3, 10), "DHCW")],
 )
 def test_convolutions_run_over_height_and_width(element: tuple[int, ...], letters: str) -> None:
-    model = demo_model.build(2, element, letters, seed=1)
+    model = demo_training.build(2, element, letters, seed=1)
     first = next(layer for layer in model.layers if "conv2d" in layer.name)
     assert first.output.shape[1:3] == (8, 5)
-
-
-def test_the_model_that_is_compiled_on_zeros_has_not_moved(
-    written: tuple[list[str], Any],
-) -> None:
-    weights = compiled(subject(written[0][0])).get_weights()
-    fresh = demo_model.build(2, (64, 64), "HW", seed=3).get_weights()
-    assert all(np.array_equal(a, b) for a, b in zip(weights, fresh, strict=True))
 
 
 # --- scaling
@@ -339,28 +293,27 @@ def test_demo_on_a_file(
     with h5py.File("mine.h5", "w") as file:
         file.create_dataset("u", data=wave, chunks=(10, 12, 10), compression="gzip")
         file["v"] = wave[:3]
-    found = demo.demo_on_file(TINY, ooc.open("mine.h5", "u"), episodes=40)
+    found = demo.demo_on_file(TINY, Console(), ooc.open("mine.h5", "u"))
     said = capsys.readouterr().out
     assert str(found) in said
     assert max(len(line) for line in said.splitlines() if "ooc.open(" not in line) <= 80
     words = " ".join(said.split())
     assert "mine.h5 /u" in words
     assert "120 rows of (12, 10)" in words
-    assert "8 elements are bit for bit what h5py reads" in words
     assert "of their values are NaN or infinite" in words
     assert [path.name for path in tmp_path.iterdir()] == ["mine.h5"]  # nothing unasked
     (one,) = json.loads(json.dumps(found.to_json()))["arrays"]
     assert one["array_bytes"] == wave.nbytes
     assert one["name"] == "HDF5"
     assert one["elements_per_second"] > 0
-    assert one["training"]["steps"] >= 1
+    assert one["steps"] >= 1
 
 
 def test_trajectories_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
-    demo.demo_on_file(TINY, ooc.open(tmp_path / "runs.npy"))
+    demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "runs.npy"))
     assert "look like trajectory × time: axis=(0, 1)" in capsys.readouterr().out
-    demo.demo_on_file(TINY, ooc.open(tmp_path / "runs.npy", axis=(0, 1)))
+    demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "runs.npy", axis=(0, 1)))
     said = capsys.readouterr().out
     assert "look like" not in said
     assert "10 × 12 rows of (9, 9)" in " ".join(said.split())
@@ -381,11 +334,9 @@ def test_demo_on_any_shape(
 ) -> None:
     np.save(tmp_path / "mine.npy", values)
     output = None if picture is None else tmp_path / picture
-    found = demo.demo_on_file(TINY, ooc.open(tmp_path / "mine.npy"), output=output)
+    found = demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "mine.npy"), output=output)
     (one,) = found.arrays
-    assert one.usual is not None
-    assert one.usual.library == "NumPy"
-    assert np.isfinite([one.training.val_loss, one.training.test_loss]).all()
+    assert np.isfinite([one.val_loss, one.test_loss]).all()
     assert found.picture == (None if output is None else str(output))
     assert output is None or output.stat().st_size > 5000
     if not values.any():
@@ -401,7 +352,6 @@ def test_demo_on_any_shape(
         (np.full((30, 4), np.nan), [], "none is finite"),
         (np.zeros((30, 4)), ["--output", "none/a.png"], "folder must exist"),
         (np.zeros((30, 4)), ["--output", "a.txt"], "must end in .png"),
-        (np.zeros((30, 4)), ["--episodes", "1"], "must"),
     ],
 )
 def test_demo_on_a_file_that_does_not_suit(
@@ -450,7 +400,7 @@ def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
     assert [one["name"] for one in found["arrays"]] == [".npy", "HDF5", "Zarr v3"]
     for one in found["arrays"]:
         assert one["memory"] <= one["bound"] < one["array_bytes"]
-        assert one["training"]["test_loss"] < 0.8 * one["training"]["copy_loss"]
+        assert one["test_loss"] < 0.8 * one["copy_loss"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "temporary"]
     assert not list(temporary.iterdir())
     for name in ("digits.npy", "digits.h5", "digits.zarr"):

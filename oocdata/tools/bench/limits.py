@@ -7,7 +7,6 @@ be emptied from here.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import threading
@@ -62,7 +61,7 @@ class Files:
         A file that another process has mapped stays, and so does one that lies in memory.
         """
         largest = sorted(zip(self.sizes, self.paths, strict=True), reverse=True)[:_LOOKED_AT]
-        return all(_cached_share(path) < 0.1 for _, path in largest)
+        return not any(_is_cached(path, size // 2) for size, path in largest if size)
 
 
 def files_of(dataset: Dataset) -> Files:
@@ -82,18 +81,16 @@ def files_of(dataset: Dataset) -> Files:
     return Files(tuple(sizes), tuple(sizes.values()))
 
 
-def _cached_share(path: str) -> float:
-    """Return the share of a file that is in the page cache (mincore(2)); 1 if that is unknown."""
-    if os.path.getsize(path) == 0:
-        return 0.0
+def _is_cached(path: str, offset: int) -> bool:
+    """Return whether a byte of a file is in the page cache (preadv2(2)); True if nobody knows."""
     with open(path, "rb") as file:
-        # Closed with its last view: after an interrupt there may still be one.
-        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    pages = np.frombuffer(mapping, np.uint8)
-    resident = np.zeros(-(-len(pages) // mmap.PAGESIZE), np.uint8)
-    first, length = ctypes.c_void_p(pages.ctypes.data), ctypes.c_size_t(len(pages))
-    failed = ctypes.CDLL(None).mincore(first, length, ctypes.c_void_p(resident.ctypes.data))
-    return 1.0 if failed else float((resident & 1).mean())
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], offset, getattr(os, "RWF_NOWAIT", 0))
+        except BlockingIOError:  # the system would have to wait for the disk
+            return False
+        except OSError:  # of no use with this file system
+            return True
+    return True
 
 
 THREADS = max(2, cores())
@@ -170,7 +167,6 @@ def disk_reading(files: Files, unit: int | None = None) -> Measure:
 
     def measure(seconds: float, number: int) -> float:
         files.drop()
-        first = 0 if unit is not None else int(np.random.default_rng(number).integers(total))
         places, lock = iter(range(total)), threading.Lock()
 
         def work(thread: int) -> int | None:
@@ -178,7 +174,6 @@ def disk_reading(files: Files, unit: int | None = None) -> Measure:
                 place = next(places, None)
             if place is None:
                 return None
-            place = (first + place) % total
             at = int(order.positions(total, place, place + 1, seed=0, epoch=number)[0])
             which = int(np.searchsorted(ends, at, side="right"))
             within = at - (int(ends[which - 1]) if which else 0)

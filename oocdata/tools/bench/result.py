@@ -6,17 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from oocdata.advice import Advice, size
-from oocdata.tools.libraries import matplotlib
+from oocdata.tools.libraries import check_picture, matplotlib
 from oocdata.tools.lines import table, wrapped
-from oocdata.tools.pictures import check_picture
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["LIMITS", "Bench", "Limit", "Way", "draw"]
 
@@ -168,58 +162,33 @@ _LINES = {
     "decoder": ("#c0392b", "-"),
     "memory": ("#444444", "-."),
 }
-_REACH = 3.0
-"""A limit that is so many times the fastest way is named in the legend, not drawn to scale."""
 
 
 def draw(found: Bench, path: str | Path) -> None:
     """Draw the ways beside the limits, and write the picture."""
     path = check_picture(Path(path))
-    figure = matplotlib("figure").Figure(
-        figsize=(9.0, 2.1 + 0.34 * len(found.ways)), layout="constrained"
-    )
-    axes = figure.add_subplot()
-    _bars(axes, found)
-    _limits(axes, found)
-    axes.set_xlabel("elements/s")
+    ways, count = found.ways, len(found.ways)
+    height = 2.1 + 0.34 * count
+    figure = matplotlib("figure").Figure(figsize=(9.0, height), layout="constrained")
+    axes = figure.add_subplot(xscale="log", xlabel="elements/s", ylim=(count - 0.5, -0.5))
+    several = len({way.reader for way in ways}) > 1
+    labels = [f"{way.order}, {way.batch_size:,}{f', {way.reader}' * several}" for way in ways]
+    axes.set_yticks(range(count), labels, fontsize=8.5)
+    for place, way in enumerate(ways):
+        colour = _COLOURS[way.order]
+        axes.plot((min(way.rounds), max(way.rounds)), (place, place), color=colour, linewidth=6,
+                  alpha=0.3, solid_capstyle="butt")  # fmt: skip
+        axes.plot(way.rate, place, "o", color=colour)
+        axes.annotate(f"{way.rate:,.0f}", (way.rate, place), (0, 6), textcoords="offset points",
+                      fontsize=8, ha="center")  # fmt: skip
+    for limit in found.limits:
+        colour, dashes = _LINES[limit.name]
+        label = f"{LIMITS[limit.name]} {limit.elements:,.0f}"
+        axes.axvline(limit.elements, color=colour, linestyle=dashes, linewidth=1.4, label=label)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     title = f"{found.name}: {found.element}\n{found.storage}, codec {found.codec}"
     axes.set_title(title, loc="left", fontsize=10, parse_math=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     figure.savefig(path, dpi=130)
-
-
-def _bars(axes: Axes, found: Bench) -> None:
-    ways = found.ways
-    several = len({way.reader for way in ways}) > 1
-    spreads = [(way.rate - min(way.rounds), max(way.rounds) - way.rate) for way in ways]
-    bars = axes.barh(
-        range(len(ways)),
-        [way.rate for way in ways],
-        color=[_COLOURS[way.order] for way in ways],
-        xerr=np.array(spreads).T,
-        error_kw={"ecolor": "#222222", "elinewidth": 0.9, "capsize": 2},
-    )
-    box: Any = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
-    axes.bar_label(bars, [f"{way.rate:,.0f}" for way in ways], padding=4, fontsize=8, bbox=box)
-    labels = [f"{way.order}, {way.batch_size:,}{f', {way.reader}' * several}" for way in ways]
-    axes.set_yticks(range(len(ways)), labels, fontsize=8.5)
-    axes.invert_yaxis()
-
-
-def _limits(axes: Axes, found: Bench) -> None:
-    """Draw a line for each limit in reach; name the others in the legend all the same."""
-    widest = max(max(way.rounds) for way in found.ways)
-    near = [limit for limit in found.limits if limit.elements <= _REACH * widest]
-    axes.set_xlim(0, 1.14 * max([widest, *(limit.elements for limit in near)]))
-    for limit in found.limits:
-        colour, dashes = _LINES[limit.name]
-        beyond = "" if limit in near else ": beyond the right edge"
-        axes.axvline(
-            limit.elements if limit in near else -1.0,  # out of sight
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.4,
-            label=f"{LIMITS[limit.name]} {limit.elements:,.0f}{beyond}",
-        )
-    axes.figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)

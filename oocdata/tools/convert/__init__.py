@@ -30,7 +30,6 @@ def convert(
     memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
-    resume: bool = True,
     progress: bool = False,
 ) -> Conversion:
     """Write an array of any size to another file, format or chunking.
@@ -63,8 +62,6 @@ def convert(
         Read the result back, and the source again, and compare every bit.
     overwrite : bool
         An array of that name may be replaced, when the new one is complete.
-    resume : bool
-        Go on with what an earlier call, that was stopped, has done.
     progress : bool
         Show a bar on standard error, where that is a terminal.
 
@@ -111,7 +108,7 @@ def convert(
         verify=verify,
         overwrite=overwrite,
     )
-    done = carry_out(plan, resume=resume, progress=progress)
+    done = carry_out(plan, progress=progress)
     if done.verified is False:
         raise DamagedChunkError(
             "the result must hold every bit of the source; some rows differ, in the file that was "

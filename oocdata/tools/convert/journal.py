@@ -12,14 +12,11 @@ import os
 from collections.abc import Mapping
 from hashlib import blake2b
 
-import numpy as np
-
 from oocdata.datasets.view import View
+from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.writers.disk import sync_file
 
 __all__ = ["Journal", "identity"]
-
-_VERSION = 2
 
 
 class Journal:
@@ -35,26 +32,22 @@ class Journal:
         try:
             with open(self._path, encoding="utf-8") as file:
                 told = json.load(file)
-            version, saved, done = told["version"], told["about"], told["done"]
+            saved, done = told["about"], told["done"]
         except (ValueError, KeyError, TypeError):
             return "its journal is damaged"
-        if version != _VERSION:
-            return "it was begun by another version of oocdata"
-        if not saved or not self._about:
+        if not self._about:
             return "its source is not a file that can be told from another"
-        for name, now in self._about.items():
-            if saved.get(name) != now:
-                was = f" was {saved.get(name, 'not given')}, and is {now}"
-                return name + (was if len(now) < 60 else " has changed")
+        other = [name for name, now in self._about.items() if saved.get(name) != now]
+        if other:
+            return f"{other[0]} has changed"
         self.done = done
         return "" if done else "nothing of it was saved yet"
 
     def note(self, **done: int) -> None:
         """Note how many boxes of a stage are safe on the disk."""
         self.done.update(done)
-        told = {"version": _VERSION, "about": self._about, "done": self.done}
         with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-            json.dump(told, file)
+            json.dump({"about": self._about, "done": self.done}, file)
         sync_file(file.name)
         os.replace(file.name, self._path)
 
@@ -65,21 +58,14 @@ def identity(view: View) -> dict[str, str]:
     Files are known by path, size and time of change; those that an HDF5 dataset has its bytes from
     are not known at all.
     """
-    storage, rows = view.storage, view.rows
-    opened = dict(storage.opened or {})
+    storage = view.storage
+    opened = storage.opened or {}
     writable = any(version.modified is None for version in storage.files)
     if not storage.files or not opened or opened.get("external") or writable:
         return {}
-    versions = [f"{one.path} ({one.nbytes} bytes, changed {one.modified})" for one in storage.files]
-    chosen = _digest(rows.tobytes()) if isinstance(rows, np.ndarray) else rows
-    read = (sorted(opened.items()), view.source.shape, view.source.dtype, view.axes, view.grid,
-            chosen, view.cuts, view.order, view.dtype)  # fmt: skip
+    versions = [f"{one.path} {one.nbytes} {one.modified}" for one in storage.files]
+    files = "\n".join([*versions, storage.version]).encode()
     return {
-        "the source": versions[0] + (f" and {len(versions) - 1} more" if versions[1:] else ""),
-        "the source's files": _digest("\n".join([*versions, storage.version]).encode()),
-        "what is read of it": _digest(repr(read).encode()),
+        "the source": blake2b(files, digest_size=16).hexdigest(),
+        "what is read of it": f"{sorted(opened.items())} {dataset_fingerprint(view)}",
     }
-
-
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()

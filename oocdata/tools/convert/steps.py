@@ -167,17 +167,14 @@ class Scratch:
 
         def one(piece: Box) -> None:
             shape = [part.stop - part.start for part in piece]
-            memory = np.empty(prod(shape) * self._dtype.itemsize, np.uint8)
-            done, offset = 0, self._offset(piece)
-            while done < len(memory):
-                got = os.preadv(self._number, [memory[done:].data], offset + done)
-                if got == 0:
-                    raise SourceError(
-                        "the scratch file must hold what was written to it; it was cut short.",
-                        path=self._path,
-                    )
-                done += got
-            out[relative(piece, block)] = memory.view(self._dtype).reshape(shape)
+            count, offset = prod(shape), self._offset(piece)
+            values = np.fromfile(self._path, self._dtype, count, offset=offset)
+            if len(values) < count:
+                raise SourceError(
+                    "the scratch file must hold what was written to it; it was cut short.",
+                    path=self._path,
+                )
+            out[relative(piece, block)] = values.reshape(shape)
 
         in_threads(self._threads, one, self._tiles.pieces(block))
 

@@ -89,13 +89,13 @@ class Conversion:
         return {**self.plan.to_json(), **found}
 
 
-def carry_out(plan: Plan, *, resume: bool = True, progress: bool = False) -> Conversion:
+def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Do what a plan says; rows that differ are told, not raised."""
     hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
     with Lock(plan.placement, hint) as lock, at_most(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
-            return run.whole(resume)
+            return run.whole()
         except BaseException as error:
             if not (run.noted and plan.about):  # nothing that another run can go on with
                 if lock.held():  # or the folder is another's by now
@@ -114,11 +114,11 @@ class _Run:
         self.noted = os.path.exists(path)  # the journal tells of something safe on the disk
         self._journal = Journal(path, plan.about)
 
-    def whole(self, resume: bool) -> Conversion:
+    def whole(self) -> Conversion:
         """Do everything, and give the result its name."""
         began = perf_counter()
         plan, placement, journal = self._plan, self._plan.placement, self._journal
-        storage, anew = self._begun(resume)
+        storage, anew = self._begun()
         resumed = bool(journal.done)
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
         try:
@@ -140,13 +140,11 @@ class _Run:
         seconds = perf_counter() - began
         return Conversion(plan, stored, seconds, resumed, anew, verified, differing)
 
-    def _begun(self, resume: bool) -> tuple[Storage, str]:
+    def _begun(self) -> tuple[Storage, str]:
         """Return the array under construction, and why it is a new one though one was begun."""
         plan, placement, journal = self._plan, self._plan.placement, self._journal
         anew = journal.reason
-        if journal.done and not resume:
-            anew = "it was told to"
-        elif journal.done.get("placing", placement.inode) != placement.inode:
+        if journal.done.get("placing", placement.inode) != placement.inode:
             # What it has changed places with lies here: the old array.
             anew = "its result has its name already"
         if journal.done and not anew:

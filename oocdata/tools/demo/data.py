@@ -8,21 +8,17 @@ pure function of (seed, clip).
 
 from __future__ import annotations
 
-import shutil
-import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import OocdataError
-from oocdata.explain import size
+from oocdata.formats.checksums import checksums_of
 from oocdata.tools.libraries import library
 from oocdata.writers import create
 
@@ -108,31 +104,16 @@ def _interpolation(offsets: NDArray[np.float64], side: int) -> NDArray[np.float3
     return weights.astype(np.float32)
 
 
-def checksums(frames: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each frame, for frames of shape (n, time, y, x) in shape (n, time).
-
-    Examples
-    --------
-    >>> frame = np.frombuffer(b"123456789", np.uint8).reshape(1, 1, 3, 3)
-    >>> hex(checksums(frame)[0, 0])
-    '0xcbf43926'
-    """
-    flat = np.ascontiguousarray(frames).reshape(prod(frames.shape[:2]), -1)
-    sums = np.array([zlib.crc32(frame.data) for frame in flat], np.uint32)
-    return sums.reshape(frames.shape[:2])
+def checksums(frames: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the checksum of each frame, for frames of shape (n, time, y, x) in shape (n, time)."""
+    flat = frames.reshape(-1, *frames.shape[2:])
+    return checksums_of(flat, 1).reshape(frames.shape[:2])
 
 
 def write(
     clips: Clips, folder: Path, advance: Callable[[int], None] = lambda count: None
-) -> tuple[list[str], NDArray[np.uint32]]:
+) -> tuple[list[str], NDArray[np.uint64]]:
     """Write all clips as ``.npy``, HDF5 and Zarr; return the paths, and the frames' checksums."""
-    needed, free = 3 * prod(clips.shape) * 4, shutil.disk_usage(folder).free
-    if free < needed:
-        raise OocdataError(
-            f"the disk must have {size(needed)} free for the demonstration's files; '{folder}' has "
-            f"{size(free)}. Choose another folder with --keep FOLDER or the variable TMPDIR, or "
-            "take --quick."
-        )
     paths, sums = [str(folder / f"digits.{suffix}") for suffix in ("npy", "h5", "zarr")], []
     with ExitStack() as stack:
         writers = []

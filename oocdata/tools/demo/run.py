@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,16 +24,23 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, OocdataError
 from oocdata.explain import size
+from oocdata.loader import Loader
 from oocdata.memory import at_most
 from oocdata.order import BlockShuffle
 from oocdata.tools.demo.data import Clips, write
-from oocdata.tools.demo.measure import Subject, check_frames, growth, read, train, usual_way
-from oocdata.tools.demo.report import Demo, Measured, Screen, draw
+from oocdata.tools.demo.measure import Subject, check_frames, growth
+from oocdata.tools.demo.report import Demo, Measured
+from oocdata.tools.demo.training import draw, train
 from oocdata.tools.info import contents
-from oocdata.tools.libraries import import_tensorflow
+from oocdata.tools.libraries import check_picture, import_tensorflow
+from oocdata.tools.lines import wrapped
 from oocdata.tools.opening import Opening
-from oocdata.tools.pictures import check_picture
+from oocdata.tools.profile.pacing import pace, steps_of_a_period
+from oocdata.tools.progress import progress
 from oocdata.tools.stats import stats
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["Plan", "demo_on_digits", "demo_on_file"]
 
@@ -53,9 +60,9 @@ _ALLOCATORS_BYTES = 16 << 20
 """What the allocators of TensorFlow's threads were seen to take, differing from run to run."""
 
 _MEMORY = (
-    "Memory is by how much the process grew, with what it needs loaded or compiled before. The "
-    "bound is the one that loader.explain() states for reading; what the allocators of "
-    f"TensorFlow's threads take, up to {_ALLOCATORS_BYTES >> 20} MiB, comes on top."
+    "Memory is by how much the process grew while it read, with what reads loaded before. The "
+    "bound is the one that loader.explain() states; what the allocators of TensorFlow's threads "
+    f"take, up to {_ALLOCATORS_BYTES >> 20} MiB, comes on top."
 )
 _CODE = """
   frames = ooc.open("digits.h5", axis=("clip", "time"))
@@ -70,52 +77,47 @@ So {mixed} clips at a time are mixed, in little memory; .npy is shuffled in full
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is done."""
+    """How much is done: by default a minute and a half, and 700 MB of disk."""
 
-    clips: int  # a multiple of 5
-    clips_mixed: int  # at a time, where they are compressed
-    memory: int  # bytes that reading may take
-    read_seconds: float  # the most time that reading may take for one array
-    train_seconds: float
-    seed: int
+    clips: int = 1500  # a multiple of 5
+    clips_mixed: int = 64  # at a time, where they are compressed
+    memory: int = 64 << 20  # bytes that reading may take
+    read_seconds: float = 3  # the most time that reading may take for one array
+    train_seconds: float = 12
+    seed: int = 7
     batch_size: int = 32
 
     @classmethod
-    def full(cls, seed: int) -> Plan:
-        """About a minute and a half, and 700 MB of disk."""
-        return cls(1500, 64, 64 << 20, read_seconds=3, train_seconds=12, seed=seed)
-
-    @classmethod
-    def quick(cls, seed: int) -> Plan:
-        """About half a minute, and 150 MB of disk."""
+    def quick(cls, seed: int = 7) -> Plan:
+        """Half a minute, and 150 MB of disk."""
         return cls(300, 32, 32 << 20, read_seconds=1, train_seconds=4, seed=seed)
 
 
 def demo_on_digits(
-    plan: Plan, keep: Path | None = None, output: Path | None = None, *, aside: bool = False
+    plan: Plan, console: Console, keep: Path | None = None, output: Path | None = None
 ) -> Demo:
-    """Run the demonstration on clips that are made for it.
+    """Run the demonstration on clips that are made for it, and print it on a console.
 
-    Files are temporary unless there is a folder in which to `keep` them, a picture is drawn where
-    an `output` is named, and with `aside` everything is printed on standard error. A check that
-    fails, a model that is no better than copying the last frame, and reading that takes more
-    memory than it states are an `OocdataError`.
+    Files are temporary unless there is a folder in which to `keep` them, and a picture is drawn
+    where an `output` is named. A check that fails, a model that is no better than copying the last
+    frame, and reading that takes more memory than it states are an `OocdataError`.
     """
-    screen, clips = Screen(aside), Clips(plan.clips, seed=plan.seed)
+    begun, clips = perf_counter(), Clips(plan.clips, seed=plan.seed)
     output = output and check_picture(output)
     clips.digits  # noqa: B018  # fails now where scikit-learn is missing
     block = clips.frames - _INPUTS  # windows that start in a clip
     code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block}
     with workspace(keep) as folder, at_most(plan.memory):
-        screen.say(
+        text = (
             f"Two handwritten digits bounce in each of {clips.count:,} clips of {clips.frames} "
             f"frames, stored as (clip, time, y, x): {size(4 * prod(clips.shape))} of float32. "
             "Both first axes are sample axes: each frame is a row, and no window crosses clips."
         )
-        screen.show(_CODE.format(**code, mixed=plan.clips_mixed, seed=plan.seed))
-        with screen.step("import TensorFlow"):
+        _show(console, wrapped(text))
+        _show(console, _CODE.format(**code, mixed=plan.clips_mixed, seed=plan.seed))
+        with _step(console, "import TensorFlow"):
             import_tensorflow()
-        with screen.step("write .npy, HDF5 and Zarr", clips.count, "clips") as advance:
+        with _step(console, "write .npy, HDF5 and Zarr", clips.count, "clips") as advance:
             paths, sums = write(clips, folder, advance)
         subjects = []
         for path in paths:
@@ -128,35 +130,24 @@ def demo_on_digits(
         notes = [f"Checked in each format: {once}, every frame as it was before it was written."]
         notes += [] if keep is None else [f"Files: {keep}"]
         check = partial(check_frames, sums=sums)
-        found = _measured(plan, screen, subjects, 1, output, notes, check=check)
-    for training in (one.training for one in found.arrays):
-        if not training.is_better:
+        found = _measured(plan, console, begun, subjects, 1, output, notes, check=check)
+    for one in found.arrays:
+        if not one.is_better:
             raise OocdataError(
                 "the model must beat copying the last frame on the test clips; its loss is "
-                f"{training.test_loss:.6f}, the copy's {training.copy_loss:.6f}. Was the machine "
-                f"so slow that it took only {training.steps} steps?"
+                f"{one.test_loss:.6f}, the copy's {one.copy_loss:.6f}. Was the machine so slow "
+                f"that it took only {one.steps} steps?"
             )
     return found
 
 
-def demo_on_file(
-    plan: Plan,
-    whole: View,
-    episodes: int | str | None = None,
-    output: Path | None = None,
-    *,
-    aside: bool = False,
-) -> Demo:
-    """Run the demonstration on an array of the user's; no window crosses `episodes`.
-
-    These are so many rows each, or "files". `output` and `aside` are as in `demo_on_digits`.
-    """
-    screen = Screen(aside)
+def demo_on_file(plan: Plan, console: Console, whole: View, output: Path | None = None) -> Demo:
+    """Run the demonstration on an array of the user's; see `demo_on_digits`."""
+    begun = perf_counter()
     output = output and check_picture(output)
     frames = _middle(whole)
-    rows = np.arange(len(frames)) // episodes if isinstance(episodes, int) else episodes
-    parts = frames.windows(_INPUTS, 1, episodes=rows).split(0.6, 0.2, 0.2)
-    screen.show(f"{Opening.of(whole).name}\n\n{contents(whole)}\n")
+    parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
+    _show(console, f"{Opening.of(whole).name}\n\n{contents(whole)}\n")
     counts = ", ".join(f"{len(part):,}" for part in parts)
     text = (
         f"The model sees {_INPUTS} rows and predicts the next: {counts} such windows to train, to "
@@ -164,17 +155,17 @@ def demo_on_file(
     )
     if frames.element != whole.element:
         text += f" Of each row the middle {frames.element} is used, to keep the time short."
-    screen.say(f"{text}\n")
+    _show(console, f"{wrapped(text)}\n")
     with at_most(plan.memory):
-        with screen.step("mean and deviation of rows for training"):
+        with _step(console, "mean and deviation of rows for training"):
             scale, change, note = scaling(frames, parts[0])
-        with screen.step("import TensorFlow"):
+        with _step(console, "import TensorFlow"):
             import_tensorflow()
         spec: Any = parts[0].spec
         values = sum(prod(leaf.shape) for leaf in spec)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
         subject = Subject(frames, parts, batch, plan.seed, scale=scale)
-        return _measured(plan, screen, [subject], _MOST_EPOCHS, output, [note], change)
+        return _measured(plan, console, begun, [subject], _MOST_EPOCHS, output, [note], change)
 
 
 def _middle(view: View) -> View:
@@ -204,10 +195,9 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], NDArray[An
     each = f", each {row_axes(frames).name('C')} by its own" if found.axis else ""
     note = (
         f"Losses are of values scaled by the mean and deviation of {len(places):,} rows for "
-        f"training{each}."
+        f"training{each}. {wrong:,} of their values are NaN or infinite; such are taken as the "
+        "mean."
     )
-    if wrong:
-        note += f" {wrong:,} of their values are NaN or infinite; such are taken as the mean."
     return scale, np.where(change > 0, change, 1.0), note
 
 
@@ -218,7 +208,8 @@ def _finite(scale: Callable[..., Any], x: NDArray[Any], y: NDArray[Any]) -> tupl
 
 def _measured(
     plan: Plan,
-    screen: Screen,
+    console: Console,
+    begun: float,
     subjects: Sequence[Subject],
     epochs: int,
     output: Path | None,
@@ -227,7 +218,7 @@ def _measured(
     check: Callable[..., int] | None = None,
 ) -> Demo:
     """Read, check and train on arrays of equal frames, one after the other; say what came."""
-    with screen.step("load what reads, before memory is measured"):
+    with _step(console, "load what reads, before memory is measured"):
         for subject in subjects:
             for _ in subject.parts[0][:_WARM].batches(1).to_tf():
                 pass
@@ -235,39 +226,34 @@ def _measured(
     for subject in subjects:
         loader, explained = subject.loader, subject.loader.explain()
         name, steps = subject.frames.storage.format, len(loader)
-        with screen.step(f"{name}: read in shuffled order"), growth() as grown:
-            rate = read(loader, plan.read_seconds)
+        epochs_read = partial(_epoch, loader)
+        with _step(console, f"{name}: read in shuffled order"), growth() as grown:
+            read = pace(epochs_read, plan.read_seconds, period=steps_of_a_period(loader))
         if check is not None:
-            with screen.step(f"{name}: check every frame of an epoch", steps) as advance:
+            with _step(console, f"{name}: check every frame of an epoch", steps) as advance:
                 check(subject, advance=advance)
-        with screen.step(f"{name}: read by from_generator, and compare"):
-            usual = usual_way(subject, plan.read_seconds)
-        with screen.step(f"{name}: train and evaluate", epochs * steps) as advance:
+        with _step(console, f"{name}: train and evaluate", epochs * steps) as advance:
             model, training = train(subject, epochs, plan.train_seconds, change, advance)
         measured = Measured(
             name=name,
             order=explained.order.partition(",")[0],
             array_bytes=subject.frames.nbytes,
-            disk_bytes=subject.frames.storage.stored_bytes or 0,
+            disk_bytes=subject.frames.storage.stored_bytes,
             element_bytes=explained.batch_bytes // explained.batch_size,
             bound=explained.resident_bytes,
-            memory=grown.nbytes,
-            elements_per_second=rate,
-            usual=usual,
-            training=training,
+            memory=grown[0] if grown else None,
+            elements_per_second=read.rate,
+            **training,
         )
         arrays.append(measured)
-        if usual is not None:
-            same = f"{usual.compared} elements are bit for bit what {usual.library} reads."
-            notes.append(f"Checked: {same}")
-        if not training.is_better:
+        if not measured.is_better:
             notes.append("The model did not beat copying the last row: it is small and saw little.")
     if output is not None:
-        with screen.step("draw"):
+        with _step(console, "draw"):
             draw(output, subjects[-1], model)
     picture = None if output is None else str(output)
-    found = Demo(tuple(arrays), (*notes, _MEMORY), picture, perf_counter() - screen.begun)
-    screen.show(f"\n{found}")
+    found = Demo(tuple(arrays), (*notes, _MEMORY), picture, perf_counter() - begun)
+    _show(console, f"\n{found}")
     for one in arrays:
         if one.memory is not None and one.memory > one.bound + _ALLOCATORS_BYTES:
             raise OocdataError(
@@ -275,6 +261,24 @@ def _measured(
                 f"explain() states {size(one.bound)}. Please report this, with the lines above."
             )
     return found
+
+
+def _epoch(loader: Loader, number: int) -> Iterator[Any]:
+    return iter(loader.to_tf(start=(number, 0)))
+
+
+def _show(console: Console, text: str) -> None:
+    """Print a text that has its lines already."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _step(console: Console, label: str, total: int = 1, unit: str = "steps") -> Iterator[Any]:
+    """Show a bar while the block runs, and the time it took when it is done."""
+    begun = perf_counter()
+    with progress(f"  {label}", total, unit, shown=total > 1) as advance:
+        yield advance
+    _show(console, f"  {label:<58}{perf_counter() - begun:>7.1f} s")
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
+from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.lines import labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
-from oocdata.tools.pictures import PICTURES, check_picture
 from oocdata.tools.preview.panels import panels_of
 from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
 from oocdata.tools.preview.reading import (
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Preview", "preview"]
-
-_BARS = " ▁▂▃▄▅▆▇█"
-_MOST_BARS = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -77,7 +74,7 @@ class Preview:
         return "\n".join([*(labelled(*one) for one in fields), "", _table(self.scales)])
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the pictures, for ``json.dumps``; no number in it is NaN."""
+        """Return everything but the pictures, for ``json.dumps``."""
         return {
             "name": self.name,
             "array": self.array,
@@ -86,7 +83,7 @@ class Preview:
             "rows": self.rows,
             "labels": self.labels,
             "panels": [panel.place for panel in self.elements[0]],
-            "scales": [scale.to_json() for scale in self.scales],
+            "scales": [asdict(scale) for scale in self.scales],
             "notes": self.notes,
         }
 
@@ -144,29 +141,14 @@ def _drawn(scale: Scale) -> str:
 def _table(scales: Sequence[Scale]) -> str:
     """Return the values of each scale in numbers."""
     wrong = any(scale.nan or scale.infinite for scale in scales)
-    header = ["values of", "min", "max", "mean", "std", *(["NaN, inf"] * wrong), "histogram"]
+    header = ["values of", "min", "max", "mean", "std", *(["NaN, inf"] * wrong)]
     rows = []
     for scale in scales:
         numbers = ((scale.minimum, 4), (scale.maximum, 4), (scale.mean, 3), (scale.std, 3))
         said = ["-" if one is None else f"{one:.{digits}g}" for one, digits in numbers]
         said += [f"{scale.nan:,}, {scale.infinite:,}"] * wrong
-        rows.append([scale.label or f"{scale.count:,} shown", *said, _bars(scale.counts)])
-    return table(header, rows, left=(0, len(header) - 1))
-
-
-def _bars(counts: Sequence[int]) -> str:
-    """Return a histogram as a character for a few bins, by the logarithm; a single value is seen.
-
-    >>> _bars((0, 1, 10, 100))
-    ' ▁▄█'
-    """
-    step = -(-len(counts) // _MOST_BARS)
-    sums = [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
-    most = np.log1p(max(*sums, 1))
-    high = len(_BARS) - 1
-    return "".join(
-        _BARS[0 if count == 0 else max(1, round(np.log1p(count) / most * high))] for count in sums
-    )
+        rows.append([scale.label or f"{scale.count:,} shown", *said])
+    return table(header, rows)
 
 
 def preview(
@@ -176,12 +158,10 @@ def preview(
     rows: Rows = None,
     count: int | None = None,
     next_frame: bool = False,
-    horizon: int | None = None,
     consecutive: bool = False,
     layout: str = "auto",
     channel: int | Sequence[int] | None = None,
     limits: tuple[float, float] | None = None,
-    percentile: tuple[float, float] = (1.0, 99.0),
     colormap: str | None = None,
     **arguments: Unpack[OpenArguments],
 ) -> Preview:
@@ -206,8 +186,6 @@ def preview(
         Of numbers, which are drawn as curves, 2,048.
     next_frame : bool
         Show pairs of rows, one after the other, and their difference.
-    horizon : int, optional
-        Show pairs ``(row i, row i + horizon)``.
     consecutive : bool
         The first `count` elements instead of evenly spread ones, as a film wants them.
     layout : str
@@ -217,10 +195,9 @@ def preview(
         The channels to show; by default the first ones, and three channels of uint8, or of floats
         from 0 to 1, as one colour image.
     limits : (float, float), optional
-        The range of values that colours stand for.
-    percentile : (float, float)
-        Without `limits`: percentiles of the values shown, between which the range lies. It is
-        symmetric around 0, with diverging colours, where values of both signs matter.
+        The range of values that colours stand for. By default it is that from the 1st to the 99th
+        percentile of the values shown; symmetric around 0, with diverging colours, where values of
+        both signs matter.
     colormap : str, optional
         A name of matplotlib's.
 
@@ -247,12 +224,11 @@ def preview(
     (('rows 0 and 1', 'rows 3 and 4'), 'HW')
     """
     dataset = Opening.of(target, key, **arguments).numbers()
-    if next_frame or horizon is not None:
+    if next_frame:
         if not isinstance(dataset, View):
-            name = "next_frame" if horizon is None else "horizon"
-            raise ArgumentError(f"`{name}` must be left out for {dataset!r}: pairs need a View.")
-        dataset = dataset.next_frame(1 if horizon is None else horizon)
-    drawing = Drawing(_range("limits", limits), _range("percentile", percentile), colormap)
+            raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
+        dataset = dataset.next_frame()
+    drawing = Drawing(_checked(limits), colormap)
     if colormap is not None:
         colormap_of(colormap)
     if len(dataset) == 0:
@@ -279,20 +255,15 @@ def preview(
     return Preview(name, _array(dataset), axes, unit=unit, **drawn._asdict())
 
 
-def _range(name: str, given: tuple[float, float] | None) -> Any:
-    """Return a range of values, or of percentiles, checked."""
-    if given is None:
+def _checked(limits: tuple[float, float] | None) -> tuple[float, float] | None:
+    if limits is None:
         return None
     try:
-        low, high = (float(one) for one in given)
+        low, high = (float(one) for one in limits)
     except (TypeError, ValueError):
         low, high = np.nan, np.nan
-    most = (0.0, 100.0) if name == "percentile" else (-np.inf, np.inf)
-    if not (np.isfinite([low, high]).all() and most[0] <= low < high <= most[1]):
-        within = ", from 0 to 100" if name == "percentile" else ""
-        raise ArgumentError(
-            f"`{name}` must be two numbers{within}, the lower one first; got {given}."
-        )
+    if not -np.inf < low < high < np.inf:
+        raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
     return low, high
 
 

@@ -101,21 +101,18 @@ def _by_channel(*arrays: Array) -> Array:
 
 def _scales(part: Part, values: Array, drawing: Drawing, *, signed: bool = False) -> list[Scale]:
     """Return the scale of each channel; or the one of colour images."""
-    whole = part.dtype.kind in "iub"
     if part.is_colour and drawing.colormap is None:
         finite = values[np.isfinite(values)]
         unit = part.dtype.kind == "f" and finite.size > 0
         if part.dtype == np.uint8 or (unit and 0 <= finite.min() < finite.max() <= 1):
-            limits = drawing.limits or (0.0, 255.0 if whole else 1.0)
-            drawing = replace(drawing, limits=limits)
-            return [scale_of(part.name, values, drawing, kind="colour", whole=whole)]
+            limits = drawing.limits or (0.0, 1.0 if unit else 255.0)
+            return [scale_of(part.name, values, replace(drawing, limits=limits), kind="colour")]
     return [
         scale_of(
             part.words(C=place),
             some,
             drawing,
             kind="image" if part.axes.kind == "image" else "curve",
-            whole=whole,
             signed=signed,
             sequential="gray" if part.dtype.itemsize == 1 else "viridis",
         )

@@ -33,7 +33,9 @@ _PICTURES = 24
 _FEWEST = 3
 _AT_ONCE = 64 * 2**20
 _SMALLEST_WINDOW = 256
-_LARGEST = 1e300
+_LARGEST = 1e150
+"""Of numbers that are drawn: their squares are finite."""
+
 Rows = slice | Sequence[int] | None
 
 
@@ -144,8 +146,8 @@ def read(
 ) -> list[NDArray[np.float64]]:
     """Read what is shown: of each part an array (n, slices, channels, height, width).
 
-    Complex numbers as their magnitude; what is near the largest number there is, and stands for a
-    missing one, as infinite.
+    Complex numbers as their magnitude. Numbers beyond 1e150 (they stand for missing ones) are taken
+    as infinite.
     """
     cut = _cut(dataset, parts)
     nbytes = sum(leaf.nbytes for leaf in leaves(cut.spec))
@@ -159,8 +161,7 @@ def read(
                 held = cover if length == len(cover) else range(length)  # cut, or whole
                 if list(places) != list(held):
                     array = array.take([held.index(one) for one in places], axis=axis)
-            with np.errstate(over="ignore", invalid="ignore"):
-                real = np.abs(array) if array.dtype.kind == "c" else array
+            real = np.abs(array) if array.dtype.kind == "c" else array
             pieces.append(canonical(real, part.axes.letters))
     arrays = (np.concatenate(pieces).astype(np.float64, copy=False) for pieces in found)
     return [np.where(np.abs(one) > _LARGEST, np.copysign(np.inf, one), one) for one in arrays]

@@ -1,14 +1,15 @@
 """Scales and panels: which colour, or which height, a value has; and a single picture.
 
-All frames share the scale of a channel, so that they can be compared. Its range lies between two
-percentiles of the values that are shown, or is given. Where values of both signs matter (the
-smaller side reaches a tenth of the larger) it is symmetric, and the colours diverge around 0.
+All frames share the scale of a channel, so that they can be compared. Its range is that from the
+1st to the 99th percentile of the values that are shown, or is given. Where values of both signs
+matter (the smaller side reaches a tenth of the larger) it is symmetric, and the colours diverge
+around 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ BAD = (255, 0, 255)
 COLOUR = "red, green and blue"
 """Where the range of a colour image comes from."""
 
+_PERCENTILES = (1, 99)
 _SIGNED = 0.1
 _BINS = 64
 
@@ -34,7 +36,6 @@ class Drawing:
     """How values become colours, where the user says so; see `oocdata.preview`."""
 
     limits: tuple[float, float] | None = None
-    percentile: tuple[float, float] = (1.0, 99.0)
     colormap: str | None = None
 
 
@@ -54,15 +55,8 @@ class Scale:
     maximum: float | None
     mean: float | None
     std: float | None  # divided by their number
-    edges: tuple[float, ...]  # of the histogram's bins, one more than these; whole bins of integers
+    edges: tuple[float, ...]  # of the histogram's bins, one more than these
     counts: tuple[int, ...]  # finite values in each bin
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it for ``json.dumps``: numbers that are not finite are None."""
-        return {
-            name: None if isinstance(value, float) and not np.isfinite(value) else value
-            for name, value in asdict(self).items()
-        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +98,13 @@ def scale_of(
     drawing: Drawing | None = None,
     *,
     kind: str = "image",
-    whole: bool = False,
     signed: bool = False,
     sequential: str = "viridis",
 ) -> Scale:
     """Return the scale of an array's values.
 
-    Curves show all values; of colour images `drawing` gives the limits. No bin holds more integers
-    than another where the values are `whole`; those of a difference are `signed`; `sequential` is
-    the map of values of one sign.
+    Curves show all values; of colour images `drawing` gives the limits. The values of a difference
+    are `signed`; `sequential` is the map of values of one sign.
 
     >>> scale = scale_of("", np.arange(101.0))
     >>> scale.low, scale.high, scale.how, scale.mean, sum(scale.counts)
@@ -128,17 +120,19 @@ def scale_of(
     edges, counts = np.array([0.0, 1.0]), np.zeros(1, int)
     if finite.size:
         least, most = float(finite.min()), float(finite.max())
-        with np.errstate(over="ignore", invalid="ignore"):  # squares of large values
-            mean, std = float(finite.mean()), float(finite.std())
+        mean, std = float(finite.mean()), float(finite.std())
         numbers = {"minimum": least, "maximum": most, "mean": mean, "std": std}
-        edges = _edges(least, most, whole)
-        counts = np.histogram(finite, edges)[0]
+        room = 0.0 if least < most else abs(least) / 2 or 0.5
+        edges = np.linspace(least - room, most + room, _BINS + 1)
+        # Of shares of the range, because bins can't be narrower than floats are apart.
+        shares = (finite - edges[0]) / (edges[-1] - edges[0])
+        counts = np.histogram(shares, _BINS, (0.0, 1.0))[0]
         if kind == "curve":
-            room = 0.03 * (most / 2 - least / 2)
+            room = 0.015 * (most - least)
             low, high, how = least - room, most + room, "minimum to maximum"
         else:
-            low, high = (float(one) for one in np.percentile(finite, drawing.percentile))
-            how = f"percentiles {drawing.percentile[0]:g} to {drawing.percentile[1]:g}"
+            low, high = (float(one) for one in np.percentile(finite, _PERCENTILES))
+            how = "percentiles {} to {}".format(*_PERCENTILES)
             if low == high:  # nearly all values are one: the others are what there is to see
                 low, high, how = least, most, "minimum to maximum"
         if least == most:
@@ -171,26 +165,14 @@ def scale_of(
     )
 
 
-def _edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
-    """Return the borders of at most 64 bins; of fewer where floats leave no room for more."""
-    if whole and max(-low, high, high - low) < 2.0**52:
-        span = int(high) - int(low)
-        width = span // _BINS + 1
-        # Between integers, where no rounding can move a value into the next bin.
-        return np.asarray(int(low) - 0.5 + width * np.arange(span // width + 2), np.float64)
-    room = (abs(low) / 2 or 0.5) if low == high else 0.0
-    return np.unique(np.linspace(low - room, high + room, _BINS + 1))
-
-
 def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
     """Return an image, or a colour image, as (height, width, 3) bytes: magenta if not finite."""
     finite: NDArray[Any] = np.isfinite(image)
-    with np.errstate(over="ignore", invalid="ignore"):
-        share = (np.where(finite, image, scale.low) - scale.low) / (scale.high - scale.low)
+    share = (np.where(finite, image, scale.low) - scale.low) / (scale.high - scale.low)
     share = np.clip(share, 0, 1)
     if scale.colormap is None:
         drawn = np.round(share * 255).astype(np.uint8)
-        finite = np.all(finite, axis=-1, keepdims=False)
+        finite = np.asarray(finite.all(axis=-1))
     else:
         drawn = colormap_of(scale.colormap)(share, bytes=True)[..., :3]
     return np.where(finite[..., None], drawn, np.array(BAD, np.uint8))

@@ -1,10 +1,9 @@
 """Pictures in a terminal: the contact sheet where it has graphics, else blocks of colour.
 
 Only a terminal whose name promises graphics is asked for them, by textual-image: Sixel (iTerm2,
-WezTerm, foot, xterm, Konsole, Windows Terminal) or the graphics protocol of kitty. It waits a tenth
-of a second for each answer, so nothing hangs; but an answer that comes later, from far away, would
-be left on the screen, which is why others are not asked. These get half-blocks: a character ``▀``
-in two colours is two pixels.
+WezTerm, foot, xterm, Konsole, Windows Terminal) or the protocol of kitty. Others would show the
+question, or an answer from far away. They get half-blocks: a character ``▀`` in two colours is two
+pixels.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
-from math import ceil, isqrt
-from typing import TYPE_CHECKING, Any
+from math import isqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,29 +53,17 @@ def can_show(console: Console) -> bool:
 
 def show(preview: Preview, console: Console) -> None:
     """Print a preview's pictures, the way the terminal can."""
-    graphics = _graphics() if console.file is sys.stdout else None
-    if graphics is None:
-        console.print(blocks(preview, console.width))
-        return
-    from PIL import Image
+    if console.file is sys.stdout and _promises_graphics(os.environ):
+        with suppress(ImportError, OSError, ValueError):
+            from PIL import Image
+            from textual_image import renderable  # asks the terminal
 
-    with Image.open(io.BytesIO(preview._repr_png_())) as sheet:
-        console.print(graphics(sheet, width=min(console.width, 160), height="auto"))
-
-
-def _graphics() -> Callable[..., Any] | None:
-    """Return what prints an image as graphics, if the terminal says that it can."""
-    streams = (sys.__stdin__, sys.__stdout__)
-    if not all(stream is not None and stream.isatty() for stream in streams):
-        return None
-    if not _promises_graphics(os.environ):
-        return None
-    try:
-        from textual_image import renderable  # asks the terminal
-    except (ImportError, OSError, ValueError):
-        return None
-    found: Callable[..., Any] = renderable.Image
-    return found if found in (renderable.SixelImage, renderable.TGPImage) else None
+            if renderable.Image in (renderable.SixelImage, renderable.TGPImage):
+                with Image.open(io.BytesIO(preview._repr_png_())) as sheet:
+                    width = min(console.width, 160)
+                    console.print(renderable.Image(sheet, width=width, height="auto"))
+                return
+    console.print(blocks(preview, console.width))
 
 
 def _promises_graphics(environment: Mapping[str, str]) -> bool:
@@ -97,39 +85,40 @@ def blocks(preview: Preview, width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    columns = _columns(preview, max(1, (width + 1) // (_NARROWEST + 1)), ceil(width / _WIDEST))
-    cell = max(1, min(_WIDEST * (3 if columns == 1 else 1), (width + 1) // columns - 1))
+    each, count = len(preview.elements[0]), len(preview.elements)
+    fitting = max(1, (width + 1) // (_NARROWEST + 1))
+    if each == 1:
+        columns = min(fitting, isqrt(count - 1) + 1)  # as square a sheet as fits
+    else:  # an element begins a line
+        columns = max(some for some in range(1, min(each, fitting) + 1) if each % some == 0)
+    rows = max(1, each // columns)
+    high = _MOST_LINES // rows - 2  # an element fits
+    tall = max(panel.aspect for panel in preview.elements[0])
+    widest = min(_WIDEST * (3 if columns == 1 else 1), int(2 * high / tall))
+    cell = max(1, min(widest, (width + 1) // columns - 1))
     table = Table.grid(padding=(0, 1, 0, 0))
     for _ in range(columns):
         table.add_column(width=cell, no_wrap=True, overflow="ellipsis")
-    each, lines = len(preview.elements[0]), 0
-    beside = max(1, columns // each)
-    for first in range(0, len(preview.elements), beside):
-        some = slice(first, first + beside)
-        panels = [panel for element in preview.elements[some] for panel in element]
-        labels = [one for label in preview.labels[some] for one in (label, *[""] * (each - 1))]
-        for start in range(0, len(panels), columns):
-            line = slice(start, start + columns)
-            drawn = [_drawn(panel, cell) for panel in panels[line]]
-            words = [labels[line], [panel.place for panel in panels[line]]]
-            high = len(words) + max(text.plain.count("\n") + 1 for text in drawn)
-            if lines and lines + high > _MOST_LINES:
-                table.add_row(f"… and {len(preview.elements) - first} more")
-                return table
-            lines += high
-            for texts in filter(any, words):
+    panels = [panel for element in preview.elements for panel in element]
+    labels = [one for label in preview.labels for one in (label, *[""] * (each - 1))]
+    lines = 0
+    for start in range(0, len(panels), columns):
+        line = slice(start, start + columns)
+        needed = max(_height(panel, cell) for panel in panels[line]) + 2
+        if start and start % each == 0 and lines + rows * needed > _MOST_LINES:
+            table.add_row(f"… and {count - start // each} more")
+            break
+        lines += needed
+        for texts in (labels[line], [panel.place for panel in panels[line]]):
+            if any(texts):
                 table.add_row(*map(Text, texts))
-            table.add_row(*drawn)
+        table.add_row(*(_drawn(panel, cell) for panel in panels[line]))
     return table
 
 
-def _columns(preview: Preview, fitting: int, least: int) -> int:
-    """Return how many panels stand in a line: whole elements, or an equal share of one."""
-    each, count = len(preview.elements[0]), len(preview.elements)
-    if each > fitting:
-        return max((some for some in range(2, fitting) if each % some == 0), default=fitting)
-    # As square a sheet as fits.
-    return each * min(fitting // each, count, max(ceil(least / each), isqrt(count - 1) + 1))
+def _height(panel: Panel, width: int) -> int:
+    """Return how many lines a panel of so many characters has: one of them is twice as high."""
+    return _CURVE_LINES if panel.kind == "curve" else max(1, round(width * panel.aspect / 2))
 
 
 def _drawn(panel: Panel, width: int) -> Text:
@@ -140,16 +129,16 @@ def _drawn(panel: Panel, width: int) -> Text:
         return Text("\n".join(_curve(panel, width)))
     from PIL import Image
 
-    height = 2 * max(1, round(width * panel.aspect / 2))
     image = Image.fromarray(colours(panel.scale, panel.values))
-    smaller = image.resize((width, height), Image.Resampling.BOX)
-    pixels = np.asarray(smaller).reshape(height // 2, 2, width, 3).transpose(0, 2, 1, 3)
+    smaller = image.resize((width, 2 * _height(panel, width)), Image.Resampling.BOX)
+    pixels = np.asarray(smaller).reshape(-1, 2, width, 3).transpose(0, 2, 1, 3)
     text = Text()
     for number, line in enumerate(pixels.tolist()):
         text.append("\n" if number else "")
-        for upper, lower in line:
+        for above, below in line:
             text.append(
-                "▀", f"rgb({','.join(map(str, upper))}) on rgb({','.join(map(str, lower))})"
+                "▀",
+                f"rgb({above[0]},{above[1]},{above[2]}) on rgb({below[0]},{below[1]},{below[2]})",
             )
     return text
 

@@ -7,7 +7,6 @@ epoch is used up and the loader is as it was.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
@@ -195,10 +194,9 @@ def _step(model_step: Callable[..., object], epochs: Epochs) -> Callable[[Any], 
     nothing of them is timed.
     """
     batch = _first(epochs)
-    spread = isinstance(batch, tuple) and _takes(model_step, len(batch))
 
     def consume(batch: Any) -> None:
-        _settle(model_step(*batch) if spread else model_step(batch))
+        _settle(model_step(*batch) if isinstance(batch, tuple) else model_step(batch))
 
     for _ in range(_WARM_UP):
         consume(batch)
@@ -209,17 +207,6 @@ def _first(epochs: Epochs) -> Any:
     """Return the first batch of epoch 0, and stop reading."""
     with closing(epochs(0)) as iterator:  # type: ignore[type-var]  # both kinds are generators
         return next(iterator)
-
-
-def _takes(function: Callable[..., object], count: int) -> bool:
-    """Return whether a function takes the arrays of a tuple as arguments, as those of `map` do."""
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    except ValueError:  # written in C, without a signature
-        return True
-    return True
 
 
 def _settle(result: Any) -> None:

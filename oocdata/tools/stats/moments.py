@@ -9,7 +9,7 @@ kept beside it, so that a mean of 10⁹ costs a deviation of 10⁻³ none of its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from math import prod
@@ -206,17 +206,6 @@ class Summary:
         """Return numbers and lists of them, for ``json.dumps``; None for what is not finite."""
         names = (*self.__slots__, "std")
         return {name: _plain(np.asarray(getattr(self, name)).tolist()) for name in names}
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any], dtype: np.dtype[Any]) -> Summary:
-        """Return what `to_json` made of the statistics of values of a dtype."""
-        whole, edge = np.dtype(np.int64), range_dtype(dtype)
-        kinds = (whole, whole, whole, edge, edge, np.dtype(np.float64), np.dtype(np.float64))
-        arrays: list[Any] = [
-            np.array(told[name], object).astype(kind)[()]  # None becomes NaN
-            for name, kind in zip(cls.__slots__, kinds, strict=True)
-        ]
-        return cls(*arrays)
 
     def cells(self, name: str, damaged: bool) -> list[str]:
         """Return the statistics of a single channel as cells of a table."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -97,22 +96,11 @@ class Stats:
             If a channel has no finite value.
         """
         self._check()
-        return self._scaling(self.mean, self.std)
-
-    @property
-    def min_max(self) -> Scaling:
-        """The function ``(x - min) / (max - min)``, for ``map``: float32 from 0 to 1.
-
-        A channel whose values are all equal becomes 0.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If a channel has no finite value.
-        """
-        self._check()
-        least = self.min.astype(np.float64)
-        return self._scaling(least, self.max.astype(np.float64) - least)
+        axis, std = self._axis_from_end, self.std
+        shape = () if axis is None else (-1,) + (1,) * (-axis - 1)
+        mean = self.mean.reshape(shape)
+        scale = (1.0 / np.where(std > np.finfo(np.float64).tiny, std, 1.0)).reshape(shape)
+        return Scaling(mean, scale, np.zeros_like(mean), self._element, axis)
 
     def normalization(self) -> dict[str, Any]:
         """Return ``axis``, ``mean`` and ``variance`` for ``keras.layers.Normalization(**…)``.
@@ -142,13 +130,6 @@ class Stats:
     def _axis_from_end(self) -> int | None:
         return None if self.axis is None else self.axis - 1 - len(self._element)
 
-    def _scaling(self, before: NDArray[np.float64], width: NDArray[np.float64]) -> Scaling:
-        axis, element = self._axis_from_end, self._element
-        shape = () if axis is None else (-1,) + (1,) * (-axis - 1)
-        scale = 1.0 / np.where(width > np.finfo(np.float64).tiny, width, 1.0)
-        before = before.reshape(shape)
-        return Scaling(before, scale.reshape(shape), np.zeros_like(before), element, axis)
-
     def _check(self) -> None:
         wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(self.variance)))
         if len(wrong):
@@ -168,39 +149,6 @@ class Stats:
             "channels": self.channels.to_json(),
             "rows": asdict(self.rows),
         }
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Stats:
-        """Return what `to_json` made; also of what ``oocdata stats --json`` printed.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If it is something else.
-
-        Examples
-        --------
-        >>> import json, oocdata as ooc
-        >>> from oocdata.tools.stats import stats
-        >>> text = json.dumps(stats(ooc.open(np.arange(10.0))).to_json())
-        >>> float(Stats.from_json(json.loads(text)).mean)
-        4.5
-        """
-        try:
-            dtype = np.dtype(told["dtype"])
-            dtype = np.dtype(np.float64) if dtype.kind == "c" else dtype
-            given = {name: told[name] for name in cls.__slots__}
-            for name in ("overall", "channels"):
-                given[name] = Summary.from_json(told[name], dtype)
-            rows = dict(told["rows"])
-            for name in ("constant_shown", "repeats_shown"):
-                rows[name] = tuple(tuple(one) if name[0] == "r" else one for one in rows[name])
-            return cls(**{**given, "shape": tuple(told["shape"]), "rows": RowsFound(**rows)})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArgumentError(
-                "`told` must be what `Stats.to_json` or `oocdata stats --json` made; got "
-                f"something else: {type(error).__name__} of {error}."
-            ) from error
 
     # Text ----------------------------------------------------------------------------------------
 

@@ -11,11 +11,6 @@ from numpy.typing import NDArray
 
 __all__ = ["RowsFound", "constant_rows", "fingerprints", "repeats"]
 
-_PIECE = 2**16
-"""Values that are worked on at a time: what a core's cache holds."""
-
-_PROBES = 16
-
 
 @dataclass(frozen=True, slots=True)
 class RowsFound:
@@ -36,20 +31,12 @@ def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:
     >>> constant_rows(np.array([[1, 2], [3, 3], [0, 0]]))
     array([1, 2])
     """
-
-    def constant(rows: NDArray[Any]) -> NDArray[np.bool_]:
-        first = rows[:, :1]
-        same = (rows == first) | ((rows != rows) & (first != first))
-        return np.asarray(same.all(axis=1))
-
     flat = block.reshape(len(block), -1)
-    width = flat.shape[1]
-    # Few rows pass a look at a few values: only those are looked at in full.
-    probes = np.unique(np.linspace(0, width - 1, _PROBES).astype(np.int64))
-    left = np.flatnonzero(constant(flat[:, probes]))
-    step = max(1, _PIECE // width)
-    found = [constant(flat[left[at : at + step]]) for at in range(0, len(left), step)]
-    return left[np.concatenate(found)] if found else left
+    low, high = flat.min(axis=1), flat.max(axis=1)  # NaN where a value is
+    same = low == high
+    suspects = np.flatnonzero(low != low)
+    same[suspects] = (flat[suspects] != flat[suspects]).all(axis=1)
+    return np.flatnonzero(same)
 
 
 def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
