@@ -21,7 +21,7 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.files import OpenFile
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
-from oocdata.engines.ragged import cover_runs, cut_runs
+from oocdata.engines.ragged import cut_runs, read_points
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TruncatedFileError
@@ -121,18 +121,14 @@ class Strided:
         storage = replace(self._storage, **changes)
         return _rebuild((*arguments[:5], storage, *arguments[6:]), axis)
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        self.read_to(origins, extent, out, None)
-
-    def read_to(
+    def read(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64] | None,
+        places: NDArray[np.int64] | None = None,
     ) -> None:
-        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
+        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
             return
         if not out.flags.writeable:  # the kernel would not ask
@@ -156,16 +152,20 @@ class Strided:
             self._read_parts(plan.parts, origins, extent, out, places)
         elif not plan.direct:
             self._read_through(number, plan, origins, extent, out, places)
-        elif places is not None:
-            for start in range(0, boxes, plan.boxes):
-                some = slice(start, start + plan.boxes)
-                self._fill(number, plan, origins[some], extent, out, places[some])
-        elif boxes == 1 and plan.whole and self.chunk_offsets is None and out.flags.c_contiguous:
+        elif (
+            boxes == 1 == out.shape[0]
+            and plan.whole
+            and self.chunk_offsets is None
+            and out.flags.c_contiguous
+        ):
             self._read_one(number, origins, extent, out)
         else:
             for start in range(0, boxes, plan.boxes):
                 some = slice(start, start + plan.boxes)
-                self._fill(number, plan, origins[some], extent, out[some])
+                if places is None:
+                    self._fill(number, plan, origins[some], extent, out[some])
+                else:
+                    self._fill(number, plan, origins[some], extent, out, places[some])
         if plan.direct and not self.stored.isnative and plan.parts is None:
             if places is None:
                 out.byteswap(inplace=True)
@@ -175,13 +175,15 @@ class Strided:
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
 
+    read_to = read
+
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
         itemsize = self.stored.itemsize
         if self.strides != (itemsize,):
-            cover_runs(self, starts, lengths, out)
+            read_points(self, starts, lengths, out)
             return
         one = Extent.of((1,))
         descriptor, version = self.file.opened(), self.file.version
@@ -331,19 +333,13 @@ class Strided:
     def _changed(self, number: int, origins: NDArray[np.int64], extent: Extent) -> SourceError:
         """Return the error of a file that is another version; with the rows that are cut off."""
         status, chunks = os.fstat(number), self.chunk_offsets
-        if isinstance(chunks, RowOffsets):
-            last = origins[:, self.axis] + (extent.spans[self.axis] - 1)
-            beyond = chunks.of_rows(last) + chunks.step > status.st_size
-            origins = origins[beyond] if beyond.any() else origins
-        elif chunks is None:
-            reach = [
-                max(0, (length - 1) * stride * step)
-                for length, stride, step in zip(
-                    extent.lengths, extent.strides, self.strides, strict=True
-                )
-            ]
-            ends = origins.dot(self._steps) + (self.offset + sum(reach) + self.stored.itemsize)
-            beyond = ends > status.st_size
+        if chunks is None or isinstance(chunks, RowOffsets):
+            last = origins + (np.array(extent.spans) - 1) * (self._steps > 0)
+            starts = last.dot(self._steps)
+            if chunks is not None:
+                rows = last[:, self.axis]
+                starts += chunks.of_rows(rows) - rows * chunks.step
+            beyond = starts + self.offset + self.stored.itemsize > status.st_size
             origins = origins[beyond] if beyond.any() else origins
         rows = covered(origins, extent, self.axis)
         try:
