@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -88,7 +89,7 @@ class Sliced:
         self._lock = _lock_of(target)
 
     def __reduce__(self) -> Any:
-        return _sliced, (self.target, self._storage, self.axis)
+        return partial(Sliced, axis=self.axis), (self.target, self._storage)
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -168,10 +169,6 @@ class Sliced:
         if problem:
             raise SourceError(problem, path=self._storage.path, key=self._storage.key)
         return read
-
-
-def _sliced(target: Any, storage: Storage, axis: int) -> Sliced:
-    return Sliced(target, storage, axis=axis)
 
 
 def _said(box: tuple[slice, ...]) -> str:

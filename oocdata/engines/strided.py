@@ -9,7 +9,9 @@ another order of axes.
 from __future__ import annotations
 
 import os
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, Protocol
 
@@ -105,11 +107,8 @@ class Strided:
         self._plans: dict[Any, Plan] = {}
 
     def __reduce__(self) -> Any:
-        arguments = (
-            self.file, self.stored, self.shape, self.strides, self.offset, self._storage,
-            self.chunk_offsets,
-        )  # fmt: skip
-        return _rebuild, (arguments, self.axis)
+        array = self.file, self.stored, self.shape, self.strides, self.offset
+        return partial(Strided, axis=self.axis), (*array, self._storage, self.chunk_offsets)
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -117,9 +116,9 @@ class Strided:
 
     def described(self, **changes: Any) -> Strided:
         """Return the same array, of which `storage` says something else."""
-        arguments, axis = self.__reduce__()[1]
-        storage = replace(self._storage, **changes)
-        return _rebuild((*arguments[:5], storage, *arguments[6:]), axis)
+        same = copy(self)
+        same._storage = replace(self._storage, **changes)
+        return same
 
     def read(
         self,
@@ -359,10 +358,6 @@ class Strided:
         """Return an error about rows of this source; where it has several datasets, of one."""
         parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
         return error if parts is None else parts.concern(error)
-
-
-def _rebuild(arguments: tuple[Any, ...], axis: int) -> Strided:
-    return Strided(*arguments, axis=axis)
 
 
 def contiguous_strides(
