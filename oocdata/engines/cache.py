@@ -309,7 +309,7 @@ class Slots:
         while True:
             hold, own, others = self._claim(numbers, together)
             try:
-                self._decode(own, decode, together)
+                self._decode(own, decode)
                 for flight in others:
                     flight.ended.wait()
             except BaseException:
@@ -396,16 +396,16 @@ class Slots:
             _advise(self._mapping, "MADV_HUGEPAGE", rest, self.room - rest)
         return self._fresh - 1
 
-    def _decode(self, flights: list[_Flight], decode: Decode, together: bool) -> None:
+    def _decode(self, flights: list[_Flight], decode: Decode) -> None:
         """Decode flights here, with the help of threads that have nothing else to do."""
         todo, memory = deque(flights), self.memory
 
         def work() -> None:
             with suppress(IndexError):  # nothing is left to do
                 while True:
-                    self._run(todo.popleft(), decode, memory, together)
+                    self._run(todo.popleft(), decode, memory)
 
-        with_help(work, 0 if together else len(flights) - 1)
+        with_help(work, len(flights) - 1)
         for flight in flights:
             flight.ended.wait()
         errors = [flight.error for flight in flights if flight.error is not None]
@@ -417,11 +417,9 @@ class Slots:
             finally:
                 del errors
 
-    def _run(
-        self, flight: _Flight, decode: Decode, memory: NDArray[np.uint8], together: bool
-    ) -> None:
+    def _run(self, flight: _Flight, decode: Decode, memory: NDArray[np.uint8]) -> None:
         try:
-            with scratch(_SCRATCH * self.nbytes * (len(flight.slots) if together else 1)):
+            with scratch(_SCRATCH * self.nbytes * len(flight.slots)):
                 decode(flight.numbers, flight.slots, memory)
         except BaseException as error:  # it is for those who asked
             flight.error, flight.failed = error, True

@@ -74,7 +74,7 @@ def read_through(
 
     Examples
     --------
-    >>> from oocdata.engines.numbers import Numbers
+    >>> from oocdata.engines.memory_array import Numbers
     >>> origins = np.array([[7], [2], [5]])
     >>> for some, boxes in read_through(Numbers(9), origins, Extent.of((2,)), "i8", 32):
     ...     print(some, boxes.tolist())
