@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.decoding import decodes_already, in_decoding_thread, scratch, with_help
 from oocdata.memory import account, cache_share, scratch_share
+from oocdata.threads import holds_hdf5
 
 __all__ = ["Cache", "Decode", "Hold", "Slots", "cache"]
 
@@ -196,7 +197,7 @@ class Cache:
         self._oldest += reversed(passed)
         if slots.taken[0] + need > slots.room:
             return False
-        if self.nbytes + need <= budget or decodes_already():
+        if self.nbytes + need <= budget:
             return True
         return not any(other.held for other in list(self._arrays.values()))
 
@@ -297,13 +298,13 @@ class Slots:
         Exception
             As `decode` raises. Chunks that were decoded together with one that failed are not kept.
         """
+        if decodes_already() or holds_hdf5():
+            # Another thread may wait for what this one has: so this one waits for no other, and
+            # decodes into memory of its own.
+            memory = np.empty(len(numbers) * self.nbytes, np.uint8)
+            decode(list(numbers), list(range(len(numbers))), memory)
+            return Hold(np.arange(len(numbers)), memory)
         return in_decoding_thread(lambda: self._load(numbers, decode, together))
-
-    def load_alone(self, numbers: Sequence[int], decode: Decode) -> Hold:
-        """Decode chunks in this thread, into memory of their own; waits for no other thread."""
-        memory = np.empty(len(numbers) * self.nbytes, np.uint8)
-        decode(list(numbers), list(range(len(numbers))), memory)
-        return Hold(np.arange(len(numbers)), memory)
 
     def _load(self, numbers: Sequence[int], decode: Decode, together: bool) -> Hold:
         while True:

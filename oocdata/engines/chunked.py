@@ -28,7 +28,6 @@ from oocdata.engines.ragged import copy_runs, cut_runs
 from oocdata.engines.source import Storage
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import SourceError, UnknownFormatError
-from oocdata.threads import holds_hdf5
 
 __all__ = ["ChunkReader", "Chunked", "SourceChunks"]
 
@@ -362,8 +361,6 @@ class Chunked:
         """Hold chunks that differ from one another."""
         hold = self._slots.find(numbers)
         if hold is None:
-            if holds_hdf5():  # another thread may wait for this one
-                return self._slots.load_alone(numbers.tolist(), self._decode)
             hold = self._slots.load(numbers.tolist(), self._decode, self.reader.own_threads)
         return hold
 

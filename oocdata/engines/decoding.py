@@ -103,9 +103,6 @@ def scratch(nbytes: int) -> Iterator[None]:
     True
     """
     global _in_use
-    if _local.decoding:  # the others may wait for what this thread decodes
-        yield
-        return
     with _gate:
         while _in_use and _in_use + nbytes > scratch_share():
             _gate.wait()

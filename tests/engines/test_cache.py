@@ -7,7 +7,7 @@ import mmap
 import os
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -298,6 +298,29 @@ def test_a_chunk_that_is_made_of_another_array():
         hold.release()
 
     assert held(outer.load([3], decode), 8) == [3]
+
+
+def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever decodes the inner chunk may wait for the scratch that the outer one takes."""
+    monkeypatch.setattr(decoding, "scratch_share", lambda: 16)
+    cache = Cache(lambda: 1000)
+    inner, outer = cache.slots("inner", 8, 10), cache.slots("outer", 8, 10)
+    readers = ThreadPoolExecutor(1)
+    other: list[Future[Hold]] = []
+
+    def decode(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
+        other.append(readers.submit(inner.load, numbers, Decoder(8)))
+        while not inner._in_flight:
+            wait(other, timeout=0.001)
+        hold = inner.load(numbers, Decoder(8))
+        memory[places[0] * 8 : places[0] * 8 + 8] = hold.memory[hold.slots[0] * 8 :][:8]
+        hold.release()
+
+    with readers:
+        assert held(outer.load([3], decode), 8) == [3]
+        assert held(other[0].result(), 8) == [3]
 
 
 def resident(slots: Slots) -> int:
