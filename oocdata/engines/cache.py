@@ -41,9 +41,6 @@ _GROUPS, _LEAST, _MOST = 8, 1 << 16, 1 << 20
 _TABLE = 1 << 16
 """Chunk numbers are looked up by their remainder by this, or by a smaller power of two."""
 
-_SMALL_PAGES = 8 << 20
-"""Bytes in small pages, before the rest of a mapping asks for huge ones: they waste up to 2 MiB."""
-
 
 class Hold:
     """Chunks that stay in memory until they are released, or the object is gone.
@@ -390,11 +387,7 @@ class Slots:
     def _free_slot(self) -> int:
         if self._free:
             return self._free.pop()
-        before, self._fresh = self._fresh * self.nbytes, self._fresh + 1
-        if before < _SMALL_PAGES <= self._fresh * self.nbytes < self.room:
-            # Rows are taken from all over it: in small pages each costs a walk of page tables.
-            rest = -(-self._fresh * self.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-            _advise(self._mapping, "MADV_HUGEPAGE", rest, self.room - rest)
+        self._fresh += 1
         return self._fresh - 1
 
     def _decode(self, flights: list[_Flight], decode: Decode) -> None:
@@ -470,7 +463,7 @@ def _reserve(nbytes: int) -> mmap.mmap:
         mapping = mmap.mmap(-1, nbytes, flags=flags)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no address space for {nbytes} bytes of decoded chunks") from error
-    _advise(mapping, "MADV_NOHUGEPAGE", 0, nbytes)
+    _advise(mapping, "MADV_NOHUGEPAGE", 0, nbytes)  # up to 2 MiB of each would be wasted
     return mapping
 
 

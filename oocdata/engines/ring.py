@@ -3,7 +3,8 @@
 A shuffled batch is dozens of reads at scattered offsets. One call for each gives up and takes back
 the GIL each time, and every taking back waits for whichever thread has it by then. Here all reads
 of a batch are handed to the kernel at once: it copies what is cached and fetches the rest, many at
-a time, while Python's other threads run.
+a time, while Python's other threads run. Against a loop, through `to_tf`: 1.2 times (batches of 32)
+to 2.1 times (of 256) as fast for shuffled rows of 200 bytes, 1.0 to 1.25 times for rows of 60 KB.
 
 The interface is the kernel's own (io_uring(7), io_uring_setup(2), io_uring_enter(2); structures in
 linux/io_uring.h), by ctypes. Where there is none (an older kernel, a container that forbids it,

@@ -7,7 +7,9 @@ import mmap
 import os
 import threading
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -309,11 +311,18 @@ def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
     inner, outer = cache.slots("inner", 8, 10), cache.slots("outer", 8, 10)
     readers = ThreadPoolExecutor(1)
     other: list[Future[Hold]] = []
+    begun, usual = threading.Event(), inner._claim
+
+    def claim(numbers: Sequence[int], together: bool) -> Any:
+        found = usual(numbers, together)
+        begun.set()
+        return found
+
+    monkeypatch.setattr(inner, "_claim", claim)
 
     def decode(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
         other.append(readers.submit(inner.load, numbers, Decoder(8)))
-        while not inner._in_flight:
-            wait(other, timeout=0.001)
+        begun.wait()
         hold = inner.load(numbers, Decoder(8))
         memory[places[0] * 8 : places[0] * 8 + 8] = hold.memory[hold.slots[0] * 8 :][:8]
         hold.release()
