@@ -21,7 +21,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Composite, Placement, Request
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
-from oocdata.engines.numbers import Numbers
+from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, check_distinct, select, take
 

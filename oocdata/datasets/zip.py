@@ -15,7 +15,7 @@ from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.splits import farthest
 from oocdata.datasets.view import View
-from oocdata.engines.numbers import Numbers
+from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, repeated
 

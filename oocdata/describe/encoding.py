@@ -31,7 +31,7 @@ from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.describe.arrays import encode_array, encode_integers
 from oocdata.describe.content import content
 from oocdata.describe.names import import_path
-from oocdata.engines.numbers import Numbers
+from oocdata.engines.memory_array import Numbers
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.order import BlockShuffle, Sequential, Shuffle

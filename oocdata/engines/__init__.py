@@ -6,5 +6,17 @@
 `objects`    anything that slices, under a lock of its own
 ===========  =====================================================================
 
-`source` says what they all are for those above: a `Source`.
+`source` says what they all are for those above: a `Source`. What belongs to what:
+
+==================  =======================================================================
+`strided`           `plan` (a box as runs), `runs` and `ring` (runs read by the kernel),
+                    `files` (which version of a file, and its descriptor)
+`chunked`           `gather` (rows out of chunks), `cache`, `decoding` (its threads)
+both                `parts` (many datasets of a file), `ragged` (runs of unequal length)
+`memory_array`      an array in memory, or computed
+made of sources     `wrapped`, `concat` (end to end), `placed` (along other axes), `fields`
+                    (one of structured rows), `decoded` (packed numbers), `blocked` (small or
+                    scattered rows, by blocks), `sparse` and `columns` (rows of a CSR matrix)
+memory              `buffers` (of batches), `places` (boxes through small memory)
+==================  =======================================================================
 """

@@ -13,8 +13,6 @@ Either way, blocks of the array are the chunks of the chunked engine.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -25,13 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
-from oocdata.engines.relabelled import Relabelled
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
+from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
 __all__ = ["SmallRows", "StridedChunks", "blocked"]
@@ -150,7 +149,7 @@ def _far_apart(source: Strided, axes: tuple[int, ...], element: list[int]) -> So
         chunks=tuple(chunk),
         reading=f"{rows} rows that lie between one another are read together and cached",
     )
-    return Chunked(StridedChunks(source, tuple(chunk), described))
+    return Chunked(StridedChunks(source, described, tuple(chunk)))
 
 
 class StridedChunks(SourceChunks):
@@ -171,9 +170,7 @@ class StridedChunks(SourceChunks):
 
     def check(self) -> None:
         """Raise if the file has changed."""
-        file = self.source.file
-        with file.opened() as number:
-            file.check(number, self.described.key)
+        self.source.file.check(self.described.key)
 
 
 class SmallRows:
@@ -194,7 +191,7 @@ class SmallRows:
             reading = "small rows, in blocks that are each read once and cached"
             storage = replace(storage, reading=reading)
         self._storage = storage
-        self._cached = Chunked(StridedChunks(source, chunk_shape, storage))
+        self._cached = Chunked(StridedChunks(source, storage, chunk_shape))
 
     def __reduce__(self) -> Any:
         return SmallRows, (self.source, self.chunk_shape)
@@ -203,28 +200,21 @@ class SmallRows:
         """Return how the array is stored."""
         return self._storage
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        if len(origins) >= _FEW and _fits(self, self._nbytes):
-            self._cached.read(origins, extent, out)
-        else:
-            self.source.read(origins, extent, out)
-
-    def read_to(
+    def read(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64],
+        places: NDArray[np.int64] | None = None,
     ) -> None:
-        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
-        if len(origins) >= _FEW and _fits(self, self._nbytes):
-            self._cached.read_to(origins, extent, out, places)
-        else:
-            self.source.read_to(origins, extent, out, places)
+        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
+        together = len(origins) >= _FEW and _fits(self, self._nbytes)
+        source: Chunked | Strided = self._cached if together else self.source
+        source.read(origins, extent, out, places)
+
+    read_to = read
 
 
-_lock = threading.Lock()
 _fitting: WeakKeyDictionary[SmallRows, int] = WeakKeyDictionary()
 """Arrays that are cached, with their bytes: more than fit would push one another out."""
 
@@ -233,17 +223,8 @@ def _fits(source: SmallRows, nbytes: int) -> bool:
     """Return whether an array may be cached, beside those that are."""
     if source in _fitting:
         return True
-    with _lock:
+    with cache.lock:
         if nbytes + sum(_fitting.values()) > cache_share() // 2:
             return False
         _fitting[source] = nbytes
     return True
-
-
-def _renew_after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # a thread that is not here may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)

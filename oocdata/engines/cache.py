@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.decoding import decodes_already, in_decoding_thread, scratch, with_help
 from oocdata.memory import account, cache_share, scratch_share
+from oocdata.threads import holds_hdf5
 
 __all__ = ["Cache", "Decode", "Hold", "Slots", "cache"]
 
@@ -39,9 +40,6 @@ _GROUPS, _LEAST, _MOST = 8, 1 << 16, 1 << 20
 
 _TABLE = 1 << 16
 """Chunk numbers are looked up by their remainder by this, or by a smaller power of two."""
-
-_SMALL_PAGES = 8 << 20
-"""Bytes in small pages, before the rest of a mapping asks for huge ones: they waste up to 2 MiB."""
 
 
 class Hold:
@@ -196,7 +194,7 @@ class Cache:
         self._oldest += reversed(passed)
         if slots.taken[0] + need > slots.room:
             return False
-        if self.nbytes + need <= budget or decodes_already():
+        if self.nbytes + need <= budget:
             return True
         return not any(other.held for other in list(self._arrays.values()))
 
@@ -297,19 +295,19 @@ class Slots:
         Exception
             As `decode` raises. Chunks that were decoded together with one that failed are not kept.
         """
+        if decodes_already() or holds_hdf5():
+            # Another thread may wait for what this one has: so this one waits for no other, and
+            # decodes into memory of its own.
+            memory = np.empty(len(numbers) * self.nbytes, np.uint8)
+            decode(list(numbers), list(range(len(numbers))), memory)
+            return Hold(np.arange(len(numbers)), memory)
         return in_decoding_thread(lambda: self._load(numbers, decode, together))
-
-    def load_alone(self, numbers: Sequence[int], decode: Decode) -> Hold:
-        """Decode chunks in this thread, into memory of their own; waits for no other thread."""
-        memory = np.empty(len(numbers) * self.nbytes, np.uint8)
-        decode(list(numbers), list(range(len(numbers))), memory)
-        return Hold(np.arange(len(numbers)), memory)
 
     def _load(self, numbers: Sequence[int], decode: Decode, together: bool) -> Hold:
         while True:
             hold, own, others = self._claim(numbers, together)
             try:
-                self._decode(own, decode, together)
+                self._decode(own, decode)
                 for flight in others:
                     flight.ended.wait()
             except BaseException:
@@ -389,23 +387,19 @@ class Slots:
     def _free_slot(self) -> int:
         if self._free:
             return self._free.pop()
-        before, self._fresh = self._fresh * self.nbytes, self._fresh + 1
-        if before < _SMALL_PAGES <= self._fresh * self.nbytes < self.room:
-            # Rows are taken from all over it: in small pages each costs a walk of page tables.
-            rest = -(-self._fresh * self.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-            _advise(self._mapping, "MADV_HUGEPAGE", rest, self.room - rest)
+        self._fresh += 1
         return self._fresh - 1
 
-    def _decode(self, flights: list[_Flight], decode: Decode, together: bool) -> None:
+    def _decode(self, flights: list[_Flight], decode: Decode) -> None:
         """Decode flights here, with the help of threads that have nothing else to do."""
         todo, memory = deque(flights), self.memory
 
         def work() -> None:
             with suppress(IndexError):  # nothing is left to do
                 while True:
-                    self._run(todo.popleft(), decode, memory, together)
+                    self._run(todo.popleft(), decode, memory)
 
-        with_help(work, 0 if together else len(flights) - 1)
+        with_help(work, len(flights) - 1)
         for flight in flights:
             flight.ended.wait()
         errors = [flight.error for flight in flights if flight.error is not None]
@@ -417,11 +411,9 @@ class Slots:
             finally:
                 del errors
 
-    def _run(
-        self, flight: _Flight, decode: Decode, memory: NDArray[np.uint8], together: bool
-    ) -> None:
+    def _run(self, flight: _Flight, decode: Decode, memory: NDArray[np.uint8]) -> None:
         try:
-            with scratch(_SCRATCH * self.nbytes * (len(flight.slots) if together else 1)):
+            with scratch(_SCRATCH * self.nbytes * len(flight.slots)):
                 decode(flight.numbers, flight.slots, memory)
         except BaseException as error:  # it is for those who asked
             flight.error, flight.failed = error, True
@@ -471,7 +463,7 @@ def _reserve(nbytes: int) -> mmap.mmap:
         mapping = mmap.mmap(-1, nbytes, flags=flags)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no address space for {nbytes} bytes of decoded chunks") from error
-    _advise(mapping, "MADV_NOHUGEPAGE", 0, nbytes)
+    _advise(mapping, "MADV_NOHUGEPAGE", 0, nbytes)  # up to 2 MiB of each would be wasted
     return mapping
 
 

@@ -25,9 +25,9 @@ from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.ragged import copy_runs, cut_runs
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Storage
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import SourceError, UnknownFormatError
-from oocdata.threads import holds_hdf5
 
 __all__ = ["ChunkReader", "Chunked", "SourceChunks"]
 
@@ -101,33 +101,18 @@ class ChunkReader(Hashable, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SourceChunks:
+class SourceChunks(Relabelled):
     """Blocks of another source, as a `ChunkReader`: each is read as one box, and cached.
 
     Attributes
     ----------
-    source : Source
     chunk_shape : tuple of int
-    described : Storage
-        How the blocks are read, in words.
     own_threads : bool
         One thread at a time reads from the source.
     """
 
-    source: Source
     chunk_shape: tuple[int, ...]
-    described: Storage
     own_threads: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array."""
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
-        return self.source.dtype
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Read each block."""
@@ -136,10 +121,6 @@ class SourceChunks:
 
     def check(self) -> None:
         """Do nothing: whether the source has changed is its own business."""
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self.described
 
 
 class Chunked:
@@ -184,18 +165,14 @@ class Chunked:
         """Return how the array is stored."""
         return self.reader.storage()
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `Source.read`."""
-        self.read_to(origins, extent, out, None)
-
-    def read_to(
+    def read(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64] | None,
+        places: NDArray[np.int64] | None = None,
     ) -> None:
-        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
+        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if not out.size:
             return
         try:
@@ -215,6 +192,8 @@ class Chunked:
                 if parts is not None:
                     parts.concern(error)
             raise
+
+    read_to = read
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
@@ -382,8 +361,6 @@ class Chunked:
         """Hold chunks that differ from one another."""
         hold = self._slots.find(numbers)
         if hold is None:
-            if holds_hdf5():  # another thread may wait for this one
-                return self._slots.load_alone(numbers.tolist(), self._decode)
             hold = self._slots.load(numbers.tolist(), self._decode, self.reader.own_threads)
         return hold
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.concat import Concat
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source
 from oocdata.engines.sparse import Entries, SparseRows
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError
 
 __all__ = ["Columns", "choose_columns", "chosen_columns", "is_sparse", "read_entries"]
@@ -21,59 +21,34 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class Columns(Relabelled):
     """Some columns of sparse rows, of one file or of several end to end.
 
     Attributes
     ----------
-    source : Source
+    whole : Source
+        With all columns.
     places : ndarray of int64, shape (columns,)
-        Which columns, each once, in order.
+        Which columns `source` has of these, each once, in order.
     """
 
-    source: Source
+    whole: Source
     places: Ints
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(rows, columns)``."""
-        return (self.source.shape[0], len(self.places))
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
-        return self.source.dtype
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return replace(self.inner.storage(), opened=None)
-
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        self.inner.read(origins, extent, out)
-
-    @cached_property
-    def inner(self) -> Source:
-        """The source that looks up its columns."""
-        found = _with_columns(self.source, self.places)
-        assert found is not None
-        return found
-
-
-def _with_columns(source: Source, places: Ints) -> Source | None:
-    """Return the source of some columns; None where it is not sparse."""
-    if isinstance(source, SparseRows):
-        return source.with_columns(places)
-    if not isinstance(source, Concat) or source.axis != 0:
-        return None
-    parts = [_with_columns(part, places) for part in source.parts]
-    found = [part for part in parts if part is not None]
-    return source.with_parts(found) if len(found) == len(parts) else None
 
 
 def is_sparse(source: Source) -> bool:
     """Return whether a source has `read_entries`."""
-    return isinstance(source, Columns) or _with_columns(source, np.empty(0, np.int64)) is not None
+    if isinstance(source, Concat):
+        return source.axis == 0 and all(map(is_sparse, source.parts))
+    return isinstance(source, SparseRows | Columns)
+
+
+def _with_columns(source: Source, places: Ints) -> Source:
+    """Return the source of some columns."""
+    if isinstance(source, SparseRows):
+        return source.with_columns(places)
+    assert isinstance(source, Concat)
+    return source.with_parts([_with_columns(part, places) for part in source.parts])
 
 
 def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
@@ -93,7 +68,7 @@ def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
         When storage can't deliver them.
     """
     if isinstance(source, Columns):
-        return read_entries(source.inner, origins, extent)
+        return read_entries(source.source, origins, extent)
     width = extent.lengths[1]
     if isinstance(source, SparseRows):
         return _joined(list(source.boxes(origins, extent)), source.dtype, width)
@@ -125,18 +100,18 @@ def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
     oocdata.errors.ArgumentError
         If a column is chosen twice.
     """
-    before = source.places if isinstance(source, Columns) else None
-    whole = source.source if isinstance(source, Columns) else source
-    if axis != 1 or _with_columns(whole, places[:0]) is None:
+    if axis != 1 or not is_sparse(source):
         return None
     if len(np.unique(places)) < len(places):
         raise ArgumentError(
             "columns of sparse rows must be chosen once each; got some more often. Repeat them in "
             "`.map`."
         )
-    return Columns(whole, places if before is None else before[places])
+    whole, before = chosen_columns(source) or (source, np.arange(source.shape[1]))
+    some = _with_columns(whole, before[places])
+    return Columns(some, replace(some.storage(), opened=None), whole, before[places])
 
 
 def chosen_columns(source: Source) -> tuple[Source, Ints] | None:
     """Return the source with all its columns, and those chosen; None where all are there."""
-    return (source.source, source.places) if isinstance(source, Columns) else None
+    return (source.whole, source.places) if isinstance(source, Columns) else None

@@ -132,44 +132,34 @@ class Concat:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        axis = self.axis
-        first = origins[:, axis]
-        numbers = self._segments.of(first)
-        span, whole = extent.spans[axis], len(self.parts) == 1
-        if whole and (span == 1 or (first + span <= self._ends[numbers]).all()):
-            within = origins.copy()
-            within[:, axis] += self._shift[numbers]
-            self.parts[0].read(within, extent, out)
-            return
-        owners = self.table.owners[numbers]
+        first, span = origins[:, self.axis], extent.spans[self.axis]
+        inside = np.arange(len(origins))
         if span > 1:
-            crossing = (first + span > self._ends[numbers]).nonzero()[0]
+            across = first + span > self._ends[self._segments.of(first)]
             # Those that begin at one place go together: all of a batch, where parts are channels.
-            for place in np.unique(first[crossing]).tolist():
-                boxes = crossing[first[crossing] == place]
+            for place in np.unique(first[across]).tolist():
+                boxes = (across & (first == place)).nonzero()[0]
                 self._read_across(origins[boxes], extent, out, boxes)
-            owners[crossing] = -1
-        for part, places, within in self._shares(numbers, owners, origins):
-            read_to(part, within, extent, out, places)
+            inside = inside[~across]
+        for part, places, within in self.shares(origins[inside]):
+            read_to(part, within, extent, out, inside[places])
 
     def shares(
         self, origins: NDArray[np.int64]
     ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
         """Yield parts, which of the boxes begin in each, and their origins there."""
         numbers = self._segments.of(origins[:, self.axis])
-        return self._shares(numbers, self.table.owners[numbers], origins)
-
-    def _shares(
-        self, numbers: NDArray[np.int64], owners: NDArray[np.int64], origins: NDArray[np.int64]
-    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield what `shares` does of boxes whose owner is not -1; `numbers` are their parts'."""
         within = origins.copy()
         within[:, self.axis] += self._shift[numbers]
+        if len(self.parts) == 1:
+            yield self.parts[0], np.arange(len(origins)), within
+            return
+        owners = self.table.owners[numbers]
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
         for places in np.split(order, borders.tolist()):
-            if len(places) and owners[places[0]] >= 0:
+            if len(places):
                 yield self.parts[int(owners[places[0]])], places, within[places]
 
     def _read_across(

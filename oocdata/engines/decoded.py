@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty
-from oocdata.engines.source import Annotations, Source, Storage
+from oocdata.engines.places import read_through
+from oocdata.engines.source import Annotations, Storage
+from oocdata.engines.wrapped import Wrapped
 
 __all__ = ["Decoded", "Packing"]
 
@@ -71,13 +72,11 @@ class Packing:
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
-    """A source of packed numbers as the numbers; a `oocdata.engines.source.Source`.
+class Decoded(Wrapped):
+    """A source of packed numbers as the numbers.
 
     Attributes
     ----------
-    source : Source
-        Of packed numbers.
     packing : Packing
     described : str
         How they are packed, in words.
@@ -85,15 +84,9 @@ class Decoded:
         For each attribute that is not true of the numbers, None.
     """
 
-    source: Source
     packing: Packing
     described: str
     attributes: Mapping[str, None]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As stored."""
-        return self.source.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -122,7 +115,6 @@ class Decoded:
         if out.size == 0:
             return
         stored, dtype = self.source.dtype, self.dtype
-        count = max(1, _BLOCK_BYTES // (extent.size * dtype.itemsize))
         chunked = self.source.storage().chunks is not None
         if chunked and out.dtype == dtype and stored.itemsize <= dtype.itemsize:
             # All boxes at once, so that chunks are decoded side by side: into the beginning of each
@@ -130,16 +122,13 @@ class Decoded:
             beginning = {"names": ["packed"], "formats": [stored], "itemsize": dtype.itemsize}
             packed = out.view(np.dtype(beginning))["packed"]  # type: ignore[call-overload]
             self.source.read(origins, extent, packed)
+            count = max(1, _BLOCK_BYTES // (extent.size * dtype.itemsize))
             for start in range(0, len(origins), count):
                 some = slice(start, start + count)
                 self.packing.decode(packed[some], out[some])
             return
-        scratch = empty((min(count, len(origins)), *extent.lengths), stored)
-        for start in range(0, len(origins), count):
-            some = slice(start, start + count)
-            boxes = len(origins[some])
-            self.source.read(origins[some], extent, scratch[:boxes])
-            self.packing.decode(scratch[:boxes], out[some])
+        for some, boxes in read_through(self.source, origins, extent, stored, _BLOCK_BYTES):
+            self.packing.decode(boxes, out[some])
 
 
 def _true_of_numbers(stored: Storage, changed: Mapping[str, None]) -> Annotations:

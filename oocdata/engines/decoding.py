@@ -24,7 +24,6 @@ Made = TypeVar("Made")
 
 
 class _Local(threading.local):
-    of_pool = False
     decoding = False
 
 
@@ -39,26 +38,18 @@ def _pool() -> ThreadPoolExecutor:
     if _threads is None:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-        _threads = ThreadPoolExecutor(cores(), "oocdata-decode", lambda: _enter())
+        _threads = ThreadPoolExecutor(cores(), "oocdata-decode")
     return _threads
 
 
-def _enter() -> None:
-    _local.of_pool = True
-
-
 def in_decoding_thread(work: Callable[[], Made]) -> Made:
-    """Return what comes of work that is done in a decoding thread.
-
-    In this thread if it is one, or if no other can be started.
+    """Return what comes of work that is done in a decoding thread; in this one if none can start.
 
     Examples
     --------
     >>> in_decoding_thread(lambda: threading.current_thread().name[:14])
     'oocdata-decode'
     """
-    if _local.of_pool:
-        return work()
     try:
         future = _pool().submit(work)
     except RuntimeError:  # no more threads, or the interpreter is ending
@@ -103,9 +94,6 @@ def scratch(nbytes: int) -> Iterator[None]:
     True
     """
     global _in_use
-    if _local.decoding:  # the others may wait for what this thread decodes
-        yield
-        return
     with _gate:
         while _in_use and _in_use + nbytes > scratch_share():
             _gate.wait()

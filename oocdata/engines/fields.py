@@ -6,18 +6,20 @@ are decoded in chunks are decoded once, whatever the number of fields that are r
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.places import copy_boxes, read_through
 from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import MissingKeyError
 
 __all__ = ["Field", "field_of"]
@@ -69,7 +71,7 @@ def field_of(source: Source, name: str) -> Source:
             replace(described, strides=strides),
             axis=source.axis,
         )
-    return Field(source, name, described)
+    return Field(source, described, name)
 
 
 def _of(dtype: np.dtype[Any], name: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -95,54 +97,39 @@ def _described(storage: Storage, name: str, shape: tuple[int, ...]) -> Storage:
     )
 
 
-class Field:
-    """A field of rows that are read whole; a `oocdata.engines.source.Source`.
+@dataclass(frozen=True, eq=False)
+class Field(Relabelled):
+    """A field of structured rows that are read whole.
 
-    Parameters
+    Attributes
     ----------
-    source : Source
-        Of structured rows.
     name : str
-    described : Storage
-        Of the field.
     """
 
-    def __init__(self, source: Source, name: str, described: Storage) -> None:
-        self.source, self.name, self.described = source, name, described
-        base, shape, _ = _of(source.dtype, name)
-        self.dtype = check_stored(base)
-        self.shape = (*source.shape, *shape)
+    name: str
 
-    def __reduce__(self) -> Any:
-        return Field, (self.source, self.name, self.described)
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Of the rows, then of the field."""
+        return (*self.source.shape, *_of(self.source.dtype, self.name)[1])
 
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self.described
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the field's numbers."""
+        return check_stored(_of(self.source.dtype, self.name)[0])
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
         ndim = len(self.source.shape)
-        rows, inner = Extent(extent.lengths[:ndim], extent.strides[:ndim]), origins[:, ndim:]
-        count = max(1, _SCRATCH_BYTES // (rows.size * self.source.dtype.itemsize))
-        scratch = empty((min(count, len(origins)), *rows.lengths), self.source.dtype)
-        for start in range(0, len(origins), count):
-            some = slice(start, start + count)
-            read = scratch[: len(origins[some])]
-            self.source.read(origins[some, :ndim], rows, read)
-            values = read[self.name].view(self.dtype)
-            alike = bool((inner[some] == inner[start]).all())
-            for box in range(1 if alike else len(read)):
-                boxes = slice(None) if alike else slice(box, box + 1)
-                cut = [
-                    slice(first, first + span, stride)
-                    for first, span, stride in zip(
-                        inner[start + box].tolist(),
-                        extent.spans[ndim:],
-                        extent.strides[ndim:],
-                        strict=True,
-                    )
-                ]
-                out[some][boxes] = values[(boxes, *[slice(None)] * ndim, *cut)]
+        rows = Extent(extent.lengths[:ndim], extent.strides[:ndim])
+        # What is read holds the rows of each box alone, so that a box begins at 0 along them.
+        within = Extent(extent.lengths, (*[1] * ndim, *extent.strides[ndim:]))
+        inner = origins.copy()
+        inner[:, :ndim] = 0
+        stored = self.source.dtype
+        for some, read in read_through(
+            self.source, origins[:, :ndim], rows, stored, _SCRATCH_BYTES
+        ):
+            copy_boxes(read[self.name].view(self.dtype), inner[some], within, out[some])

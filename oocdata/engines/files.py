@@ -160,8 +160,10 @@ class OpenFile:
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as target:
     ...     file = OpenFile(FileVersion.of(target.name))
+    ...     file.check()
     ...     with file.opened() as number:
-    ...         file.check(number)
+    ...         os.fstat(number).st_size
+    0
     """
 
     __slots__ = ("__weakref__", "_descriptor", "_used", "version")
@@ -199,9 +201,10 @@ class OpenFile:
         _opened[id(self)] = weakref.ref(self)
         return opened
 
-    def check(self, number: int, key: str | None = None, rows: Iterable[int] | None = None) -> None:
-        """Raise if the open file is another version; see `FileVersion.compare`."""
-        self.version.compare(os.fstat(number), key, rows)
+    def check(self, key: str | None = None) -> None:
+        """Raise if the file is another version; see `FileVersion.compare`."""
+        descriptor = self.opened()  # held: another thread may give it up
+        self.version.compare(os.fstat(descriptor.number), key)
 
     def __del__(self) -> None:
         _opened.pop(id(self), None)

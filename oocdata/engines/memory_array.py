@@ -1,8 +1,9 @@
-"""An array in memory."""
+"""Arrays that are not in a file: in memory, or computed."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered, point_origins
 from oocdata.engines.source import Storage
 
-__all__ = ["MemoryArray"]
+__all__ = ["MemoryArray", "Numbers"]
 
 _SCRATCH_BYTES = 1 << 20
 _STORAGE = Storage(
@@ -21,6 +22,13 @@ _STORAGE = Storage(
     layout="contiguous",
     codec="none",
     reading="each box copied into the batch",
+)
+_COMPUTED = Storage(
+    format="numbers of the elements",
+    layout="computed",
+    codec="none",
+    stored_bytes=0,
+    reading="computed",
 )
 
 
@@ -91,3 +99,40 @@ def _whole_rows(
         origins, _ = point_origins(origins, extent, axes - 1)
     steps = [prod(shape[axis + 1 : axes]) for axis in range(axes)]
     return origins[:, :axes].dot(np.array(steps, np.int64)), axes
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers 0, 1, 2, …, int64.
+
+    Attributes
+    ----------
+    count : int
+
+    Examples
+    --------
+    >>> out = np.empty((2, 3), np.int64)
+    >>> Numbers(9).read(np.array([[4], [0]]), Extent((3,), (2,)), out)
+    >>> out.tolist()
+    [[4, 6, 8], [0, 2, 4]]
+    """
+
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One axis."""
+        return (self.count,)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """int64."""
+        return np.dtype(np.int64)
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        out[...] = origins + np.arange(extent.lengths[0]) * extent.strides[0]
+
+    def storage(self) -> Storage:
+        """Return that nothing is stored."""
+        return _COMPUTED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered
+from oocdata.engines.places import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage
 from oocdata.errors import SourceError
 
@@ -87,7 +89,7 @@ class Sliced:
         self._lock = _lock_of(target)
 
     def __reduce__(self) -> Any:
-        return _sliced, (self.target, self._storage, self.axis)
+        return partial(Sliced, axis=self.axis), (self.target, self._storage)
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -169,10 +171,6 @@ class Sliced:
         return read
 
 
-def _sliced(target: Any, storage: Storage, axis: int) -> Sliced:
-    return Sliced(target, storage, axis=axis)
-
-
 def _said(box: tuple[slice, ...]) -> str:
     return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
 
@@ -241,26 +239,15 @@ class RowReader:
         if out.size == 0:
             return
         element, length = self.shape[1:], extent.lengths[0]
-        steps = np.arange(length) * extent.strides[0]
         whole = extent.lengths[1:] == element
         if whole and out.flags.c_contiguous and out.dtype == self.dtype:
-            rows = (origins[:, :1] + steps).ravel()
+            rows = (origins[:, :1] + np.arange(length) * extent.strides[0]).ravel()
             self.rows.read_rows(rows, out.reshape(len(rows), *element))
             return
-        count = max(1, _SCRATCH_BYTES // max(1, length * prod(element) * self.dtype.itemsize))
-        scratch = np.empty((min(count, len(origins)), length, *element), self.dtype)
-        for start in range(0, len(origins), count):
-            some = origins[start : start + count]
-            rows = (some[:, :1] + steps).ravel()
-            read = scratch[: len(some)]
-            self.rows.read_rows(rows, read.reshape(len(rows), *element))
-            alike = whole or bool((some[:, 1:] == some[0, 1:]).all())
-            for place in range(1 if alike else len(some)):
-                cut = tuple(
-                    slice(begin, begin + span, stride)
-                    for begin, span, stride in zip(
-                        some[place, 1:].tolist(), extent.spans[1:], extent.strides[1:], strict=True
-                    )
-                )
-                boxes = slice(None) if alike else slice(place, place + 1)
-                out[start : start + count][boxes] = read[(boxes, slice(None), *cut)]
+        # Whole rows, of which a box begins at 0 along the first axis.
+        whole_rows = Extent((length, *element), (extent.strides[0], *[1] * len(element)))
+        within = Extent(extent.lengths, (1, *extent.strides[1:]))
+        first, inner = origins.copy(), origins.copy()
+        first[:, 1:], inner[:, 0] = 0, 0
+        for some, read in read_through(self, first, whole_rows, self.dtype, _SCRATCH_BYTES):
+            copy_boxes(read, inner[some], within, out[some])

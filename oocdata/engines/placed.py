@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
+from oocdata.engines.places import read_through
 from oocdata.engines.source import Source, Storage
 from oocdata.index import Selection, take
 
@@ -104,7 +105,9 @@ class Placed:
                 self._read_places(axis, origins, extent, out)
                 return
         if out.dtype != self.dtype and not np.can_cast(self.source.dtype, self.dtype, "safe"):
-            self._read_converted(origins, extent, out)
+            # By way of this dtype, which holds less than the stored one.
+            for some, boxes in read_through(self, origins, extent, self.dtype, _SCRATCH_BYTES):
+                out[some] = boxes
             return
         # The numbers that are repeated are read once, into their first place.
         once = [slice(None)] * out.ndim
@@ -142,17 +145,6 @@ class Placed:
             moved[:, axis] += number * extent.strides[axis]
             cut = (*[slice(None)] * (axis + 1), slice(number, number + 1))
             self.read(moved, single, out[cut])
-
-    def _read_converted(
-        self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
-    ) -> None:
-        """Read boxes by way of this dtype, which holds less than the stored one."""
-        count = max(1, _SCRATCH_BYTES // max(1, extent.size * self.dtype.itemsize))
-        scratch = empty((min(count, len(origins)), *extent.lengths), self.dtype)
-        for start in range(0, len(origins), count):
-            some = origins[start : start + count]
-            self.read(some, extent, scratch[: len(some)])
-            out[start : start + count] = scratch[: len(some)]
 
     # A box here as a box of storage.
 

@@ -1,17 +1,18 @@
-"""Boxes that go to places of a batch that lie apart, because others lie in between."""
+"""Boxes read a few at a time through small memory, and boxes that lie apart in a batch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
-__all__ = ["Scattering", "read_to"]
+__all__ = ["Scattering", "copy_boxes", "read_through", "read_to"]
 
 _SCRATCH_BYTES = 4 << 20
 
@@ -44,14 +45,75 @@ def read_to(
     first, last = int(places[0]), int(places[-1]) + 1
     if last - first == len(places):
         source.read(origins, extent, out[first:last])
-        return
-    if isinstance(source, Scattering):
+    elif isinstance(source, Scattering):
         source.read_to(origins, extent, out, places)
-        return
-    nbytes = extent.size * out.itemsize
-    count = max(1, min(len(places), _SCRATCH_BYTES // nbytes))
-    scratch = empty((count, *extent.lengths), out.dtype)
-    for start in range(0, len(places), count):
-        some = places[start : start + count]
-        source.read(origins[start : start + count], extent, scratch[: len(some)])
-        out[some] = scratch[: len(some)]
+    else:
+        for some, boxes in read_through(source, origins, extent, out.dtype, _SCRATCH_BYTES):
+            out[places[some]] = boxes
+
+
+def read_through(
+    source: Source,
+    origins: NDArray[np.int64],
+    extent: Extent,
+    dtype: DTypeLike,
+    nbytes: int,
+) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield which boxes were read, and the boxes; a few at a time, in memory that is used again.
+
+    Parameters
+    ----------
+    source : Source
+    origins : ndarray of int64, shape (n, N)
+    extent : Extent
+        Of at least one number.
+    dtype : dtype_like
+        By which the boxes are read.
+    nbytes : int
+        Of the memory, unless a single box is larger.
+
+    Examples
+    --------
+    >>> from oocdata.engines.memory_array import Numbers
+    >>> origins = np.array([[7], [2], [5]])
+    >>> for some, boxes in read_through(Numbers(9), origins, Extent.of((2,)), "i8", 32):
+    ...     print(some, boxes.tolist())
+    slice(0, 2, None) [[7, 8], [2, 3]]
+    slice(2, 3, None) [[5, 6]]
+    """
+    kind, count = np.dtype(dtype), len(origins)
+    few = max(1, min(count, nbytes // (extent.size * kind.itemsize)))
+    scratch = empty((few, *extent.lengths), kind)
+    for start in range(0, count, few):
+        some = slice(start, min(start + few, count))
+        boxes = scratch[: some.stop - start]
+        source.read(origins[some], extent, boxes)
+        yield some, boxes
+
+
+def copy_boxes(
+    arrays: NDArray[Any], origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+) -> None:
+    """Write ``out[i] = the box at origins[i] of arrays[i]``.
+
+    Parameters
+    ----------
+    arrays : ndarray, shape (n, …)
+    origins : ndarray of int64, shape (n, N), n > 0
+        By the axes of one array.
+    extent : Extent
+    out : ndarray, shape ``(n, *extent.lengths)``
+
+    Examples
+    --------
+    >>> out = np.zeros((2, 2), int)
+    >>> copy_boxes(np.arange(10).reshape(2, 5), np.array([[0], [2]]), Extent((2,), (2,)), out)
+    >>> out.tolist()
+    [[0, 2], [7, 9]]
+    """
+    alike = bool((origins == origins[0]).all())
+    for number in range(1 if alike else len(origins)):
+        some = slice(None) if alike else slice(number, number + 1)
+        steps = zip(origins[number].tolist(), extent.spans, extent.strides, strict=True)
+        cut = (slice(first, first + span, stride) for first, span, stride in steps)
+        out[some] = arrays[(some, *cut)]

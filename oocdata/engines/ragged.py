@@ -1,8 +1,8 @@
 """Runs of unequal length out of 1-D arrays: what rows of sparse matrices are stored as.
 
 `Source.read` takes boxes of one extent. A row of a sparse matrix is a run of as many numbers as it
-has, so an engine that can read runs of any lengths does (`RunReader`); for all others, runs are
-covered by boxes of one length.
+has, so an engine that can read runs of any lengths does (`RunReader`); for all others, each number
+is a box.
 """
 
 from __future__ import annotations
@@ -15,13 +15,9 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.source import Source
 
-__all__ = ["RunReader", "copy_runs", "cover_runs", "cut_runs", "read_ragged", "spread"]
+__all__ = ["RunReader", "copy_runs", "cut_runs", "read_points", "read_ragged", "spread"]
 
 Ints = NDArray[np.int64]
-
-_PIECE = 256
-"""Length of the boxes that cover runs: of short rows little is read for nothing."""
-
 
 _ITEM = 32
 """Numbers that are copied as one."""
@@ -67,20 +63,12 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     if isinstance(source, RunReader):
         source.read_runs(starts, lengths, out)
     else:
-        cover_runs(source, starts, lengths, out)
+        read_points(source, starts, lengths, out)
 
 
-def cover_runs(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-    """Write runs, at least one number in all, that are covered by boxes; see `read_ragged`."""
-    end, length = source.shape[0], min(_PIECE, source.shape[0])
-    _, within, taken = cut_runs(np.zeros_like(starts), lengths, length)
-    pieces = -(-lengths // length)
-    first = np.repeat(starts, pieces) + spread(np.zeros_like(pieces), pieces) * length + within
-    # Boxes are of one length: the last ones are moved back to where the array ends.
-    origins = np.minimum(first, end - length)
-    boxes = np.empty((len(origins), length), out.dtype)
-    source.read(origins[:, None], Extent.of((length,)), boxes)
-    np.take(boxes.ravel(), spread(first - origins + np.arange(len(boxes)) * length, taken), out=out)
+def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
+    """Write runs, each number of which is read as a box; see `read_ragged`."""
+    source.read(spread(starts, lengths)[:, None], Extent.of((1,)), out[:, None])
 
 
 def copy_runs(

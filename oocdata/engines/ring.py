@@ -3,7 +3,8 @@
 A shuffled batch is dozens of reads at scattered offsets. One call for each gives up and takes back
 the GIL each time, and every taking back waits for whichever thread has it by then. Here all reads
 of a batch are handed to the kernel at once: it copies what is cached and fetches the rest, many at
-a time, while Python's other threads run. Through `to_tf` that is 1.2 to 2 times as fast as a loop.
+a time, while Python's other threads run. Against a loop, through `to_tf`: 1.2 times (batches of 32)
+to 2.1 times (of 256) as fast for shuffled rows of 200 bytes, 1.0 to 1.25 times for rows of 60 KB.
 
 The interface is the kernel's own (io_uring(7), io_uring_setup(2), io_uring_enter(2); structures in
 linux/io_uring.h), by ctypes. Where there is none (an older kernel, a container that forbids it,
@@ -32,31 +33,18 @@ _READ, _GET_EVENTS, _SINGLE_MMAP = 22, 1, 1
 _ENTRIES_OFFSET = 0x10000000
 _ENTRIES = 512
 
-_COMMON = ("head", "tail", "ring_mask", "ring_entries")
-_FIRST = ("sq_entries", "cq_entries", "flags", "cpu", "idle", "features", "wq")
-_PARAMETERS = np.dtype(
-    [
-        *((name, "u4") for name in _FIRST),
-        ("reserved", "u4", 3),
-        *((f"sq_{name}", "u4") for name in (*_COMMON, "flags_", "dropped", "array", "reserved")),
-        ("sq_address", "u8"),
-        *((f"cq_{name}", "u4") for name in (*_COMMON, "overflow", "cqes", "flags_", "reserved")),
-        ("cq_address", "u8"),
-    ]
-)
+# Where numbers lie in `struct io_uring_params`, in units of 4 bytes; the last six are byte offsets
+# into the mapping of both queues.
+_SQ_ENTRIES, _CQ_ENTRIES, _FEATURES, _PARAMETERS = 0, 1, 5, 30
+_SQ_HEAD, _SQ_TAIL, _SQ_ARRAY, _CQ_HEAD, _CQ_TAIL, _CQ_ENTRIES_AT = 10, 11, 16, 20, 21, 25
+
 _SUBMISSION = np.dtype(
-    [
-        ("opcode", "u1"),
-        ("flags", "u1"),
-        ("priority", "u2"),
-        ("file", "i4"),
-        ("offset", "u8"),
-        ("address", "u8"),
-        ("length", "u4"),
-        ("how", "u4"),
-        ("user_data", "u8"),
-        ("rest", "u8", 3),
-    ]
+    {
+        "names": ["opcode", "file", "offset", "address", "length", "user_data"],
+        "formats": ["u1", "i4", "u8", "u8", "u4", "u8"],
+        "offsets": [0, 4, 8, 16, 24, 32],
+        "itemsize": 64,
+    }
 )
 _COMPLETION = np.dtype([("user_data", "i8"), ("result", "i4"), ("flags", "u4")])
 
@@ -67,38 +55,35 @@ class _Ring:
     def __init__(self) -> None:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
-        parameters = np.zeros(1, _PARAMETERS)
+        parameters = np.zeros(_PARAMETERS, np.uint32)
         self._number = self._call(_SETUP, _ENTRIES, ctypes.c_void_p(parameters.ctypes.data))
         if self._number < 0:
             raise OSError(ctypes.get_errno(), "no io_uring")
-        found = parameters[0]
-        if not int(found["features"]) & _SINGLE_MMAP:  # before Linux 5.4
+        found = parameters.tolist()
+        if not found[_FEATURES] & _SINGLE_MMAP:  # before Linux 5.4
             os.close(self._number)
             raise OSError("this kernel's io_uring is too old")
-        count, completions = int(found["sq_entries"]), int(found["cq_entries"])
-        nbytes = max(
-            int(found["sq_array"]) + 4 * count,
-            int(found["cq_cqes"]) + _COMPLETION.itemsize * completions,
-        )
+        count, completions = found[_SQ_ENTRIES], found[_CQ_ENTRIES]
+        end = found[_CQ_ENTRIES_AT] + _COMPLETION.itemsize * completions
         flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        queue = mmap.mmap(self._number, nbytes, flags=flags)
+        queue = mmap.mmap(self._number, max(found[_SQ_ARRAY] + 4 * count, end), flags=flags)
         entries = mmap.mmap(
             self._number, _SUBMISSION.itemsize * count, flags=flags, offset=_ENTRIES_OFFSET
         )
 
-        def words(name: str, count: int = 1) -> NDArray[np.uint32]:
-            return np.frombuffer(queue, np.uint32, count, int(found[name]))
+        def words(at: int, count: int = 1) -> NDArray[np.uint32]:
+            return np.frombuffer(queue, np.uint32, count, found[at])
 
-        self._taken, self.submitted = words("sq_head"), words("sq_tail")
-        self._read, self.completed = words("cq_head"), words("cq_tail")
-        words("sq_array", count)[:] = np.arange(count)
+        self._taken, self.submitted = words(_SQ_HEAD), words(_SQ_TAIL)
+        self._read, self.completed = words(_CQ_HEAD), words(_CQ_TAIL)
+        words(_SQ_ARRAY, count)[:] = np.arange(count)
         submissions = np.frombuffer(entries, _SUBMISSION, count)
         submissions["opcode"] = _READ
         # The place of a read in its queue tells which one has ended.
         submissions["user_data"] = self._places = np.arange(count)
         self._file, self._offset = submissions["file"], submissions["offset"]
         self._address, self._length = submissions["address"], submissions["length"]
-        done = np.frombuffer(queue, _COMPLETION, completions, int(found["cq_cqes"]))
+        done = np.frombuffer(queue, _COMPLETION, completions, found[_CQ_ENTRIES_AT])
         self._done, self._result = done["user_data"], done["result"]
         self.target: object = None
 

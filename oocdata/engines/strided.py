@@ -9,7 +9,9 @@ another order of axes.
 from __future__ import annotations
 
 import os
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, Protocol
 
@@ -21,7 +23,7 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.files import OpenFile
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
-from oocdata.engines.ragged import cover_runs, cut_runs
+from oocdata.engines.ragged import cut_runs, read_points
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TruncatedFileError
@@ -105,11 +107,8 @@ class Strided:
         self._plans: dict[Any, Plan] = {}
 
     def __reduce__(self) -> Any:
-        arguments = (
-            self.file, self.stored, self.shape, self.strides, self.offset, self._storage,
-            self.chunk_offsets,
-        )  # fmt: skip
-        return _rebuild, (arguments, self.axis)
+        array = self.file, self.stored, self.shape, self.strides, self.offset
+        return partial(Strided, axis=self.axis), (*array, self._storage, self.chunk_offsets)
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -117,22 +116,18 @@ class Strided:
 
     def described(self, **changes: Any) -> Strided:
         """Return the same array, of which `storage` says something else."""
-        arguments, axis = self.__reduce__()[1]
-        storage = replace(self._storage, **changes)
-        return _rebuild((*arguments[:5], storage, *arguments[6:]), axis)
+        same = copy(self)
+        same._storage = replace(self._storage, **changes)
+        return same
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        self.read_to(origins, extent, out, None)
-
-    def read_to(
+    def read(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64] | None,
+        places: NDArray[np.int64] | None = None,
     ) -> None:
-        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
+        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
             return
         if not out.flags.writeable:  # the kernel would not ask
@@ -156,16 +151,20 @@ class Strided:
             self._read_parts(plan.parts, origins, extent, out, places)
         elif not plan.direct:
             self._read_through(number, plan, origins, extent, out, places)
-        elif places is not None:
-            for start in range(0, boxes, plan.boxes):
-                some = slice(start, start + plan.boxes)
-                self._fill(number, plan, origins[some], extent, out, places[some])
-        elif boxes == 1 and plan.whole and self.chunk_offsets is None and out.flags.c_contiguous:
+        elif (
+            boxes == 1 == out.shape[0]
+            and plan.whole
+            and self.chunk_offsets is None
+            and out.flags.c_contiguous
+        ):
             self._read_one(number, origins, extent, out)
         else:
             for start in range(0, boxes, plan.boxes):
                 some = slice(start, start + plan.boxes)
-                self._fill(number, plan, origins[some], extent, out[some])
+                if places is None:
+                    self._fill(number, plan, origins[some], extent, out[some])
+                else:
+                    self._fill(number, plan, origins[some], extent, out, places[some])
         if plan.direct and not self.stored.isnative and plan.parts is None:
             if places is None:
                 out.byteswap(inplace=True)
@@ -175,13 +174,15 @@ class Strided:
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
 
+    read_to = read
+
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
         itemsize = self.stored.itemsize
         if self.strides != (itemsize,):
-            cover_runs(self, starts, lengths, out)
+            read_points(self, starts, lengths, out)
             return
         one = Extent.of((1,))
         descriptor, version = self.file.opened(), self.file.version
@@ -331,19 +332,13 @@ class Strided:
     def _changed(self, number: int, origins: NDArray[np.int64], extent: Extent) -> SourceError:
         """Return the error of a file that is another version; with the rows that are cut off."""
         status, chunks = os.fstat(number), self.chunk_offsets
-        if isinstance(chunks, RowOffsets):
-            last = origins[:, self.axis] + (extent.spans[self.axis] - 1)
-            beyond = chunks.of_rows(last) + chunks.step > status.st_size
-            origins = origins[beyond] if beyond.any() else origins
-        elif chunks is None:
-            reach = [
-                max(0, (length - 1) * stride * step)
-                for length, stride, step in zip(
-                    extent.lengths, extent.strides, self.strides, strict=True
-                )
-            ]
-            ends = origins.dot(self._steps) + (self.offset + sum(reach) + self.stored.itemsize)
-            beyond = ends > status.st_size
+        if chunks is None or isinstance(chunks, RowOffsets):
+            last = origins + (np.array(extent.spans) - 1) * (self._steps > 0)
+            starts = last.dot(self._steps)
+            if chunks is not None:
+                rows = last[:, self.axis]
+                starts += chunks.of_rows(rows) - rows * chunks.step
+            beyond = starts + self.offset + self.stored.itemsize > status.st_size
             origins = origins[beyond] if beyond.any() else origins
         rows = covered(origins, extent, self.axis)
         try:
@@ -363,10 +358,6 @@ class Strided:
         """Return an error about rows of this source; where it has several datasets, of one."""
         parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
         return error if parts is None else parts.concern(error)
-
-
-def _rebuild(arguments: tuple[Any, ...], axis: int) -> Strided:
-    return Strided(*arguments, axis=axis)
 
 
 def contiguous_strides(

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from oocdata.engines.axes import sample_axes
-from oocdata.engines.relabelled import Relabelled
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.sparse import SparseRows
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, UnknownFormatError
 
 __all__ = ["Group", "is_one_array", "joined", "open_group"]

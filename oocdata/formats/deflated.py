@@ -59,7 +59,7 @@ class DeflatedMember:
 
     def check(self) -> None:
         """Raise if the file has changed since it was opened."""
-        self.file.check(self.file.opened().number, self.described.key)
+        self.file.check(self.described.key)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Any) -> None:
         """Decode the array; with the last byte zipfile compares its CRC-32 (APPNOTE 4.4.7)."""

@@ -149,7 +149,7 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
     sliced = Sliced(target, storage, axis=rows)
     if not chunks or max(chunks) == 1:
         return sliced
-    return Chunked(SourceChunks(sliced, chunks, sliced.storage(), own_threads=True))
+    return Chunked(SourceChunks(sliced, sliced.storage(), chunks, own_threads=True))
 
 
 def _hint(target: Any) -> str:

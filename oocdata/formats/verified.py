@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
+from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError
 from oocdata.formats.checksums import checksums_of
 from oocdata.formats.manifest import Manifest, manifest_path
@@ -23,7 +24,7 @@ _SCRATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Verified:
+class Verified(Wrapped):
     """A source whose rows are compared with their checksums whenever they are read.
 
     A box that is part of a row, or delivered in another dtype, is taken from the whole row.
@@ -40,21 +41,10 @@ class Verified:
         The file of the checksums.
     """
 
-    source: Source
     axis: int
     checksums: Source
     unit_rows: int
     manifest: str
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array as stored."""
-        return self.source.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
-        return self.source.dtype
 
     def storage(self) -> Storage:
         """Return how the array is stored."""

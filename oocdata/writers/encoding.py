@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.codecs import codecs
+from oocdata.formats.codecs import codecs
 from oocdata.formats.hdf5.decode import BLOSC, DEFLATE, LZ4, LZF, SHUFFLE, ZSTD
 from oocdata.writers.codec import Codec
 from oocdata.writers.target import Target

@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from oocdata.datasets.view import View
 from oocdata.engines import blocked as blocked_module
 from oocdata.engines import strided
 from oocdata.engines.blocked import SmallRows, blocked
+from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
@@ -256,16 +258,27 @@ def test_a_forked_child_reads_small_rows(tmp_path: Path):
     source = saved(tmp_path, array)
     out = np.empty((100, 1, 4), array.dtype)
     origins = np.stack([np.arange(100), np.zeros(100, np.int64)], axis=1)
-    with blocked_module._lock:  # as another thread may at that moment
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                signal.alarm(60)
-                source.read(origins, Extent.of((1, 4)), out)
-                status = 0 if (out[:, 0] == array[:100]).all() else 2
-            finally:
-                os._exit(status)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with cache.lock:
+            held.set()
+            done.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(60)
+            source.read(origins, Extent.of((1, 4)), out)
+            status = 0 if (out[:, 0] == array[:100]).all() else 2
+        finally:
+            os._exit(status)
+    done.set()
+    other.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

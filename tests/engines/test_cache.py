@@ -7,7 +7,9 @@ import mmap
 import os
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -298,6 +300,36 @@ def test_a_chunk_that_is_made_of_another_array():
         hold.release()
 
     assert held(outer.load([3], decode), 8) == [3]
+
+
+def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever decodes the inner chunk may wait for the scratch that the outer one takes."""
+    monkeypatch.setattr(decoding, "scratch_share", lambda: 16)
+    cache = Cache(lambda: 1000)
+    inner, outer = cache.slots("inner", 8, 10), cache.slots("outer", 8, 10)
+    readers = ThreadPoolExecutor(1)
+    other: list[Future[Hold]] = []
+    begun, usual = threading.Event(), inner._claim
+
+    def claim(numbers: Sequence[int], together: bool) -> Any:
+        found = usual(numbers, together)
+        begun.set()
+        return found
+
+    monkeypatch.setattr(inner, "_claim", claim)
+
+    def decode(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
+        other.append(readers.submit(inner.load, numbers, Decoder(8)))
+        begun.wait()
+        hold = inner.load(numbers, Decoder(8))
+        memory[places[0] * 8 : places[0] * 8 + 8] = hold.memory[hold.slots[0] * 8 :][:8]
+        hold.release()
+
+    with readers:
+        assert held(outer.load([3], decode), 8) == [3]
+        assert held(other[0].result(), 8) == [3]
 
 
 def resident(slots: Slots) -> int:

@@ -372,7 +372,7 @@ def test_an_interrupt_ends_the_waiting_and_the_work_goes_on():
 def test_who_holds_hdf5_waits_for_nobody(monkeypatch: pytest.MonkeyPatch):
     """In a callback of h5py: whoever decodes the chunk may be waiting for HDF5's lock."""
     array, reader, view = counted((100, 6), (10, 6))
-    monkeypatch.setattr(chunked, "holds_hdf5", lambda: True)
+    monkeypatch.setattr(module, "holds_hdf5", lambda: True)
     monkeypatch.setattr(module, "in_decoding_thread", None)
     assert_array_equal(view.take([3, 55]), array[[3, 55]])
     assert reader.count == {(0, 0): 1, (5, 0): 1}

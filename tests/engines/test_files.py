@@ -153,3 +153,17 @@ def test_nothing_open_is_pickled(tmp_path: Path) -> None:
     file.opened()
     assert pickle.dumps(file) == before
     assert pickle.loads(before).version == file.version
+
+
+def test_a_file_that_another_thread_gives_up_is_compared_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, status = opened(tmp_path, "a"), os.fstat
+
+    def while_another_thread_makes_room(number: int) -> os.stat_result:
+        file._descriptor = None
+        return status(number)
+
+    monkeypatch.setattr(os, "fstat", while_another_thread_makes_room)
+    for _ in range(3):
+        file.check()

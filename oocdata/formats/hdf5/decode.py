@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
-from oocdata.engines.codecs import codecs, decompress, write_chunk
+from oocdata.formats.codecs import codecs, decompress, write_chunk
 
 __all__ = ["ChunkDecoder", "can_decode"]
 

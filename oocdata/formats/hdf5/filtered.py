@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.codecs import room_for
 from oocdata.engines.files import OpenFile
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
+from oocdata.formats.codecs import room_for
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
@@ -68,7 +68,7 @@ class FilteredChunks:
 
     def check(self) -> None:
         """Raise if the file has changed since it was opened."""
-        self.file.check(self.file.opened().number, self.table.key)
+        self.file.check(self.table.key)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""

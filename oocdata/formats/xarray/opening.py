@@ -172,7 +172,7 @@ def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
     source = Sliced(variable, storage, axis=axis)
     if chunks is None:
         return source
-    return Chunked(SourceChunks(source, chunks, storage, own_threads=True))
+    return Chunked(SourceChunks(source, storage, chunks, own_threads=True))
 
 
 def _chunks(variable: Any) -> tuple[int, ...] | None:

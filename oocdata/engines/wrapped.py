@@ -1,4 +1,4 @@
-"""A source under another name: read as it is, described as part of something larger."""
+"""A source made of another one."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.source import Source, Storage
 
-__all__ = ["Relabelled"]
+__all__ = ["Relabelled", "Wrapped"]
 
 
 @dataclass(frozen=True, eq=False)
-class Relabelled:
-    """A source with another storage to tell of.
+class Wrapped:
+    """A source that is as another one in all that its subclass does not say.
 
     Attributes
     ----------
     source : Source
-    described : Storage
     """
 
     source: Source
-    described: Storage
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,8 +37,24 @@ class Relabelled:
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        return self.described
+        return self.source.storage()
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         self.source.read(origins, extent, out)
+
+
+@dataclass(frozen=True, eq=False)
+class Relabelled(Wrapped):
+    """A source with another storage to tell of: it may be part of something larger.
+
+    Attributes
+    ----------
+    described : Storage
+    """
+
+    described: Storage
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return self.described
