@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.dataset import Dataset, rows_where
 from oocdata.datasets.offsets import each_array
 from oocdata.datasets.open import open as open_array
 from oocdata.datasets.spec import ArraySpec, leaves
@@ -94,7 +94,7 @@ def windows(
                 f"`windows` must get Views; got {view!r}. Make windows of Views first, then zip, "
                 "cut or map them."
             )
-    each: list[Any] | None = [episodes] * len(views)
+    each: list[Any] = [episodes] * len(views)
     if isinstance(episodes, Mapping):
         names = list(tree) if isinstance(tree, dict) else []
         if set(names) != set(episodes):
@@ -103,8 +103,6 @@ def windows(
             )
         counted = [(name, each_array(tree[name], lambda *_: 1)) for name in names]
         each = [episodes[name] for name, part in counted for _ in leaves(part)]
-    elif episodes is None:
-        each = None
     return windows_of_several(tree, shift, each, time_axis=time_axis, pad=pad, mask=mask)
 
 
@@ -156,7 +154,8 @@ def episodes(
         isinstance(one, Dataset) or np.ndim(one) for one in done
     )
     flags = [] if done is None else list(done) if several else [done]
-    found = [(len(view), _flagged(view)) for view in map(_numbers, ["done"] * len(flags), flags)]
+    views = [_numbers("done", one) for one in flags]
+    found = [(len(view), rows_where("done", view)) for view in views]
     if time is not None:
         found.append(_gaps(time, step, tolerance))
     elif step is not None or tolerance is not None:
@@ -180,21 +179,6 @@ def _numbers(name: str, given: Any) -> Dataset:
     if not isinstance(spec, ArraySpec) or prod(spec.shape) != 1 or spec.dtype.kind == "c":  # type: ignore[arg-type]
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
-
-
-def _flagged(flags: Dataset) -> NDArray[np.int64]:
-    """Return the rows whose flag is true."""
-
-    def rows(block: Any) -> NDArray[np.int64]:
-        values = block.values.reshape(-1)
-        if values.dtype.kind == "f" and np.isnan(values).any():
-            raise ArgumentError(f"`done` must hold flags; got NaN in {flags!r}.")
-        ends: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
-        return ends
-
-    found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    found += chain.make("each_block", flags, rows)
-    return np.concatenate(found)
 
 
 def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
