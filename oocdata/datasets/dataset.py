@@ -332,11 +332,6 @@ class Dataset(Described, Splitting):
         made: Map = chain.make("map", self, fn, batched, rng, spec)
         return made
 
-    @property
-    def has_sparse_rows(self) -> bool:
-        """Whether `sparse` can be called."""
-        return False
-
     def sparse(self) -> Dataset:
         """Return the same elements, rows of sparse matrices as they are stored.
 
@@ -350,11 +345,18 @@ class Dataset(Described, Splitting):
         oocdata.errors.ArgumentError
             If there are no such rows.
         """
-        raise ArgumentError(
-            "sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData), or of a "
-            f"zip of such with others; got {self!r}. Call `.sparse()` before `.batches`, and zip "
-            "with what is mapped."
-        )
+        made = self._as_sparse()
+        if made is None:
+            raise ArgumentError(
+                "sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData), or "
+                f"of a zip of such with others; got {self!r}. Call `.sparse()` before `.batches`, "
+                "and zip with what is mapped."
+            )
+        return made
+
+    def _as_sparse(self) -> Dataset | None:
+        """Return what `sparse` does; None where no rows are sparse."""
+        return None
 
     def patches(
         self,

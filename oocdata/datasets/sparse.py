@@ -13,7 +13,7 @@ from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.engines.columns import is_sparse, read_entries
+from oocdata.engines.columns import read_entries
 from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
 
@@ -128,16 +128,11 @@ class Sparse(View):
 
 
 def sparse_rows(view: View) -> Sparse:
-    """Return the rows of a view as they are stored; see `Dataset.sparse`.
+    """Return rows of a sparse matrix as they are stored; see `Dataset.sparse`.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the array is not sparse, or its columns are reversed or but one.
+        If its columns are reversed or but one.
     """
-    if not is_sparse(view.source):
-        raise ArgumentError(
-            f"sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData); got "
-            f"{view!r}."
-        )
     return Sparse(**fields_of(view))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -40,9 +40,6 @@ from oocdata.index import (
     select,
     take,
 )
-
-if TYPE_CHECKING:
-    from oocdata.datasets.sparse import Sparse
 
 __all__ = ["View"]
 
@@ -494,14 +491,8 @@ class View(Dataset):
             )
         return replace(self, dtype=wanted)
 
-    @property
-    def has_sparse_rows(self) -> bool:
-        """Whether the rows are those of a sparse matrix, so that `sparse` can be called."""
-        return is_sparse(self.source)
-
-    def sparse(self) -> Sparse:
-        """Return the rows as they are stored: indices and values; see `Dataset.sparse`."""
-        rows: Sparse = chain.make("sparse", self)
+    def _as_sparse(self) -> Dataset | None:
+        rows: Dataset | None = chain.make("sparse", self) if is_sparse(self.source) else None
         return rows
 
     # Windows -------------------------------------------------------------------------------------

@@ -56,17 +56,11 @@ class Zip(Dataset):
         spec: Spec = map_tree(lambda part: part.spec, self.parts)
         return spec
 
-    def sparse(self) -> Dataset:
-        """Return the zip with rows of sparse matrices as they are stored; see `Dataset.sparse`."""
-        if not any(part.has_sparse_rows for part in self._members):
-            return super().sparse()
-        parts = map_tree(lambda part: part.sparse() if part.has_sparse_rows else part, self.parts)
-        return replace(self, parts=parts)
-
-    @property
-    def has_sparse_rows(self) -> bool:
-        """Whether `sparse` can be called."""
-        return any(part.has_sparse_rows for part in self._members)
+    def _as_sparse(self) -> Dataset | None:
+        found = [(part, part._as_sparse()) for part in self._members]
+        if all(sparse is None for _, sparse in found):
+            return None
+        return self._of([part if sparse is None else sparse for part, sparse in found])
 
     # Splits --------------------------------------------------------------------------------------
 

@@ -190,13 +190,8 @@ def _fits(value: Any, wanted: Any) -> bool:
 def _check_loader(loader: Loader) -> None:
     """Raise if no batch can be read of a loader."""
     size, shards, index = loader.batch_size, loader.num_shards, loader.index
-    if (
-        size < 1
-        or shards < 1
-        or size % shards
-        or not 0 <= index < shards
-        or not len(loader.dataset)
-    ):
+    dealt = 0 <= index < shards <= size and size % shards == 0
+    if not (dealt and len(loader.dataset)):
         raise ValueError(f"no batch of {size} is dealt out to part {index} of {shards}")
 
 
