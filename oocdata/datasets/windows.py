@@ -7,7 +7,7 @@ arrays over the same rows are ways to write offsets: the arithmetic is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -20,7 +20,7 @@ from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
 from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
 from oocdata.datasets.chunking import MOST_IDS
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, each_array, is_listed
+from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.splits import split_ranges
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Windows", "windows_of_several", "windows_of_view"]
+__all__ = ["Windows", "checked_episodes", "fitting", "windows_of_view"]
 
 
 def windows_of_view(
@@ -62,37 +62,15 @@ def windows_of_view(
             raise ArgumentError(
                 f"`{name}` must be left out where offsets are given one by one; got {value!r}."
             )
-    given = _given(view, episodes)
+    given = checked_episodes(view, episodes)
     arrays = tuple(Asked(0, offsets, time_axis, given) for offsets in (x, y) if offsets)
     said = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
-    return _fitting((view,), arrays if y else arrays[0], shift, pad, mask, said)
+    return fitting((view,), arrays if y else arrays[0], shift, pad, mask, said)
 
 
-def windows_of_several(
-    parts: Any,
-    shift: int,
-    episodes: Iterable[ArrayLike | str | None],
-    *,
-    time_axis: bool,
-    pad: bool,
-    mask: bool,
-) -> Windows:
-    """Check the arguments of `oocdata.windows`, with `episodes` of each array."""
-    each, views = iter(episodes), list[Any]()
-
-    def asked(view: View, given: Any) -> Asked:
-        if not any(view is known for known in views):
-            views.append(view)
-        number = [known is view for known in views].index(True)
-        offsets = range(1) if given is None else as_rows("offsets", given)
-        has_time = given is not None and (time_axis or len(offsets) > 1)
-        return Asked(number, offsets, has_time, _given(view, next(each)))
-
-    arrays = each_array(parts, asked)
-    return _fitting(tuple(views), arrays, shift, pad, mask, "the offsets")
-
-
-def _given(view: View, episodes: ArrayLike | str | None) -> NDArray[np.int64] | str | None:
+def checked_episodes(
+    view: View, episodes: ArrayLike | str | None
+) -> NDArray[np.int64] | str | None:
     """Return episodes as given, ids as lengths; checked."""
     if episodes is None:
         return None
@@ -100,7 +78,7 @@ def _given(view: View, episodes: ArrayLike | str | None) -> NDArray[np.int64] | 
     return episodes if isinstance(episodes, str) else runs.given()
 
 
-def _fitting(
+def fitting(
     views: tuple[View, ...], arrays: Any, shift: int, pad: bool, mask: bool, said: str
 ) -> Windows:
     """Return all windows that fit, if there are any."""
@@ -300,7 +278,7 @@ class Windows(Dataset):
                 kept = view._with_places(view.axes[at], places)
                 views.append(replace(kept, rows=range(prod(map(len, kept.grid)))))
             cut = self.arrays, self.shift, self.pad, self.mask, "they"
-            made.append(_fitting(tuple(views), *cut))
+            made.append(fitting(tuple(views), *cut))
         return tuple(made)  # type: ignore[arg-type]  # Self is Windows: it has no subclasses
 
     def _check_split_axis(self, axis: int | str | None) -> None:
