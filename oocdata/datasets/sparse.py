@@ -121,6 +121,10 @@ class Sparse(View):
         """Read one row as a batch of one, or select and cut without reading."""
         return self.take([key])[0] if type(key) is int else super().__getitem__(key)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Raise: an array is dense."""
+        raise ArgumentError(f"an array must be made of dense rows; got {self!r}.")
+
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows at positions."""
         (one,) = super().requests(positions, draw)

@@ -148,6 +148,7 @@ def test_sparse_rows_are_a_view(path: str) -> None:
         lambda: rows.windows(2),
         lambda: ooc.windows((rows, 2)),
         lambda: ooc.stack([rows, rows]),
+        lambda: np.asarray(rows),
     ):
         with pytest.raises(ArgumentError, match=r"sparse|<Sparse"):
             wrong()
