@@ -18,7 +18,7 @@ from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.patches import Patches, make_patches
-from oocdata.datasets.sparse import SparseBatch
+from oocdata.datasets.sparse import SparseBatch, sparse_rows
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
@@ -148,6 +148,7 @@ def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
 chain.provide("enumerate", enumerated)
 chain.provide("map", Map)
 chain.provide("patches", make_patches)
+chain.provide("sparse", sparse_rows)
 chain.provide("loader", make_loader)
 chain.provide("each_block", _later("tools.passes", "each_block"))
 chain.provide("check_workers", _later("reading.workers.sent", "check_workers"))

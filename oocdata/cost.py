@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, point_origins
+from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
 from oocdata.engines.source import Source, Storage
@@ -78,13 +79,12 @@ def chunk_numbers(
             origins, extent = point_origins(origins, extent, axis)
     lows, highs, grid = [], [], []
     for axis, chunk in enumerate(storage.chunks):
-        starts = np.array(storage.parts if axis == storage.parts_axis else (0,))
-        sizes = np.diff(starts, append=max(shape[axis], starts[-1]))
-        first = np.concatenate(([0], np.cumsum(-(-sizes // chunk))))
-        lows.append(_along(origins[:, axis], starts, first, chunk))
-        last = origins[:, axis] + (extent.spans[axis] - 1)
-        highs.append(_along(last, starts, first, chunk))
-        grid.append(int(first[-1]))
+        first = origins[:, axis]
+        last = first + (extent.spans[axis] - 1)
+        (low, high), count = chunks_along(storage, axis, shape[axis], chunk, first, last)
+        lows.append(low)
+        highs.append(high)
+        grid.append(count)
     # Most boxes of a batch lie in the same chunks as others: each set of chunks is listed once.
     kind = np.zeros(len(origins), np.int64)
     for low, high, length in zip(lows, highs, grid, strict=True):
@@ -99,17 +99,6 @@ def chunk_numbers(
         inside = along <= high[one, None]
         covered = (covered[:, :, None] & inside[:, None, :]).reshape(len(one), -1)
     return np.unique(numbers[covered])
-
-
-def _along(
-    places: NDArray[np.int64], starts: NDArray[np.int64], first: NDArray[np.int64], chunk: int
-) -> NDArray[np.int64]:
-    """Return the number of the chunk that each place along an axis lies in."""
-    if len(starts) == 1:
-        return places // chunk
-    part = np.searchsorted(starts, places, side="right") - 1
-    found: NDArray[np.int64] = first[part] + (places - starts[part]) // chunk
-    return found
 
 
 def chunks_of(

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Segments", "Selection", "as_count", "as_positions", "as_regular", "check_distinct",
-    "compose_ranges", "cut", "expand_key", "repeated", "select", "slice_range", "take",
+    "Cut", "Segments", "Selection", "as_count", "as_positions", "as_regular", "as_run",
+    "check_distinct", "compose_ranges", "cut", "expand_key", "is_same", "repeated", "select",
+    "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -44,6 +45,14 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
             f"`{name}` must be a whole number of at least {at_least}{below}; got {value!r}."
         )
     return count
+
+
+def as_shard(num_shards: object, index: object) -> tuple[int, int]:
+    """Return which part of how many is meant, checked."""
+    shards, place = as_count("num_shards", num_shards), as_count("index", index, at_least=0)
+    if place >= shards:
+        raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
+    return shards, place
 
 
 def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
@@ -99,6 +108,27 @@ def as_regular(positions: NDArray[np.int64]) -> Selection:
         return positions
     start = int(positions[0])
     return range(start, start + len(positions) * step, step)
+
+
+def as_run(positions: NDArray[np.int64]) -> Selection:
+    """Return ascending positions as a range, if they follow on one another.
+
+    Examples
+    --------
+    >>> as_run(np.array([3, 4, 5])), as_run(np.array([3, 5, 7]))
+    (range(3, 6), array([3, 5, 7]))
+    """
+    if len(positions) == 0:
+        return range(0)
+    run = range(int(positions[0]), int(positions[-1]) + 1)
+    return run if len(run) == len(positions) else positions
+
+
+def is_same(one: Selection, other: Selection) -> bool:
+    """Return whether the same integers are chosen, in the same order."""
+    if isinstance(one, range) and isinstance(other, range):
+        return one == other
+    return np.array_equal(one, other)
 
 
 def compose_ranges(old: range, new: range) -> range:

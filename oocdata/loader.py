@@ -25,7 +25,7 @@ from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.explain import Explanation, explain
-from oocdata.index import as_count
+from oocdata.index import as_count, as_shard
 from oocdata.order import Order, Sequential
 from oocdata.order.lanes import laned
 from oocdata.order.steps import Steps
@@ -348,10 +348,7 @@ class Loader:
         >>> [loader.shard(2, i).batch(1).tolist() for i in range(2)]
         [[4, 5], [6, 7]]
         """
-        shards = as_count("num_shards", num_shards)
-        place = as_count("index", index, at_least=0)
-        if place >= shards:
-            raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
+        shards, place = as_shard(num_shards, index)
         if self.num_shards != 1:
             raise ArgumentError("`shard` must be called on a whole loader; this one is a shard.")
         if self.batch_size % shards:

@@ -25,12 +25,34 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Anchors", "Mask", "Part", "with_masks"]
+__all__ = ["Anchors", "Asked", "Mask", "Part", "with_masks"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
 _FLAGS = MemoryArray(np.array([False, True]))
 """A mask is boxes of this array, so it is read like any other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One array of a window as it was asked for.
+
+    Attributes
+    ----------
+    view : int
+        Which of the windows' views.
+    offsets : range or tuple of int
+        Its rows, counted from the anchor.
+    time_axis : bool
+        Whether rows are the first axis of the array; else there is one row.
+    episodes : ndarray of int64, str or None
+        As for `View.windows`, ids as lengths.
+    """
+
+    view: int
+    offsets: Offsets
+    time_axis: bool
+    episodes: NDArray[np.int64] | str | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.masks import in_parts
+from oocdata.datasets.ids import as_ids, read_values
 from oocdata.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from oocdata.datasets.dataset import Dataset
 
 __all__ = ["as_weights", "balanced"]
 
@@ -44,14 +46,7 @@ def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
     >>> int((loader.batch(0) == 0).sum())
     2
     """
-    given = _read(labels) if isinstance(labels, Dataset) else np.asarray(labels)
-    if given.dtype == object and all(isinstance(label, str) for label in given.flat):
-        given = given.astype(str)
-    if given.ndim != 1 or given.dtype.kind not in "biuSUT":
-        raise ArgumentError(
-            "`labels` must be an integer, a bool or a text for each element; got "
-            f"{given.dtype} of shape {given.shape}. Of a column of a table take its codes."
-        )
+    given = as_ids("labels", labels, "biuU")
     known = given >= 0 if given.dtype.kind == "i" else np.ones(len(given), np.bool_)
     if not known.any():
         raise ArgumentError("`labels` must name a class for at least one element; got none.")
@@ -63,7 +58,7 @@ def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
 
 def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
     """Return the weights of elements, checked."""
-    given = _read(weights) if isinstance(weights, Dataset) else np.asarray(weights)
+    given = read_values(weights)
     if given.shape != (count,) or given.dtype.kind not in "biuf":
         raise ArgumentError(
             f"`weights` must be one number for each of the {count} elements; got "
@@ -79,9 +74,3 @@ def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
     if not found.any():
         raise ArgumentError("`weights` must not all be 0: nothing could be drawn.")
     return found
-
-
-def _read(numbers: Dataset) -> NDArray[Any]:
-    """Read one number an element, a part at a time."""
-    parts = [np.asarray(numbers.take(some)) for some in in_parts(len(numbers))]
-    return np.concatenate(parts) if parts else np.empty(0)

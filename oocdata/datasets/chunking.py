@@ -13,8 +13,9 @@ from oocdata.index import compose_ranges
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
+    from oocdata.engines.source import Storage
 
-__all__ = ["MOST_IDS", "blocks_of", "chunk_ids"]
+__all__ = ["MOST_IDS", "blocks_of", "chunk_ids", "chunks_along"]
 
 MOST_IDS = 1 << 23
 """Positions of which the chunk of each may be noted, where no rule tells it."""
@@ -45,16 +46,27 @@ def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     storage, shape = view.storage, view.source.shape
     lengths = _chunk_lengths(view)
     for axis, places, chunk in zip(view.axes, view.places(numbers), lengths, strict=True):
-        if axis == storage.parts_axis and len(storage.parts) > 1:  # chunks begin anew in each part
-            starts = np.asarray(storage.parts, np.int64)
-            part = np.searchsorted(starts, places, side="right") - 1
-            counts = -(-np.diff(np.append(starts, shape[axis])) // chunk)
-            before = np.cumsum(counts) - counts
-            here, count = before[part] + (places - starts[part]) // chunk, int(counts.sum())
-        else:
-            here, count = places // chunk, -(-shape[axis] // chunk)
+        (here,), count = chunks_along(storage, axis, shape[axis], chunk, places)
         found = found * count + here
     return found
+
+
+def chunks_along(
+    storage: Storage, axis: int, length: int, chunk: int, *several: NDArray[np.int64]
+) -> tuple[list[NDArray[np.int64]], int]:
+    """Return the number of the chunk of each place along an axis, and how many chunks there are.
+
+    Where an array has several parts along the axis, chunks begin anew in each.
+    """
+    if axis != storage.parts_axis or len(storage.parts) < 2:
+        return [places // chunk for places in several], -(-length // chunk)
+    starts = np.asarray(storage.parts, np.int64)
+    counts = -(-np.diff(starts, append=max(length, starts[-1])) // chunk)
+    before, found = np.cumsum(counts) - counts, []
+    for places in several:
+        part = np.searchsorted(starts, places, side="right") - 1
+        found.append(before[part] + (places - starts[part]) // chunk)
+    return found, int(counts.sum())
 
 
 def _chunk_lengths(view: View) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,6 @@ class Concat(Dataset):
 
     parts: tuple[Dataset, ...]
     chosen: Selection
-
-    _described: ClassVar[tuple[str, ...]] = ("parts", "chosen")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} elements of {len(self.parts)} datasets>"
@@ -120,8 +118,7 @@ class Concat(Dataset):
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the arrays as an element's; or the parts' batches, copied together."""
         if not self.is_mapped:
-            whole: Batch = map_tree(lambda _: next(arrays), self.spec)
-            return whole
+            return super().assemble(arrays, draw)
         numbers = next(arrays)
         made: Batch = map_tree(
             lambda leaf: empty((len(numbers), *leaf.shape), leaf.dtype), self.spec
@@ -218,8 +215,9 @@ class Concat(Dataset):
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the datasets one after the other that `describe` told of."""
-        return cls(checked_parts("concat", described["parts"]), described["chosen"])
+        """Return what `describe` told of, of datasets that are alike."""
+        checked_parts(cls.__name__.lower(), described["parts"])
+        return cls(**described)
 
 
 def concat(datasets: Sequence[Dataset]) -> Concat:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from zlib import crc32
 
 import numpy as np
@@ -20,13 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
-from oocdata.datasets.masks import places_where
 from oocdata.datasets.request import ArrayRequest, of_sources
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_positions, slice_range
+from oocdata.index import as_positions, as_run, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Described", "Draw"]
+__all__ = ["Dataset", "Described", "Draw", "fields_of", "rows_where"]
 
 _OURS = {
     "shuffle": ".batches(size, shuffle=True)",
@@ -83,25 +82,25 @@ class Draw:
         return np.random.default_rng(key)
 
 
-class Described:
-    """What a description tells of by the names of its fields: a dataset, or what one is made of."""
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields that a dataclass is made from again."""
+    return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
 
-    _described: ClassVar[tuple[str, ...]]
-    """Names of the fields that a description tells of."""
+
+class Described:
+    """A frozen dataclass whose fields are its description: a dataset, or what one is made of.
+
+    `oocdata.describe` writes them as JSON, with all that is described in them. Who has fields of
+    another kind overrides both methods.
+    """
 
     def describe(self) -> dict[str, Any]:
-        """Return ``{"kind": …}`` and what else it is made of.
-
-        `oocdata.describe` writes it as JSON, and arrays, functions and sources in it.
-        """
-        described: dict[str, Any] = {"kind": type(self).__name__.lower()}
-        for name in self._described:
-            described[name] = map_tree(_described, getattr(self, name))
-        return described
+        """Return what it is made from again, by name."""
+        return fields_of(self)
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return what `describe` told of; its parts are made already."""
+        """Return what `describe` told of; its parts are made already, each of its field's type."""
         return cls(**described)
 
 
@@ -123,9 +122,10 @@ class Dataset(Described, Splitting):
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
 
-    @abstractmethod
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch made of the arrays that `requests` asked for, in that order."""
+        batch: Batch = map_tree(lambda _: next(arrays), self.spec)
+        return batch
 
     @property
     def blocks(self) -> AnyBlocks:
@@ -246,8 +246,8 @@ class Dataset(Described, Splitting):
         Parameters
         ----------
         mask : array_like of bool, shape (len,), or View of bool
-            One for each element. A View is read a part at a time; what stays in memory is 8 bytes
-            for each element that is left.
+            One for each element. A View is read in blocks; what stays in memory is 8 bytes for each
+            element that is left.
 
         Raises
         ------
@@ -267,15 +267,20 @@ class Dataset(Described, Splitting):
                     f"`mask` must be a View of one bool for each element; got {mask!r}. A View of "
                     "numbers is compared in memory: .filter(np.asarray(view) == 3)."
                 )
-            read: Callable[[NDArray[np.int64]], Any] = mask.take
-            return self._select(places_where(read, len(mask), len(self)))
-        given = np.asarray(mask)
-        if given.ndim != 1 or given.dtype != np.bool_:
+            count, places = len(mask), rows_where("mask", mask)
+        else:
+            given = np.asarray(mask)
+            if given.ndim != 1 or given.dtype != np.bool_:
+                raise ArgumentError(
+                    f"`mask` must be one bool for each element; got {given.dtype} of shape "
+                    f"{given.shape}. Positions are chosen by dataset[positions]."
+                )
+            count, places = len(given), np.flatnonzero(given)
+        if count != len(self):
             raise ArgumentError(
-                "`mask` must be one bool for each element; got "
-                f"{given.dtype} of shape {given.shape}. Positions are chosen by dataset[positions]."
+                f"`mask` must have one bool for each of the {len(self)} elements; got {count}."
             )
-        return self._select(places_where(given.__getitem__, len(given), len(self)))
+        return self._select(as_run(places))
 
     def enumerate(self) -> Zip:
         """Return pairs (position, element): int64, the positions of this dataset.
@@ -327,11 +332,6 @@ class Dataset(Described, Splitting):
         made: Map = chain.make("map", self, fn, batched, rng, spec)
         return made
 
-    @property
-    def has_sparse_rows(self) -> bool:
-        """Whether `sparse` can be called."""
-        return False
-
     def sparse(self) -> Dataset:
         """Return the same elements, rows of sparse matrices as they are stored.
 
@@ -345,11 +345,18 @@ class Dataset(Described, Splitting):
         oocdata.errors.ArgumentError
             If there are no such rows.
         """
-        raise ArgumentError(
-            "sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData), or of a "
-            f"zip of such with others; got {self!r}. Call `.sparse()` before `.batches`, and zip "
-            "with what is mapped."
-        )
+        made = self._as_sparse()
+        if made is None:
+            raise ArgumentError(
+                "sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData), or "
+                f"of a zip of such with others; got {self!r}. Call `.sparse()` before `.batches`, "
+                "and zip with what is mapped."
+            )
+        return made
+
+    def _as_sparse(self) -> Dataset | None:
+        """Return what `sparse` does; None where no rows are sparse."""
+        return None
 
     def patches(
         self,
@@ -446,5 +453,15 @@ class Dataset(Described, Splitting):
         return loader
 
 
-def _described(part: Any) -> Any:
-    return part.describe() if isinstance(part, Described) else part
+def rows_where(name: str, flags: Dataset) -> NDArray[np.int64]:
+    """Return the positions at which the one number of an element is not 0; reads in blocks."""
+
+    def places(block: Any) -> NDArray[np.int64]:
+        values = block.values.reshape(-1)
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise ArgumentError(f"`{name}` must hold flags; got NaN in {flags!r}.")
+        found: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
+        return found
+
+    each = chain.make("each_block", flags, places)
+    return np.concatenate([np.zeros(0, np.int64), *each])

@@ -9,13 +9,19 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 
-__all__ = ["as_ids"]
+__all__ = ["as_ids", "read_values"]
+
+
+def read_values(values: Any) -> NDArray[Any]:
+    """Return an argument as an array; a dataset is read."""
+    is_dataset = hasattr(values, "requests")
+    return np.asarray(values.take(np.arange(len(values))) if is_dataset else values)
 
 
 def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     """Return an argument's values in one dimension: numbers, dates or texts, none missing.
 
-    Bytes become texts (UTF-8), as HDF5 stores them; a View is read.
+    Bytes become texts (UTF-8), as HDF5 stores them; a dataset is read.
 
     Parameters
     ----------
@@ -34,7 +40,7 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     >>> as_ids("by", np.array([b"a", b"b"]))
     array(['a', 'b'], dtype='<U1')
     """
-    found = np.asarray(values)
+    found = read_values(values)
     if found.dtype.kind == "T":  # NumPy's text of any length
         found = found.astype(str)
     if found.dtype.kind == "O" and found.size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -24,7 +24,6 @@ from oocdata.datasets.spec import (
 )
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
-from oocdata.index import Selection
 
 __all__ = ["Map"]
 
@@ -41,8 +40,6 @@ class Map(Dataset):
     """The spec as given, or None to try one element."""
     tried: Dataset | None = field(default=None)
     """The dataset of which no element was selected: the function is tried on one of its."""
-
-    _described = ("source", "fn", "batched", "rng")
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -92,24 +89,9 @@ class Map(Dataset):
         """True."""
         return True
 
-    def _select(self, positions: Selection) -> Self:
-        return self._over(self.source._select(positions))
-
-    def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
-        """Split the dataset that is mapped; see `Dataset.split`."""
-        return tuple(map(self._over, self.source.split(*sizes, **options)))
-
-    def split_at(self, *borders: Any, **options: Any) -> tuple[Self, ...]:
-        """Split the dataset that is mapped; see `Dataset.split_at`."""
-        return tuple(map(self._over, self.source.split_at(*borders, **options)))
-
-    def folds(self, k: int, **options: Any) -> list[tuple[Self, Self]]:
-        """Return folds of the dataset that is mapped; see `Dataset.folds`."""
-        pairs = self.source.folds(k, **options)
-        return [(self._over(training), self._over(validation)) for training, validation in pairs]
-
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        return self.source._row_places(axis)
+    @property
+    def _inner(self) -> Dataset:
+        return self.source
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return self.source._made_of(rows)
@@ -118,26 +100,22 @@ class Map(Dataset):
     def _is_rows(self) -> bool:
         return self.source._is_rows
 
-    def shard(self, num_shards: int, index: int) -> Self:
-        """Return the function over a part of the dataset; see `Dataset.shard`."""
-        return self._over(self.source.shard(num_shards, index))
-
-    def _over(self, source: Dataset) -> Self:
-        """Return the same function over another dataset of the same elements."""
+    def _of(self, members: Sequence[Any]) -> Self:
+        (source,) = members
         # The remembered spec does not travel with replace(): pass on what is known.
         known = self.__dict__.get("spec", self.given)
         tried = self.tried if len(source) or not len(self) else self.source
         return replace(self, source=source, given=known, tried=tried)
 
     def describe(self) -> dict[str, Any]:
-        """Return what is mapped, and the function."""
-        spec = map_tree(lambda leaf: [list(leaf.shape), leaf.dtype.str], self.spec)
-        return {**super().describe(), "spec": spec}
+        """Return what is mapped, the function, and the spec, as it was given or found."""
+        names = ("source", "fn", "batched", "rng", "spec")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the map that `Dataset.describe` told of; its source and function are made."""
-        return cls(*(described[name] for name in (*cls._described, "spec")))
+        """Return the map that `describe` told of."""
+        return cls(given=described.pop("spec"), **described)
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch after the function, checked against the spec."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd, isfinite
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
@@ -72,7 +72,9 @@ class Mix(Concat):
     weights: tuple[int, ...] = ()
     length: int | None = None
 
-    _described: ClassVar[tuple[str, ...]] = ("parts", "weights", "length")
+    def __post_init__(self) -> None:
+        if len(self.weights) != len(self.parts) or min(self.weights) < 1:
+            raise ArgumentError(f"`weights` must be one for each member; got {self.weights!r}.")
 
     @property
     def shares(self) -> Members:
@@ -94,11 +96,11 @@ class Mix(Concat):
                 f"each of the {len(found)} members of a mixture must keep an element; of member "
                 f"{[len(part) for part in found].index(0)} none is left. Mix those that are left."
             )
-        return replace(self, parts=found, chosen=range(sum(map(len, found))))
+        return self._of(found)
 
     def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
         """Split each member, and mix the parts with the same shares; see `Dataset.split`."""
-        given = sorted({"by", "stratify", "seed"} & options.keys())
+        given = [name for name in ("by", "stratify", "seed") if options.get(name) is not None]
         if given:
             raise ArgumentError(
                 f"`{given[0]}` must be given to each member of a mixture, which has rows of its "
@@ -109,7 +111,7 @@ class Mix(Concat):
 
     def shard(self, num_shards: int, index: int) -> Self:
         """Return a part of each member, mixed with the same shares; see `Dataset.shard`."""
-        return self._of(tuple(part.shard(num_shards, index) for part in self.parts))
+        return self._of([part.shard(num_shards, index) for part in self.parts])
 
     def patches(self, *args: Any, **options: Any) -> Any:
         """Return the mixture of the members' patches; see `Dataset.patches`."""
@@ -118,17 +120,8 @@ class Mix(Concat):
         length = None if self.length is None else self.length * len(parts[0]) // len(self.parts[0])
         return replace(made, length=length)
 
-    def _of(self, parts: tuple[Dataset, ...]) -> Self:
-        return replace(self, parts=parts, chosen=range(sum(map(len, parts))))
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the mixture that `describe` told of."""
-        parts = checked_parts("mix", described["parts"])
-        weights, length = described["weights"], described["length"]
-        if len(weights) != len(parts) or min(map(int, weights)) < 1:
-            raise ArgumentError(f"`weights` must be one for each member; got {weights!r}.")
-        return cls(parts, range(sum(map(len, parts))), tuple(weights), length)
+    def _of(self, members: Sequence[Any]) -> Self:
+        return replace(self, parts=tuple(members), chosen=range(sum(map(len, members))))
 
 
 def mix(

@@ -102,33 +102,20 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     >>> ooc.open(np.zeros((90, 101, 8, 6)), axis=(0, 1))
     <View: 90 × 101 rows of (8, 6) float64>
     """
+    options: dict[str, Any] = {
+        "key": key, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
+        "external": external, "verify": verify, "field": field, "decode": decode,
+    }  # fmt: skip
     if isinstance(target, View):
-        given = {
-            "key": key, "axis": None if axis in (0, (0,)) else axis, "dtype": dtype, "shape": shape,
-            "offset": offset or None, "missing": missing, "external": external or None,
-            "verify": verify or None, "field": field or None,
-            "decode": decode or None,
-        }  # fmt: skip
+        given = {"axis": None if axis in (0, (0,)) else axis, **options}
         for name, value in given.items():
-            if value is not None:
+            if value is not None and value is not False and value not in (0, ()):
                 raise ArgumentError(
                     f"`{name}` must be left out for a View, which is open already; got {value!r}. "
                     "Open what it was opened from."
                 )
         return target
-    source = open_source(
-        target,
-        key,
-        axis=axis,
-        dtype=dtype,
-        shape=shape,
-        offset=offset,
-        missing=missing,
-        external=external,
-        verify=verify,
-        field=field,
-        decode=decode,
-    )
+    source = open_source(target, axis=axis, **options)
     view = View.of(source, axis)
     best = blocked(source, view.axes)
     return view if best is source else View.of(best, axis)

@@ -8,7 +8,7 @@ after whatever resume, reads the same part of it, and all arrays of an element g
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
-from oocdata.engines.source import Source
+from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_count, select, take
 from oocdata.order.permutation import derive_keys
@@ -80,7 +79,7 @@ def make_patches(
     )
     per = prod(counts) if per_row is None else as_count("per_row", per_row)
     places = () if per_row is not None else steps
-    return Patches(dataset, sizes, places, per, chosen, whole, range(len(dataset) * per))
+    return Patches(dataset, sizes, places, per, chosen, range(len(dataset) * per))
 
 
 def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[int, ...]:
@@ -118,8 +117,6 @@ class Patches(Dataset):
         Patches of each element; they follow one another.
     axes : tuple of int
         Counted from the element's end.
-    whole : tuple of int
-        Lengths of the element along `axes`.
     chosen : range or ndarray of int64
         Which of all patches, in order.
     """
@@ -129,10 +126,7 @@ class Patches(Dataset):
     step: tuple[int, ...]
     per_row: int
     axes: tuple[int, ...]
-    whole: tuple[int, ...]
     chosen: Selection
-
-    _described = ("dataset", "size", "step", "per_row", "axes", "chosen")
 
     def __repr__(self) -> str:
         return f"<Patches: {len(self)} of {self.size}, {self.per_row} of each of {self.dataset!r}>"
@@ -143,6 +137,13 @@ class Patches(Dataset):
     @property
     def _members(self) -> tuple[Dataset]:
         return (self.dataset,)
+
+    @cached_property
+    def _free(self) -> list[int]:
+        """Places along each of the axes at which a patch may begin, but for the first."""
+        arrays = zip(leaves(self.dataset.spec), self._can_cut, strict=True)
+        shape = next(leaf.shape for leaf, can_cut in arrays if can_cut)
+        return [shape[axis] - size for axis, size in zip(self.axes, self.size, strict=True)]
 
     @cached_property
     def spec(self) -> Spec:
@@ -183,7 +184,7 @@ class Patches(Dataset):
 
     def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
         """Return the first place of all patches of these numbers along each axis."""
-        free = [length - size for length, size in zip(self.whole, self.size, strict=True)]
+        free = self._free
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
@@ -202,14 +203,6 @@ class Patches(Dataset):
             request.crop(self.axes, self.size, places) if can_cut else request
             for request, can_cut in zip(inner, self._can_cut, strict=True)
         )
-
-    def sources(self) -> list[Source]:
-        """Return those of the elements."""
-        return self.dataset.sources()
-
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return the batch as the dataset assembles it."""
-        return self.dataset.assemble(arrays, draw)
 
     @cached_property
     def blocks(self) -> AnyBlocks:
@@ -245,8 +238,13 @@ class Patches(Dataset):
             "element; these were selected. Split first, then select."
         )
 
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        return self.dataset._row_places(axis)
+    @property
+    def _inner(self) -> Dataset:
+        return self.dataset
+
+    def _of(self, members: Sequence[Any]) -> Self:
+        (dataset,) = members
+        return replace(self, dataset=dataset, chosen=range(len(dataset) * self.per_row))
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row
@@ -256,32 +254,8 @@ class Patches(Dataset):
         elements = np.asarray(self.chosen, np.int64) // self.per_row
         return [(view, take(rows, elements)) for view, rows in self.dataset._first_rows()]
 
-    def _rows_apart(self) -> int:
-        return self.dataset._rows_apart()
-
     def _gap_positions(self, gap: int) -> int:
         return self.dataset._gap_positions(gap) * self.per_row
-
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        parts = self.dataset.split(*sizes, gap=gap, axis=axis)
-        return tuple(
-            replace(self, dataset=part, chosen=range(len(part) * self.per_row)) for part in parts
-        )
-
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        self.dataset._check_split_axis(axis)
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the patches that `Dataset.describe` told of; the dataset is made already."""
-        step, per_row = described["step"], described["per_row"]
-        places = {"step": step or None, "per_row": None if step else per_row}
-        made = make_patches(
-            described["dataset"], described["size"], axes=described["axes"], **places
-        )
-        return replace(made, chosen=described["chosen"])  # type: ignore[return-value]
 
 
 def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> NDArray[np.int64]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockIds, Blocks
-from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
-from oocdata.datasets.spec import ArraySpec, Batch
-from oocdata.engines.columns import is_sparse, read_entries
+from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.view import View
+from oocdata.engines.columns import read_entries
 from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection
-
-if TYPE_CHECKING:
-    from oocdata.datasets.view import View
 
 __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
 
@@ -98,89 +94,49 @@ class _SparseRequest(Request):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sparse(Dataset):
-    """Rows of a view of a sparse matrix, each batch a `SparseBatch`; made by `Dataset.sparse`."""
+class Sparse(View):
+    """A view of a sparse matrix, each batch a `SparseBatch`; made by `Dataset.sparse`."""
 
-    view: View
-
-    _described = ("view",)
+    def __post_init__(self) -> None:
+        if len(self.element) != 1 or self.placement.flipped:
+            raise ArgumentError(
+                "sparse batches must be of several columns in ascending order; got columns "
+                f"{self.cuts[1]}. Choose columns by v[:, a:b] or v[:, [3, 7]]."
+            )
 
     def __repr__(self) -> str:
-        return f"<Sparse: {len(self)} rows of {self.view.element} {self.view.dtype}>"
+        return f"<Sparse: {len(self)} rows of {self.element} {self.dtype}>"
 
-    def __len__(self) -> int:
-        return len(self.view)
-
-    @property
+    @cached_property
     def spec(self) -> ArraySpec:
         """Shape and dtype of a dense row."""
-        return replace(self.view.spec, sparse=True)
+        return ArraySpec(self.element, self.dtype, sparse=True)
 
     @property
     def is_sparse(self) -> bool:
         """True."""
         return True
 
+    def __getitem__(self, key: Any) -> Any:
+        """Read one row as a batch of one, or select and cut without reading."""
+        return self.take([key])[0] if type(key) is int else super().__getitem__(key)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Raise: an array is dense."""
+        raise ArgumentError(f"an array must be made of dense rows; got {self!r}.")
+
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows at positions."""
-        (one,) = self.view.requests(positions, draw)
-        return (
-            _SparseRequest(
-                one.source, one.origins, one.extent, one.shape, one.dtype, one.placement
-            ),
-        )
-
-    def assemble(self, arrays: Iterator[Any], draw: Draw) -> Batch:
-        """Return the one batch."""
-        batch: Batch = next(arrays)
-        return batch
-
-    def _select(self, positions: Selection) -> Self:
-        return replace(self, view=self.view._select(positions))
-
-    @property
-    def blocks(self) -> Blocks | BlockIds:
-        """Those of the view."""
-        return self.view.blocks
-
-    # Splits follow the rows of the view.
-
-    def _gap_positions(self, gap: int) -> int:
-        return self.view._gap_positions(gap)
-
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        return self.view._row_places(axis)
-
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return rows
-
-    def _first_rows(self) -> list[tuple[View, Selection]]:
-        return self.view._first_rows()
-
-    @property
-    def _is_rows(self) -> bool:
-        return True
-
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        self.view._check_split_axis(axis)
+        (one,) = super().requests(positions, draw)
+        return (_SparseRequest(**fields_of(one)),)
 
 
 def sparse_rows(view: View) -> Sparse:
-    """Return the rows of a view as they are stored; see `Dataset.sparse`.
+    """Return rows of a sparse matrix as they are stored; see `Dataset.sparse`.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the array is not sparse, or its columns are reversed or but one.
+        If its columns are reversed or but one.
     """
-    if not is_sparse(view.source):
-        raise ArgumentError(
-            f"sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData); got "
-            f"{view!r}."
-        )
-    if len(view.element) != 1 or view.placement.flipped:
-        raise ArgumentError(
-            "sparse batches must be of several columns in ascending order; got "
-            f"{view!r} of columns {view.cuts[1]}. Choose columns by v[:, a:b] or v[:, [3, 7]]."
-        )
-    return Sparse(view)
+    return Sparse(**fields_of(view))

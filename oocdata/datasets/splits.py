@@ -27,7 +27,7 @@ _ROUNDING = 1e-6
 """Less than a share of whole rows, more than what floating point makes of one."""
 
 
-def shares(sizes: Sequence[float], length: int, dropped: str = "") -> list[Fraction]:
+def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") -> list[Fraction]:
     """Return fractions or counts as exact fractions of `length`, checked.
 
     `dropped` says in messages why `length` is not all.
@@ -63,7 +63,7 @@ def shares(sizes: Sequence[float], length: int, dropped: str = "") -> list[Fract
     return found
 
 
-def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[range]:
+def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -> list[range]:
     """Cut ``range(length)`` into consecutive ranges with `gap` places dropped between neighbours.
 
     Sizes are fractions of what is left after the gaps (each > 0, sum ≤ 1), or counts. The ends of
@@ -92,7 +92,9 @@ def split_ranges(length: int, sizes: Sequence[float], gap: int = 0) -> list[rang
     return ranges
 
 
-def group_parts(ids: NDArray[Any], sizes: Sequence[float], seed: int | None) -> NDArray[np.int64]:
+def group_parts(
+    ids: NDArray[Any], sizes: Sequence[float | Fraction], seed: int | None
+) -> NDArray[np.int64]:
     """Return the part of each row, whole groups in each.
 
     The groups, in order of first appearance or with a seed in a random one, are laid end to end and
@@ -127,7 +129,9 @@ def group_parts(ids: NDArray[Any], sizes: Sequence[float], seed: int | None) -> 
     return part_of[groups]
 
 
-def class_parts(labels: NDArray[Any], sizes: Sequence[float], seed: int) -> NDArray[np.int64]:
+def class_parts(
+    labels: NDArray[Any], sizes: Sequence[float | Fraction], seed: int
+) -> NDArray[np.int64]:
     """Return the part of each row, each class dealt out by the same shares, at random.
 
     The counts are those of the method of largest remainders (Hamilton): of each class a part gets

@@ -18,9 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.datasets.ids import as_ids
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_regular
+from oocdata.index import Selection, as_count, as_regular, as_shard
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from oocdata.datasets.view import View
 
 __all__ = ["Splitting"]
@@ -44,13 +46,22 @@ class Splitting(ABC):
         return ()
 
     @property
+    def _inner(self) -> Splitting | None:
+        """The dataset whose elements these are made of one by one, as functions and patches are."""
+        return None
+
+    def _of(self, members: Sequence[Any]) -> Self:
+        """Return the same, made of other members, in their order."""
+        raise NotImplementedError
+
+    @property
     def shares(self) -> Any:
         """Of a mixture, how often its members are drawn from."""
         return None
 
-    @abstractmethod
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
+        return self._of([part._select(positions) for part in self._members])
 
     def split(
         self,
@@ -118,7 +129,10 @@ class Splitting(ABC):
         [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
         """
         rows = as_count("gap", gap, at_least=0)
-        self._check_no_mixture("split")
+        mixture = self._mixture("split")
+        if mixture is not None:
+            options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
+            return tuple(self._of([part]) for part in mixture.split(*sizes, **options))
         if by is not None or stratify is not None:
             return self._parted(self._row_parts(sizes, rows, axis, by, stratify, seed), len(sizes))
         if seed is not None:
@@ -232,25 +246,25 @@ class Splitting(ABC):
         >>> [(len(training), len(validation)) for training, validation in pairs.folds(3)]
         [(5, 2), (4, 2), (5, 2)]
         """
-        from fractions import Fraction
+        from fractions import Fraction  # with decimal behind it, only here
 
         sizes = [Fraction(1, as_count("k", k, at_least=2))] * k
-        rows = as_count("gap", gap, at_least=0)
+        rows, pairs = as_count("gap", gap, at_least=0), []
         if by is not None or stratify is not None:
-            parts = self._row_parts(sizes, rows, axis, by, stratify, seed)  # type: ignore[arg-type]
+            parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
             places, rows = self._row_places(axis), rows + self._rows_apart()
-            length = int(places.max(initial=-1)) + 1
-            ranges = split_ranges(length, sizes)  # type: ignore[arg-type]
-            masks = [
-                (
-                    (places < one.start - rows) | (places >= one.stop + rows),
-                    (places >= one.start) & (places < one.stop),
-                )
-                for one in ranges
-            ]
-        return [self._chosen_by(pair) for pair in masks]  # type: ignore[misc]
+
+            def outside(one: range, gap: int) -> NDArray[np.bool_]:
+                return (places < one.start - gap) | (places >= one.stop + gap)
+
+            folds = split_ranges(int(places.max(initial=-1)) + 1, sizes)
+            masks = [(outside(one, rows), ~outside(one, 0)) for one in folds]
+        for pair in masks:
+            training, validation = self._chosen_by(pair)
+            pairs.append((training, validation))
+        return pairs
 
     def shard(self, num_shards: int, index: int) -> Self:
         """Return one of `num_shards` contiguous parts whose union is everything.
@@ -266,11 +280,10 @@ class Splitting(ABC):
         >>> [len(ooc.open(np.zeros((10, 2))).shard(3, i)) for i in range(3)]
         [3, 3, 4]
         """
-        shards = as_count("num_shards", num_shards)
-        place = as_count("index", index, at_least=0)
-        if place >= shards:
-            raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
-        self._check_no_mixture("shard")
+        shards, place = as_shard(num_shards, index)
+        mixture = self._mixture("shard")
+        if mixture is not None:
+            return self._of([mixture.shard(shards, place)])
         length = len(self)
         if length < shards:
             raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
@@ -280,7 +293,7 @@ class Splitting(ABC):
 
     def _row_parts(
         self,
-        sizes: Sequence[float],
+        sizes: Sequence[float | Fraction],
         gap: int,
         axis: int | str | None,
         by: Ids | None,
@@ -302,7 +315,7 @@ class Splitting(ABC):
         names = {"by": by, "stratify": stratify}
         known = {name: ids for name, ids in names.items() if ids is not None}
         given, level = _given(known, self._row_places(axis))
-        wanted: Any = shares(sizes, len(given[0]))
+        wanted = shares(sizes, len(given[0]))
         if by is None:
             parts = class_parts(given[0], wanted, seed or 0)[level]
             lost = int(self._made_of(parts >= 0).sum()) - sum(
@@ -344,6 +357,8 @@ class Splitting(ABC):
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
         """Return the place along a sample axis of each row that a caller can give an id for."""
+        if self._inner is not None:
+            return self._inner._row_places(axis)
         raise ArgumentError(
             f"a {type(self).__name__} must be split by range. Split what it is made of."
         )
@@ -377,17 +392,20 @@ class Splitting(ABC):
         """Positions side by side that a split leaves together: patches of one element."""
         return lcm(*(part._together for part in self._members))
 
-    def _check_no_mixture(self, method: str) -> None:
-        """Raise if parts by range would be parts of some members alone."""
-        if self.shares is not None:
+    def _mixture(self, method: str) -> Splitting | None:
+        """Return the mixture whose members are cut, where parts by range would be of some alone."""
+        if self.shares is not None and self._inner is None:
             raise ArgumentError(
                 f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
                 f"`{method}` on the mixture: it does so to each member."
             )
+        return None if self.shares is None else self._inner
 
     def _check_split_axis(self, axis: int | str | None) -> None:
         """Raise if an axis is given that is not the only sample axis."""
-        if axis is not None:
+        if self._inner is not None:
+            self._inner._check_split_axis(axis)
+        elif axis is not None:
             raise ArgumentError(
                 f"`axis` must be None for elements along one sample axis; got {axis!r}."
             )
@@ -396,7 +414,8 @@ class Splitting(ABC):
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
         """Split along one of several sample axes."""
-        raise NotImplementedError
+        split = [part.split(*sizes, gap=gap, axis=axis) for part in self._members]
+        return tuple(map(self._of, zip(*split, strict=True)))
 
 
 def _given(

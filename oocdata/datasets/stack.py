@@ -16,7 +16,7 @@ from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection
+from oocdata.index import Selection, is_same
 
 __all__ = ["concatenate", "constant", "stack"]
 
@@ -119,7 +119,7 @@ def _together(name: str, given: list[Any], axis: int, *, new: bool) -> View:
 def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
     """Return the parts, all of the dtype of one of them that holds the numbers of all."""
     for part in given:
-        if isinstance(part, Dataset) and not isinstance(part, View):
+        if isinstance(part, Dataset) and (part.is_sparse or not isinstance(part, View)):
             raise ArgumentError(
                 f"`{name}` must get Views; got {part!r}. Make windows, patches and maps of the "
                 f"result: ooc.{name}([…]).windows(…)."
@@ -154,7 +154,7 @@ def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], S
     whole = max(views, key=lambda view: len(view.axes))
     full = [view for view in views if len(view.axes) == len(whole.axes)]
     rows: Selection = range(prod(map(len, whole.grid)))
-    if all(_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole) for view in full):
+    if all(is_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole) for view in full):
         rows = whole.rows
         views = [_every_row(view) if view in full else view for view in views]
         whole = _every_row(whole)
@@ -196,9 +196,3 @@ def _lengths(view: View) -> tuple[int, ...]:
 
 def _every_row(view: View) -> View:
     return replace(view, rows=range(prod(_lengths(view))))
-
-
-def _same(one: Selection, other: Selection) -> bool:
-    if isinstance(one, range) and isinstance(other, range):
-        return one == other
-    return np.array_equal(one, other)

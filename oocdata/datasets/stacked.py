@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.datasets.dataset import Described
+from oocdata.datasets.dataset import Described, fields_of
 from oocdata.datasets.view import View
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
@@ -38,13 +38,11 @@ class Constant(Described):
 
     values: NDArray[Any] | View
 
-    _described = ("values",)
-
     def __repr__(self) -> str:
         return f"<Constant: {self.shape} {self.dtype}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"values": self.values}
+        return fields_of(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,10 +105,8 @@ class Stacked(Described):
     axis: int
     new: bool
 
-    _described = ("parts", "axis", "new")
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._described}
+        return fields_of(self)
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.offsets import each_array
+from oocdata.datasets.anchors import Asked
+from oocdata.datasets.dataset import Dataset, rows_where
+from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
-from oocdata.datasets.spec import ArraySpec, leaves
+from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows, windows_of_several
+from oocdata.datasets.windows import Windows, checked_episodes, fitting
 from oocdata.errors import ArgumentError
 
 __all__ = ["episodes", "windows"]
@@ -87,25 +89,33 @@ def windows(
     tree: Any = arrays[0] if len(arrays) == 1 else arrays
     tree = dict(tree) if isinstance(tree, Mapping) else tree
     views: list[Any] = []
-    each_array(tree, lambda view, offsets: views.append(view))
-    for view in views:
+
+    def asked(view: Any, given: Any, episodes: Any) -> Asked:
         if not isinstance(view, View):
             raise ArgumentError(
                 f"`windows` must get Views; got {view!r}. Make windows of Views first, then zip, "
                 "cut or map them."
             )
-    each: list[Any] | None = [episodes] * len(views)
+        if not any(view is known for known in views):
+            views.append(view)
+        number = [view is known for known in views].index(True)
+        offsets = range(1) if given is None else as_rows("offsets", given)
+        has_time = given is not None and (time_axis or len(offsets) > 1)
+        return Asked(number, offsets, has_time, checked_episodes(view, episodes))
+
     if isinstance(episodes, Mapping):
         names = list(tree) if isinstance(tree, dict) else []
-        if set(names) != set(episodes):
+        if not names or set(names) != set(episodes):
             raise ArgumentError(
                 f"`episodes` must have the names of the arrays, {names}; got {list(episodes)}."
             )
-        counted = [(name, each_array(tree[name], lambda *_: 1)) for name in names]
-        each = [episodes[name] for name, part in counted for _ in leaves(part)]
-    elif episodes is None:
-        each = None
-    return windows_of_several(tree, shift, each, time_axis=time_axis, pad=pad, mask=mask)
+        made: Any = {
+            name: each_array(part, partial(asked, episodes=episodes[name]))
+            for name, part in tree.items()
+        }
+    else:
+        made = each_array(tree, partial(asked, episodes=episodes))
+    return fitting(tuple(views), made, shift, pad, mask, "the offsets")
 
 
 def episodes(
@@ -156,7 +166,8 @@ def episodes(
         isinstance(one, Dataset) or np.ndim(one) for one in done
     )
     flags = [] if done is None else list(done) if several else [done]
-    found = [(len(view), _flagged(view)) for view in map(_numbers, ["done"] * len(flags), flags)]
+    views = [_numbers("done", one) for one in flags]
+    found = [(len(view), rows_where("done", view)) for view in views]
     if time is not None:
         found.append(_gaps(time, step, tolerance))
     elif step is not None or tolerance is not None:
@@ -180,21 +191,6 @@ def _numbers(name: str, given: Any) -> Dataset:
     if not isinstance(spec, ArraySpec) or prod(spec.shape) != 1 or spec.dtype.kind == "c":  # type: ignore[arg-type]
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
-
-
-def _flagged(flags: Dataset) -> NDArray[np.int64]:
-    """Return the rows whose flag is true."""
-
-    def rows(block: Any) -> NDArray[np.int64]:
-        values = block.values.reshape(-1)
-        if values.dtype.kind == "f" and np.isnan(values).any():
-            raise ArgumentError(f"`done` must hold flags; got NaN in {flags!r}.")
-        ends: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
-        return ends
-
-    found: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    found += chain.make("each_block", flags, rows)
-    return np.concatenate(found)
 
 
 def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:

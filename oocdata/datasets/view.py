@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from oocdata import chain
 from oocdata.blocks import BlockIds, Blocks
 from oocdata.box import Extent
 from oocdata.datasets.chunking import blocks_of
@@ -18,13 +19,12 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
-from oocdata.datasets.sparse import Sparse, sparse_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
-from oocdata.engines.columns import choose_columns, chosen_columns, is_sparse
+from oocdata.engines.columns import choose_columns, is_sparse
 from oocdata.engines.fields import field_of
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import ArgumentError, MismatchedPartsError
@@ -32,6 +32,7 @@ from oocdata.index import (
     Cut,
     Selection,
     as_positions,
+    as_run,
     check_distinct,
     compose_ranges,
     cut,
@@ -83,8 +84,6 @@ class View(Dataset):
     rows: Selection
     order: tuple[int, ...]
     dtype: np.dtype[Any]
-
-    _described = ("source", "axes", "cuts", "rows", "order", "dtype")
 
     @classmethod
     def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> View:
@@ -372,10 +371,7 @@ class View(Dataset):
         """
         wanted = np.zeros(len(self.parts), np.bool_)
         wanted[self.parts.find(names)] = True
-        positions = np.flatnonzero(wanted[self.parts.numbers])
-        if len(positions) and len(positions) == positions[-1] - positions[0] + 1:
-            return self._select(range(int(positions[0]), int(positions[-1]) + 1))
-        return self._select(positions)
+        return self._select(as_run(np.flatnonzero(wanted[self.parts.numbers])))
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
@@ -495,14 +491,9 @@ class View(Dataset):
             )
         return replace(self, dtype=wanted)
 
-    @property
-    def has_sparse_rows(self) -> bool:
-        """Whether the rows are those of a sparse matrix, so that `sparse` can be called."""
-        return is_sparse(self.source)
-
-    def sparse(self) -> Sparse:
-        """Return the rows as they are stored: indices and values; see `Dataset.sparse`."""
-        return sparse_rows(self)
+    def _as_sparse(self) -> Dataset | None:
+        rows: Dataset | None = chain.make("sparse", self) if is_sparse(self.source) else None
+        return rows
 
     # Windows -------------------------------------------------------------------------------------
 
@@ -621,24 +612,6 @@ class View(Dataset):
         (np.int64(3), np.int64(4))
         """
         return windows_of_view(self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
-
-    def describe(self) -> dict[str, Any]:
-        """Return what the view is made of."""
-        described = {**super().describe(), "dtype": self.dtype.str}
-        found = chosen_columns(self.source)
-        if found is not None:
-            described["source"], described["columns"] = found
-        return described
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the view that `Dataset.describe` told of."""
-        parts = {**described, "dtype": np.dtype(described["dtype"])}
-        columns = parts.pop("columns", None)
-        if columns is not None:
-            places = as_positions(columns, parts["source"].shape[1])
-            parts["source"] = choose_columns(parts["source"], 1, places)
-        return cls(**parts)
 
 
 def _is_list(part: Any) -> bool:

@@ -7,7 +7,7 @@ arrays over the same rows are ways to write offsets: the arithmetic is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -17,20 +17,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
-from oocdata.datasets.anchors import Anchors, Mask, Part, with_masks
+from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
 from oocdata.datasets.chunking import MOST_IDS
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, each_array, is_listed
+from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, is_listed
 from oocdata.datasets.request import Request
-from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
+from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, check_distinct, compose_ranges, select, take
+from oocdata.index import Selection, as_count, check_distinct, compose_ranges, is_same, select, take
 
 if TYPE_CHECKING:
+    from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Windows", "windows_of_several", "windows_of_view"]
+__all__ = ["Windows", "checked_episodes", "fitting", "windows_of_view"]
 
 
 def windows_of_view(
@@ -61,64 +62,41 @@ def windows_of_view(
             raise ArgumentError(
                 f"`{name}` must be left out where offsets are given one by one; got {value!r}."
             )
-    asked = {
-        "view": view,
-        "inputs": x if is_listed(inputs) else len(x),
-        "targets": y if is_listed(targets) else len(y),
-        "shift": shift,
-        "stride": stride,
-        "horizon": horizon,
-        "time_axis": time_axis,
-    }
+    given = checked_episodes(view, episodes)
+    arrays = tuple(Asked(0, offsets, time_axis, given) for offsets in (x, y) if offsets)
+    said = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
+    return fitting((view,), arrays if y else arrays[0], shift, pad, mask, said)
+
+
+def checked_episodes(
+    view: View, episodes: ArrayLike | str | None
+) -> NDArray[np.int64] | str | None:
+    """Return episodes as given, ids as lengths; checked."""
+    if episodes is None:
+        return None
     runs = view.runs(episodes)
-    parts = tuple(Part(view, runs, offsets, time_axis, pad) for offsets in (x, y) if offsets)
-    return _fitting(parts if y else parts[0], asked, episodes is not None, pad=pad, mask=mask)
+    return episodes if isinstance(episodes, str) else runs.given()
 
 
-def windows_of_several(
-    parts: Any,
-    shift: int,
-    episodes: Sequence[ArrayLike | str | None] | None,
-    *,
-    time_axis: bool,
-    pad: bool = False,
-    mask: bool = True,
+def fitting(
+    views: tuple[View, ...], arrays: Any, shift: int, pad: bool, mask: bool, said: str
 ) -> Windows:
-    """Check the arguments of `oocdata.windows`, with `episodes` of each array."""
-    each, known = iter(episodes or ()), dict[int, Any]()
-
-    def words(view: View, given: Any) -> Any:
-        return view if given is None else (view, as_rows("offsets", given))
-
-    def part(view: View, given: Any) -> Part:
-        if episodes is None and id(view) not in known:
-            known[id(view)] = view.runs(None)
-        runs = known[id(view)] if episodes is None else view.runs(next(each))
-        offsets = range(1) if given is None else given
-        return Part(view, runs, offsets, given is not None and (time_axis or len(given) > 1), pad)
-
-    asked = {"parts": each_array(parts, words), "shift": shift, "time_axis": time_axis}
-    made = each_array(asked["parts"], part)
-    return _fitting(made, asked, episodes is not None, pad=pad, mask=mask)
-
-
-def _fitting(parts: Any, asked: dict[str, Any], given: bool, *, pad: bool, mask: bool) -> Windows:
     """Return all windows that fit, if there are any."""
     for name, value in {"pad": pad, "mask": mask}.items():
         if not isinstance(value, bool):
             raise ArgumentError(f"`{name}` must be True or False; got {value!r}.")
-    anchors = Anchors(tuple(leaves(parts)), as_count("shift", asked["shift"]), pad)
-    layout = with_masks(parts) if pad and mask else parts
-    asked |= {"pad": pad, "mask": mask} if pad else {}
+    for view in views:
+        if view.is_sparse:
+            raise ArgumentError(f"`windows` must be made of dense rows; got {view!r}.")
+    windows = Windows(views, arrays, as_count("shift", shift), pad, mask, range(0))
+    anchors, _ = windows.anchors, windows.layout  # in which no two arrays have one name
     if not (number := anchors.count()):
-        names = ("inputs", "targets", "stride", "horizon")
-        said = ", ".join(f"`{name}`={asked[name]}" for name in names if name in asked)
         raise EmptyError(
-            f"a window must fit into the data; {said or 'the offsets'} span {anchors.span} rows, "
-            f"and the longest episode has {anchors.longest}. Ask for fewer rows, a smaller stride "
-            "or horizon; or repeat rows at the edges, `pad=True`."
+            f"a window must fit into the data; {said} span {anchors.span} rows, and the longest "
+            f"episode has {anchors.longest}. Ask for fewer rows, a smaller stride or horizon; or "
+            "repeat rows at the edges, `pad=True`."
         )
-    return Windows(anchors, layout, range(number), given, asked)
+    return replace(windows, chosen=range(number))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,35 +105,70 @@ class Windows(Dataset):
 
     Attributes
     ----------
-    anchors : Anchors
-        Where they stand, and the arrays that are read around each.
-    layout : tree of Part and Mask
-        The element.
+    views : tuple of View
+        That arrays are made of, each once.
+    arrays : tree of Asked
+        The element, without masks.
+    shift : int
+        Rows from anchor to anchor.
+    pad, mask : bool
+        Whether rows outside of the episode repeat its edge, and masks say which do.
     chosen : range or ndarray of int64
         Which of all windows, in order.
-    given_episodes : bool
-        Whether the user named the episodes.
-    asked : dict
-        What it was made from, by the names of public arguments.
     """
 
-    anchors: Anchors
-    layout: Any
+    views: Any
+    arrays: Any
+    shift: int
+    pad: bool
+    mask: bool
     chosen: Selection
-    given_episodes: bool
-    asked: dict[str, Any]
 
     def __repr__(self) -> str:
         rows = "+".join(str(len(part.offsets)) for part in self.anchors.parts)
-        padded = ", padded" if self.anchors.pad else ""
+        padded = ", padded" if self.pad else ""
         return f"<Windows: {len(self)} elements of {rows} rows{padded}>"
 
     def __len__(self) -> int:
         return len(self.chosen)
 
+    @property
+    def _members(self) -> tuple[View, ...]:
+        members: tuple[View, ...] = self.views
+        return members
+
+    def _of(self, members: Sequence[Any]) -> Self:
+        return replace(self, views=tuple(members))
+
     @cached_property
-    def _members(self) -> list[View]:  # each once
-        return list({id(part.view): part.view for part in self.anchors.parts}.values())
+    def anchors(self) -> Anchors:
+        """Where they stand, and the arrays that are read around each."""
+        return Anchors(tuple(leaves(self._parts)), self.shift, self.pad)
+
+    @cached_property
+    def _parts(self) -> Any:
+        """The element, without masks, as a tree of `Part`."""
+        usual: dict[int, Runs] = {}
+
+        def part(asked: Asked) -> Part:
+            view: View = self.views[asked.view]
+            if asked.episodes is None:
+                runs = usual.get(asked.view) or usual.setdefault(asked.view, view.runs(None))
+            else:
+                runs = view.runs(asked.episodes)
+            return Part(view, runs, asked.offsets, asked.time_axis, self.pad)
+
+        return map_tree(part, self.arrays)
+
+    @cached_property
+    def layout(self) -> Any:
+        """The element, as a tree of `Part` and `Mask`."""
+        return with_masks(self._parts) if self.pad and self.mask else self._parts
+
+    @property
+    def given_episodes(self) -> bool:
+        """Whether the user named the episodes."""
+        return any(asked.episodes is not None for asked in leaves(self.arrays))
 
     @property
     def view(self) -> Any:
@@ -207,11 +220,6 @@ class Windows(Dataset):
         episodes, anchors = self.anchors.find(take(self.chosen, positions))
         return tuple([leaf.request(episodes, anchors) for leaf in self._leaves])
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return one array, a tuple or a dict."""
-        batch: Batch = map_tree(lambda _: next(arrays), self.layout)
-        return batch
-
     @cached_property
     def blocks(self) -> Blocks | BlockIds:
         """Windows that start in one storage chunk: the blocks of the rows at which they start.
@@ -252,14 +260,7 @@ class Windows(Dataset):
 
     def of_views(self, change: Callable[[View], View]) -> Self:
         """Return the same windows of changed views, which have the same rows."""
-        made = {id(view): change(view) for view in self._members}
-        parts = {part: replace(part, view=made[id(part.view)]) for part in self.anchors.parts}
-        layout = map_tree(
-            lambda leaf: Mask(parts[leaf.part]) if isinstance(leaf, Mask) else parts[leaf],
-            self.layout,
-        )
-        anchors = replace(self.anchors, parts=tuple(parts.values()))
-        return replace(self, anchors=anchors, layout=layout, asked=_of_views(self.asked, made))
+        return self._of([change(view) for view in self.views])
 
     def _split_axis(
         self, sizes: Sequence[float], gap: int, axis: int | str | None
@@ -269,14 +270,15 @@ class Windows(Dataset):
         lengths = [len(view.grid[at]) for view in self._members]
         made = []
         for part in split_ranges(min(lengths), sizes, gap):
-            views = {}
-            for view, length in zip(self._members, lengths, strict=True):
+            views = []
+            for view, length in zip(self.views, lengths, strict=True):
                 # The row that one array is longer by belongs to the last part.
                 stop = length if part.stop == min(lengths) else part.stop
                 places = compose_ranges(view.grid[at], range(part.start, stop))
                 kept = view._with_places(view.axes[at], places)
-                views[id(view)] = replace(kept, rows=range(prod(map(len, kept.grid))))
-            made.append(_of_words({**_of_views(self.asked, views), "episodes": None}))
+                views.append(replace(kept, rows=range(prod(map(len, kept.grid)))))
+            cut = self.arrays, self.shift, self.pad, self.mask, "they"
+            made.append(fitting(tuple(views), *cut))
         return tuple(made)  # type: ignore[arg-type]  # Self is Windows: it has no subclasses
 
     def _check_split_axis(self, axis: int | str | None) -> None:
@@ -288,7 +290,9 @@ class Windows(Dataset):
         for view in self._members:
             check_distinct(view.rows)
             other = known.setdefault(id(view.source), view)
-            if (view.axes, view.grid) != (other.axes, other.grid) or not _equal(view, other):
+            if (view.axes, view.grid) != (other.axes, other.grid) or not is_same(
+                view.rows, other.rows
+            ):
                 raise ArgumentError(
                     "views of one array must have the same rows for their windows to be split "
                     "without sharing one. Give the one view at several offsets: (view, (1,))."
@@ -323,36 +327,9 @@ class Windows(Dataset):
         self._check_rows()
         return self.anchors.between(self.chosen, gap)
 
-    def describe(self) -> dict[str, Any]:
-        """Return what the windows are made of; the runs that sample axes give need not be told."""
-        asked = map_tree(
-            lambda part: part.describe() if isinstance(part, Dataset) else part, self.asked
-        )
-        each = [part.runs.given() for part in self.anchors.parts]
-        episodes = each[0] if "view" in asked else each
-        given = episodes if self.given_episodes else None
-        return {"kind": "windows", **asked, "chosen": self.chosen, "episodes": given}
-
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the windows that `describe` told of; the views are made already."""
-        chosen = described.pop("chosen")
-        return replace(_of_words(described), chosen=chosen)  # type: ignore[return-value]
-
-
-def _equal(view: View, other: View) -> bool:
-    """Return whether the rows chosen are the same, and in one order."""
-    if isinstance(view.rows, range) or isinstance(other.rows, range):
-        return isinstance(view.rows, range) and view.rows == other.rows
-    return np.array_equal(view.rows, other.rows)
-
-
-def _of_words(asked: dict[str, Any]) -> Windows:
-    """Return windows by the names of the arguments that make them."""
-    return windows_of_view(**asked) if "view" in asked else windows_of_several(**asked)
-
-
-def _of_views(asked: dict[str, Any], made: dict[int, View]) -> dict[str, Any]:
-    """Return arguments with other views in place of those of these ids."""
-    changed: dict[str, Any] = map_tree(lambda leaf: made.get(id(leaf), leaf), asked)
-    return changed
+        """Return the windows that `describe` told of, whose episodes go together."""
+        made = cls(**described)
+        made.anchors.count()
+        return made

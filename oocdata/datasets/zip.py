@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.splits import farthest
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, repeated
+from oocdata.index import is_same, repeated
 
 __all__ = ["Zip", "enumerated", "zip"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Zip(Dataset):
     """Datasets of one length, side by side; made by `oocdata.zip`.
 
@@ -37,14 +36,16 @@ class Zip(Dataset):
     parts: Any
     tables: bool = True
 
-    _described = ("parts",)
-
     def __repr__(self) -> str:
         return f"<Zip: {len(self)} elements of {self.parts!r}>"
 
-    @property
+    @cached_property
     def _members(self) -> list[Dataset]:
         return list(leaves(self.parts))
+
+    def _of(self, members: Sequence[Any]) -> Self:
+        rest = iter(members)
+        return replace(self, parts=map_tree(lambda _: next(rest), self.parts))
 
     def __len__(self) -> int:
         return len(self._members[0])
@@ -55,17 +56,11 @@ class Zip(Dataset):
         spec: Spec = map_tree(lambda part: part.spec, self.parts)
         return spec
 
-    def sparse(self) -> Dataset:
-        """Return the zip with rows of sparse matrices as they are stored; see `Dataset.sparse`."""
-        if not any(part.has_sparse_rows for part in self._members):
-            return Dataset.sparse(self)  # no `super()` where there are slots
-        parts = map_tree(lambda part: part.sparse() if part.has_sparse_rows else part, self.parts)
-        return replace(self, parts=parts)
-
-    @property
-    def has_sparse_rows(self) -> bool:
-        """Whether `sparse` can be called."""
-        return any(part.has_sparse_rows for part in self._members)
+    def _as_sparse(self) -> Dataset | None:
+        found = [(part, part._as_sparse()) for part in self._members]
+        if all(sparse is None for _, sparse in found):
+            return None
+        return self._of([part if sparse is None else sparse for part, sparse in found])
 
     # Splits --------------------------------------------------------------------------------------
 
@@ -103,7 +98,7 @@ class Zip(Dataset):
                 apart = max(apart, farthest(rows, rows))
             for other, others in found[at + 1 :]:
                 looked_up = self.tables and (_repeats(view) or _repeats(other))
-                if _alike(view, other) and not looked_up and not _equal(rows, others):
+                if _alike(view, other) and not looked_up and not is_same(rows, others):
                     apart = max(apart, farthest(rows, others))
         return apart
 
@@ -125,38 +120,15 @@ class Zip(Dataset):
     def _is_rows(self) -> bool:
         return all(part._is_rows for part in self._members)
 
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        split = [part.split(*sizes, gap=gap, axis=axis) for part in self._members]
-        return tuple(
-            replace(self, parts=_filled(self.parts, iter(parts)))
-            for parts in builtins.zip(*split, strict=True)
-        )
-
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
         batch: Batch = map_tree(lambda part: part.assemble(arrays, draw), self.parts)
         return batch
 
-    def describe(self) -> dict[str, Any]:
-        """Return what is zipped."""
-        return {**Dataset.describe(self), **({} if self.tables else {"tables": False})}
-
-    def _select(self, positions: Selection) -> Self:
-        return replace(self, parts=map_tree(lambda part: part._select(positions), self.parts))
-
 
 def _repeats(part: Dataset) -> bool:
-    """Return whether it is a View that chose rows more than once; also of sparse rows."""
-    part = part.view if isinstance(part, Sparse) else part
+    """Return whether it is a View that chose rows more than once."""
     return isinstance(part, View) and repeated(part.rows) is not None
-
-
-def _equal(rows: Selection, others: Selection) -> bool:
-    if isinstance(rows, range) and isinstance(others, range):
-        return rows == others
-    return np.array_equal(rows, others)
 
 
 def _alike(view: View, other: View) -> bool:
@@ -164,11 +136,6 @@ def _alike(view: View, other: View) -> bool:
     opened, others = view.storage.opened, other.storage.opened
     same = view.source is other.source or (opened is not None and opened == others)
     return same and view.axes == other.axes and view.grid == other.grid
-
-
-def _filled(pattern: Any, parts: Iterator[Any]) -> Any:
-    """Return a tuple or dict like another one, with these parts in their order."""
-    return map_tree(lambda _: next(parts), pattern)
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain

@@ -1,7 +1,8 @@
 """One description of a loader: for fingerprints, worker processes, and other machines.
 
-Each dataset says by `describe` what it is made of: numbers, texts, ranges, and as leaves arrays,
-functions and sources. Here that is written as JSON, in three ways that differ in the leaves alone:
+A loader, its order and its datasets are frozen dataclasses whose fields are numbers, texts, ranges,
+others of them, and as leaves arrays, functions and sources. Here they are written as JSON, in three
+ways that differ in the leaves alone:
 
 ==============  ====================  ======================  ===============================
 leaf            `describe`: to        `fingerprint`: is it    beside a description: to worker
@@ -14,8 +15,7 @@ function        import path           import path, or digest  the object, pickle
 array           base64                digest                  the object, pickled
 ==============  ====================  ======================  ===============================
 
-The names in a description are those of public arguments, and its version is `FORMAT`: renaming a
-private field changes no description.
+The version of a description is `FORMAT`: another name of a field makes another one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from oocdata.describe.decoding import Decoder
-from oocdata.describe.encoding import Encoder, described
+from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import differences, fingerprint, refuse_other
 from oocdata.errors import DescriptionError
 from oocdata.loader import Loader
@@ -34,7 +34,7 @@ __all__ = [
     "FORMAT", "as_json", "describe", "differences", "fingerprint", "from_json", "refuse_other",
 ]  # fmt: skip
 
-FORMAT = 2
+FORMAT = 3
 """The form of descriptions; another number is another form."""
 
 
@@ -71,7 +71,7 @@ def describe(loader: Loader, *, beside: list[Any] | None = None) -> dict[str, An
     """
     if not isinstance(loader, Loader):
         raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")
-    return {"format": FORMAT, "loader": Encoder(beside).encode(described(loader), "loader")}
+    return {"format": FORMAT, "loader": Encoder(beside).encode(loader, "loader")}
 
 
 def as_json(loader: Loader, *, beside: list[Any] | None = None) -> str:

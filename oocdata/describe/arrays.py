@@ -19,33 +19,31 @@ from oocdata.errors import UnsupportedDtypeError
 
 __all__ = ["decode_array", "decode_dtype", "decode_integers", "encode_array", "encode_integers"]
 
-_STEPS = {name: np.iinfo(name) for name in ("|i1", "<i2", "<i4", "<i8")}
-
 
 def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
-    """Return int64 numbers in one dimension as ``[first, dtype of the steps, base64 of them]``.
+    """Return int64 numbers in one dimension as the first and the steps; see `encode_array`.
 
     Examples
     --------
-    >>> encode_integers(np.array([100, 101, 105])), decode_integers([100, "|i1", "AQQ="])
-    ([100, '|i1', 'AQQ='], array([100, 101, 105]))
+    >>> encode_integers(np.array([100, 101, 105])), decode_integers([100, ["|i1", [2], "AQQ="]])
+    ([100, ['|i1', [2], 'AQQ=']], array([100, 101, 105]))
     """
     if len(numbers) == 0:
         return []
     steps = np.diff(numbers)  # wraps around, and is summed up wrapping around
     low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
-    kind = next(name for name, fits in _STEPS.items() if fits.min <= low and high <= fits.max)
-    return [int(numbers[0]), kind, _text(steps.astype(kind))]
+    kind = np.min_scalar_type(min(low, -1 - high))  # of a negative number: signed
+    return [int(numbers[0]), encode_array(steps.astype(kind))]
 
 
 def decode_integers(parts: Any) -> NDArray[np.int64]:
     """Return the numbers that `encode_integers` wrote, or raise ValueError."""
     if parts == []:
         return np.zeros(0, np.int64)
-    first, kind, text = parts
-    if type(first) is not int or kind not in _STEPS:
+    first, encoded = parts
+    steps = decode_array(encoded)
+    if type(first) is not int or steps.ndim != 1 or steps.dtype.kind != "i":
         raise ValueError("not as integers are written")
-    steps = np.frombuffer(_bytes(text), kind).astype(np.int64)
     return np.cumsum(np.concatenate((np.array([first], np.int64), steps)), dtype=np.int64)
 
 

@@ -5,41 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from oocdata.datasets.concat import Concat
-from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.map import Map
-from oocdata.datasets.mix import Mix
-from oocdata.datasets.patches import Patches
+from oocdata.datasets.dataset import Dataset, Described, Draw
 from oocdata.datasets.request import of_sources
-from oocdata.datasets.sparse import Sparse
-from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.stacked import Constant, Stacked
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows
-from oocdata.datasets.zip import Zip
 from oocdata.describe.arrays import decode_array, decode_dtype, decode_integers
 from oocdata.describe.content import content
-from oocdata.describe.encoding import LOADER, ORDERS, is_frozen
+from oocdata.describe.encoding import KINDS, is_frozen
 from oocdata.describe.names import find
 from oocdata.engines.blocked import blocked
+from oocdata.engines.columns import Columns, choose_columns
 from oocdata.engines.source import Source
 from oocdata.errors import DescriptionError, OocdataError
 from oocdata.formats.opening import open_source
-from oocdata.index import as_count
+from oocdata.index import as_count, as_positions
 from oocdata.loader import Loader
 
 __all__ = ["Decoder"]
-
-_DATASETS: dict[str, Any] = {
-    "view": View, "windows": Windows, "patches": Patches, "map": Map, "zip": Zip,
-    "concat": Concat, "mix": Mix, "sparse": Sparse,
-    "stacked": Stacked, "constant": Constant,
-}  # fmt: skip
-"""By their kinds, and what they are made of."""
 
 _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
 
@@ -76,6 +62,7 @@ class Decoder:
         self._allow = allow
         self._beside = beside
         self._opened: dict[str, Source] = {}
+        self._axes: Any = None
 
     def decode(self, value: Any, place: str) -> Any:
         """Return what JSON describes; raise DescriptionError, or SourceError for a file."""
@@ -104,6 +91,8 @@ class Decoder:
             return _PLAIN[tag](parts)
         if tag == "dict":
             return {_text(name): self.decode(part, f"{place}.{name}") for name, part in parts}
+        if tag == "source":
+            return self._source(parts, self._axes, place)
         if tag == "beside":
             return self._beside[as_count("beside", parts, at_least=0)]
         if tag == "import":
@@ -120,35 +109,36 @@ class Decoder:
         raise ValueError(f"{tag!r} is no kind of thing that is described")
 
     def _kind(self, value: dict[str, Any], place: str) -> Any:
-        rest, source = dict(value), value.get("source")
-        kind = rest.pop("kind")
-        opened = kind == "view" and isinstance(source, dict) and set(source) == {"source"}
-        if opened:
-            del rest["source"]
-        parts = {name: self.decode(part, f"{place}.{name}") for name, part in rest.items()}
-        if opened:
-            parts["source"] = self._source(value["source"]["source"], value["axes"], place)
-        if kind == "loader":
-            return _loader(**parts)
-        if kind in ORDERS:
-            return ORDERS[kind](**parts)
-        if kind not in _DATASETS:
-            raise ValueError(f"{kind!r} is no kind of dataset or order")
-        if kind == "view":
-            decode_dtype(parts["dtype"])
-            if not isinstance(parts["source"], Source):
-                raise ValueError("a view must have a source")
-        if kind == "map":
-            parts["spec"] = _spec(parts["spec"])
-        made = _DATASETS[kind].of_description(parts)
-        return _checked(made) if isinstance(made, Dataset) else made
+        kind = KINDS.get(value["kind"])
+        if kind is None:
+            raise ValueError(f"{value['kind']!r} is no kind of dataset or order")
+        before = self._axes
+        if issubclass(kind, View):  # of which the source in it is opened
+            self._axes = value.get("axes")
+        parts = {
+            name: self.decode(part, f"{place}.{name}")
+            for name, part in value.items()
+            if name != "kind"
+        }
+        self._axes = before
+        _check_types(kind, parts)
+        if kind is Columns:
+            source, places = parts["source"], parts["places"]
+            return choose_columns(source, 1, as_positions(places, source.shape[1]))
+        made = kind.of_description(parts) if issubclass(kind, Described) else kind(**parts)
+        if isinstance(made, Loader):
+            _check_loader(made)
+        if isinstance(made, Dataset):
+            _check_boxes(made)
+        return made
 
     def _source(self, parts: dict[str, Any], axes: Any, place: str) -> Source:
         """Return a source, opened once for all views that read it, if it is what was described."""
+        if axes is None:
+            raise ValueError("it must lie in a view, which has axes")
         known = json.dumps([parts, axes])
         if known in self._opened:
             return self._opened[known]
-        place = f"{place}.source"
         given = {
             name: self.decode(part, f"{place}.{name}") for name, part in parts["opened"].items()
         }
@@ -176,27 +166,39 @@ class Decoder:
             ) from error
 
 
-def _loader(*, dataset: Any, order: Any, **parts: Any) -> Loader:
-    """Return a loader of checked parts."""
-    for name, kinds in LOADER.items():
-        if type(parts.get(name)) not in kinds:
-            raise ValueError(f"`{name}` must be {kinds[0].__name__}; got {parts.get(name)!r}")
-    if set(parts) != set(LOADER):
-        raise ValueError(f"a loader has no {min(set(parts) - set(LOADER))!r}")
-    if not isinstance(dataset, Dataset):
-        raise ValueError(f"`dataset` must be a dataset; got {dataset!r}")
-    if not callable(getattr(type(order), "positions", None)):
-        raise ValueError(f"`order` must be an Order; got {order!r}")
-    size, shards, index = parts["batch_size"], parts["num_shards"], parts["index"]
-    if size < 1 or shards < 1 or size % shards or not 0 <= index < shards or not len(dataset):
+def _check_types(kind: type, parts: dict[str, Any]) -> None:
+    """Raise if a part of a dataclass is not of the type of its field."""
+    types = get_type_hints(kind)
+    for name, part in parts.items():
+        if name in types and not _fits(part, types[name]):
+            said = getattr(types[name], "__name__", types[name])
+            raise ValueError(f"`{name}` must be {said}; got {part!r}")
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Return whether a value is of a type; a bool is no int."""
+    if isinstance(wanted, UnionType):
+        return any(_fits(value, one) for one in get_args(wanted))
+    kind, parts = get_origin(wanted) or wanted, get_args(wanted)
+    if kind is Any:
+        return True
+    if kind is tuple and isinstance(value, tuple):
+        return all(_fits(part, parts[0]) for part in value)
+    return type(value) is int if kind is int else isinstance(value, kind)
+
+
+def _check_loader(loader: Loader) -> None:
+    """Raise if no batch can be read of a loader."""
+    size, shards, index = loader.batch_size, loader.num_shards, loader.index
+    dealt = 0 <= index < shards <= size and size % shards == 0
+    if not (dealt and len(loader.dataset)):
         raise ValueError(f"no batch of {size} is dealt out to part {index} of {shards}")
-    return Loader(dataset=dataset, order=order, **parts)
 
 
-def _checked(dataset: Dataset) -> Dataset:
-    """Return a dataset if the boxes of its outermost rows or windows lie in their arrays."""
+def _check_boxes(dataset: Dataset) -> None:
+    """Raise if boxes of the outermost rows or windows do not lie in their arrays."""
     if not len(dataset):
-        return dataset
+        return
     places = {0, len(dataset) - 1}
     for chosen in vars(dataset).values():
         if isinstance(chosen, np.ndarray) and chosen.shape == (len(dataset),):
@@ -206,16 +208,6 @@ def _checked(dataset: Dataset) -> Dataset:
         ends = request.origins.max(axis=0) + request.extent.spans
         if (request.origins < 0).any() or (ends > request.source.shape).any():
             raise ValueError("what is chosen must lie in the array")
-    return dataset
-
-
-def _spec(tree: Any) -> Any:
-    """Return a spec from pairs (shape, dtype), in tuples and dicts."""
-    if isinstance(tree, dict):
-        return {name: _spec(part) for name, part in tree.items()}
-    if len(tree) == 2 and isinstance(tree[1], str):
-        return ArraySpec(tuple(map(_whole, tree[0])), decode_dtype(tree[1]))
-    return tuple(map(_spec, tree))
 
 
 def _text(value: Any) -> str:

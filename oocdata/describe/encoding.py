@@ -21,54 +21,48 @@ any of the last six  ``{"beside": number}`` with worker processes
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
+from oocdata.datasets.anchors import Asked
+from oocdata.datasets.concat import Concat
+from oocdata.datasets.dataset import Described, fields_of
+from oocdata.datasets.map import Map
+from oocdata.datasets.mix import Mix
+from oocdata.datasets.patches import Patches
+from oocdata.datasets.sparse import Sparse
+from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.stacked import Constant, Stacked
+from oocdata.datasets.view import View
+from oocdata.datasets.windows import Windows
+from oocdata.datasets.zip import Zip
 from oocdata.describe.arrays import encode_array, encode_integers
 from oocdata.describe.content import content
 from oocdata.describe.names import import_path
+from oocdata.engines.columns import Columns
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
+from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted
 
-if TYPE_CHECKING:
-    from oocdata.loader import Loader
+__all__ = ["KINDS", "Encoder", "is_frozen"]
 
-__all__ = ["LOADER", "ORDERS", "Encoder", "described", "fields_of", "is_frozen"]
+KINDS: dict[str, type] = {
+    "loader": Loader, "view": View, "sparse": Sparse, "windows": Windows, "asked": Asked,
+    "patches": Patches, "map": Map, "zip": Zip, "concat": Concat, "mix": Mix, "stacked": Stacked,
+    "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
+    "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
+    "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
+}  # fmt: skip
+"""The dataclasses that a loader is made of, by the names of their kinds."""
 
-LOADER: dict[str, tuple[type, ...]] = {
-    "batch_size": (int,),
-    "seed": (int,),
-    "drop_remainder": (bool,),
-    "shuffle": (bool, str),
-    "reason": (str,),
-    "workers": (int,),
-    "num_shards": (int,),
-    "index": (int,),
-}
-"""What is described of a loader besides its dataset and order, and of which type it is."""
-
-ORDERS: dict[str, type] = {
-    "sequential": Sequential,
-    "shuffle": Shuffle,
-    "block_shuffle": BlockShuffle,
-    "blocks": Blocks,
-    "block_ids": BlockIds,
-    "block_runs": BlockRuns,
-    "mixture": Mixture,
-    "weighted": Weighted,
-    "numbers": Numbers,
-}
-"""Dataclasses of public fields, by their kinds."""
-
-_KINDS = {kind: name for name, kind in ORDERS.items()}
+_NAMES = {kind: name for name, kind in KINDS.items()}
 
 _OPEN = "Open it by its path or URL; save it to a file if it has none."
 _SAVE = "Save it to a file, and open that by its path."
@@ -79,20 +73,9 @@ _MODULE = (
 _PLAIN = "Make its class a frozen dataclass, with fields of numbers, text, tuples and arrays."
 
 
-def described(loader: Loader) -> dict[str, Any]:
-    """Return what a loader is made of."""
-    parts = {name: getattr(loader, name) for name in LOADER}
-    return {"kind": "loader", **parts, "order": loader.order, "dataset": loader.dataset.describe()}
-
-
 def is_frozen(kind: type) -> bool:
     """Return whether a class is a frozen dataclass."""
     return bool(getattr(getattr(kind, "__dataclass_params__", None), "frozen", False))
-
-
-def fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields that a dataclass is made from again."""
-    return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
 
 
 class Encoder:
@@ -126,17 +109,21 @@ class Encoder:
             return {type(value).__name__: [self.encode(bound, place) for bound in bounds]}
         if isinstance(value, np.dtype):
             return {"dtype": value.str}
-        if type(value) in _KINDS:
-            return self._dict({"kind": _KINDS[type(value)], **fields_of(value)}, place)
+        if type(value) in _NAMES:
+            parts = value.describe() if isinstance(value, Described) else fields_of(value)
+            return self.named(_NAMES[type(value)], parts, place)
         return self.leaf(value, place)
+
+    def named(self, kind: str, parts: dict[str, Any], place: str) -> dict[str, Any]:
+        """Return JSON of a thing of a kind, made of parts that have names."""
+        each = {name: self.encode(part, f"{place}.{name}") for name, part in parts.items()}
+        return {"kind": kind, **each}
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         if not all(type(name) is str for name in value):
             raise _error(place, f"it has the names {list(value)}. Names must be text.")
-        parts = {name: self.encode(part, f"{place}.{name}") for name, part in value.items()}
-        if type(parts.get("kind")) is str:
-            return parts
-        return {"dict": [[name, part] for name, part in parts.items()]}
+        each = [[name, self.encode(part, f"{place}.{name}")] for name, part in value.items()]
+        return {"dict": each}
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return JSON of an array, a source, a function, or an object of the user's."""
@@ -174,9 +161,7 @@ class Encoder:
         return {"import": import_path(value)}
 
     def _object(self, value: Any, place: str) -> Any:
-        path, parts = import_path(type(value)), fields_of(value)
-        each = [[name, self.encode(parts[name], f"{place}.{name}")] for name in parts]
-        return {"object": [path, {"dict": each}]}
+        return {"object": [import_path(type(value)), self._dict(fields_of(value), place)]}
 
     def _source(self, source: Source, place: str) -> Any:
         """Return how a source is opened, and what tells it from others."""

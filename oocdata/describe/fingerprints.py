@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.spec import leaves
 from oocdata.describe.arrays import encode_array
 from oocdata.describe.content import content, digest
-from oocdata.describe.encoding import Encoder, described, fields_of, is_frozen
+from oocdata.describe.encoding import Encoder, is_frozen
 from oocdata.describe.names import import_path
 from oocdata.engines.source import Source
 from oocdata.errors import RestoreError, UnsupportedDtypeError
@@ -35,7 +36,7 @@ _MOST_TEXT = 2048
 _SHORT = 13
 """Characters of a digest: what is no longer stands as it is."""
 
-_NO_MATTER = ("kind", "shuffle", "reason", "workers", "num_shards", "index")
+_NO_MATTER = ("shuffle", "reason", "workers", "num_shards", "index")
 """Of a loader: what changes no global batch."""
 
 
@@ -52,9 +53,10 @@ def fingerprint(loader: Loader, **more: str) -> str:
     >>> parts["batch_size"], parts["seed"], parts["order"], parts["dataset.rows"]
     ('4', '7', 'shuffle', '0:10:1')
     """
-    parts = {name: part for name, part in described(loader).items() if name not in _NO_MATTER}
-    found = {"elements": ", ".join(map(str, leaves(loader.dataset.spec)))}
-    found.update(_flat(_Digests().encode({"kind": "loader", **parts}, "loader"), ""))
+    parts = {name: part for name, part in fields_of(loader).items() if name not in _NO_MATTER}
+    dataset = parts.pop("dataset")
+    found = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
+    found.update(_flat(_Digests().named("loader", {**parts, "dataset": dataset}, "loader"), ""))
     del found[""]
     return _shortened({**found, **more})
 
@@ -62,7 +64,7 @@ def fingerprint(loader: Loader, **more: str) -> str:
 def dataset_fingerprint(dataset: Dataset) -> str:
     """Return what must be the same for positions to mean the same elements; see `fingerprint`."""
     found = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
-    found.update(_flat(_Digests().encode(dataset.describe(), "dataset"), ""))
+    found.update(_flat(_Digests().encode(dataset, "dataset"), ""))
     found["kind"] = found.pop("")
     return _shortened(found)
 
@@ -134,8 +136,9 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, str(parts.pop("kind", "dict"))
         for part in parts:
             yield from _flat(parts[part], f"{name}.{part}" if name else part)
-    elif isinstance(value, dict) and "range" in value:
-        yield name, ":".join(map(str, value["range"]))
+    elif isinstance(value, dict):  # a range, a slice, a dtype
+        (part,) = value.values()
+        yield name, ":".join(map(str, part)) if isinstance(part, list) else str(part)
     elif isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
         texts = [list(_flat(part, f"{name}.{at}")) for at, part in enumerate(value)]
         if all(len(each) == 1 for each in texts):  # ranges, mostly: of axes
@@ -165,10 +168,9 @@ class _Digests(Encoder):
             return {"kind": shape, "content": content(value)}
         if type(value) is partial:
             parts = {"func": value.func, "args": list(value.args), **value.keywords}
-            return self.encode({"kind": "partial", **parts}, place)
+            return self.named("partial", parts, place)
         if isinstance(value, MethodType):
-            parts = {"self": value.__self__}
-            return self.encode({"kind": value.__func__.__qualname__, **parts}, place)
+            return self.named(value.__func__.__qualname__, {"self": value.__self__}, place)
         deep = place.count(".") > 20  # a function that calls itself, an object that holds itself
         if isinstance(value, FunctionType):
             name = value.__qualname__
@@ -180,12 +182,12 @@ class _Digests(Encoder):
             return sorted(str(self.encode(part, place)) for part in value)
         kind = f"{type(value).__module__}:{type(value).__qualname__}"
         if is_frozen(type(value)):
-            return self.encode({"kind": kind, **fields_of(value)}, place)
+            return self.named(kind, fields_of(value), place)
         try:
             return import_path(value)
         except ValueError:
             held = {} if deep else getattr(value, "__dict__", {})
-            return self.encode({"kind": kind, **held}, place)
+            return self.named(kind, held, place)
 
 
 def _array(array: np.ndarray[Any, Any] | np.generic) -> str:

@@ -62,7 +62,8 @@ def save_split(
     place = os.path.abspath(os.fspath(path))
     if not isinstance(dataset, Dataset):
         raise ArgumentError(f"`dataset` must be what was split; got {dataset!r}.")
-    described = _Known(_leaves(dataset)).encode(_described(parts), "parts")
+    _check_datasets(parts)
+    described = _Numbered(_leaves(dataset)).encode(parts, "parts")
     of = json.loads(dataset_fingerprint(dataset))
     text = json.dumps({"kind": "split", "format": FORMAT, "of": of, "parts": described})
     if not overwrite and os.path.lexists(place):
@@ -127,17 +128,15 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
     return Decoder((), _leaves(dataset)).decode(parts, "parts")
 
 
-def _described(parts: Any) -> Any:
-    """Return parts with what each dataset is made of."""
-    if isinstance(parts, dict):
-        return {name: _described(part) for name, part in parts.items()}
-    if isinstance(parts, tuple | list) and parts:
-        return [_described(part) for part in parts]
-    if not isinstance(parts, Dataset):
+def _check_datasets(parts: Any) -> None:
+    """Raise if parts are anything but datasets."""
+    if isinstance(parts, dict | tuple | list) and parts:
+        for part in parts.values() if isinstance(parts, dict) else parts:
+            _check_datasets(part)
+    elif not isinstance(parts, Dataset):
         raise ArgumentError(
             f"`parts` must be datasets in tuples, lists and dicts; got {type(parts).__name__}."
         )
-    return parts.describe()
 
 
 def _leaves(dataset: Dataset) -> list[Any]:
@@ -145,35 +144,24 @@ def _leaves(dataset: Dataset) -> list[Any]:
 
     (Not each once: the same data may be opened once at one time, and twice at another.)
     """
-    walk = _Leaves()
-    walk.encode(dataset.describe(), "dataset")
-    return walk.found
+    found: list[Any] = []
+    _Numbered(found, grows=True).encode(dataset, "dataset")
+    return found
 
 
-class _Leaves(Encoder):
-    """Notes sources and functions."""
+class _Numbered(Encoder):
+    """Writes sources and functions as their places in a list, which may grow by them."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: list[Any], *, grows: bool = False) -> None:
         super().__init__()
-        self.found: list[Any] = []
-
-    def leaf(self, value: Any, place: str) -> Any:
-        """Note what is no array."""
-        if not isinstance(value, np.ndarray | np.generic):
-            self.found.append(value)
-
-
-class _Known(Encoder):
-    """Writes sources and functions as their places among known ones."""
-
-    def __init__(self, known: list[Any]) -> None:
-        super().__init__()
-        self._known = known
+        self._known, self._grows = known, grows
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return JSON of an array; of anything else its number."""
         if isinstance(value, np.ndarray | np.generic):
             return super().leaf(value, place)
+        if self._grows:
+            self._known.append(value)
         for number, one in enumerate(self._known):
             if one is value:
                 return {"beside": number}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.concat import Concat
-from oocdata.engines.source import Source
+from oocdata.engines.source import Source, Storage
 from oocdata.engines.sparse import Entries, SparseRows
-from oocdata.engines.wrapped import Relabelled
+from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 
 __all__ = ["Columns", "choose_columns", "chosen_columns", "is_sparse", "read_entries"]
@@ -21,19 +22,34 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Columns(Relabelled):
+class Columns(Wrapped):
     """Some columns of sparse rows, of one file or of several end to end.
 
     Attributes
     ----------
-    whole : Source
-        With all columns.
     places : ndarray of int64, shape (columns,)
-        Which columns `source` has of these, each once, in order.
+        Which columns of the source, each once, in order.
     """
 
-    whole: Source
     places: Ints
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, columns)``."""
+        return self.inner.shape
+
+    def storage(self) -> Storage:
+        """Return how the array is stored."""
+        return replace(self.inner.storage(), opened=None)
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        self.inner.read(origins, extent, out)
+
+    @cached_property
+    def inner(self) -> Source:
+        """The source that has these columns alone."""
+        return _with_columns(self.source, self.places)
 
 
 def is_sparse(source: Source) -> bool:
@@ -68,7 +84,7 @@ def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
         When storage can't deliver them.
     """
     if isinstance(source, Columns):
-        return read_entries(source.source, origins, extent)
+        return read_entries(source.inner, origins, extent)
     width = extent.lengths[1]
     if isinstance(source, SparseRows):
         return _joined(list(source.boxes(origins, extent)), source.dtype, width)
@@ -108,10 +124,9 @@ def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
             "`.map`."
         )
     whole, before = chosen_columns(source) or (source, np.arange(source.shape[1]))
-    some = _with_columns(whole, before[places])
-    return Columns(some, replace(some.storage(), opened=None), whole, before[places])
+    return Columns(whole, before[places])
 
 
 def chosen_columns(source: Source) -> tuple[Source, Ints] | None:
     """Return the source with all its columns, and those chosen; None where all are there."""
-    return (source.whole, source.places) if isinstance(source, Columns) else None
+    return (source.source, source.places) if isinstance(source, Columns) else None

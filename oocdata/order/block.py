@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.order import check_epoch, check_places
+from oocdata.order.lanes import Laned
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 from oocdata.order.visits import RegularVisits, TableVisits
 
@@ -21,7 +21,7 @@ MOST_LANES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShuffle:
+class BlockShuffle(Laned):
     """Blocks in random order, positions mixed within a window of several blocks.
 
     Each epoch visits the blocks in an order of its own. Laid end to end, the visited blocks are
@@ -88,20 +88,6 @@ class BlockShuffle:
                     f"`lanes` must be a power of two up to {MOST_LANES}; got {lanes}."
                 )
             object.__setattr__(self, "lanes", lanes)
-
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
-        """Return the positions at a range of places; see `Order.positions`.
-
-        Places go through the lanes one after the other: lane l has places ``l * count // lanes``
-        to ``(l + 1) * count // lanes - 1``. A loader walks all lanes side by side.
-        """
-        count, start, stop = check_places(count, start, stop)
-        seed, epoch = check_epoch(seed, epoch)
-        if start == stop:
-            return np.empty(0, np.int64)
-        return self.walk(count, seed, epoch).at(np.arange(start, stop))
 
     def walk(self, count: int, seed: int, epoch: int) -> BlockEpoch:
         """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""

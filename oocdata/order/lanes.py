@@ -1,23 +1,26 @@
-"""Orders in lanes: an epoch cut into stretches that are walked side by side.
+"""Orders that are walked: asked at any places of an epoch, which goes through lanes.
 
-A batch takes the same number of places from each lane and a rank reads whole lanes, so a rank
-needs only the chunks of its own stretches, and global batches are the same for any number of ranks.
+Lanes are stretches of an epoch that are walked side by side. A batch takes the same number of
+places from each lane and a rank reads whole lanes, so a rank needs only the chunks of its own
+stretches, and global batches are the same for any number of ranks.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.order import Order
+from oocdata.index import as_count
+from oocdata.order.order import Order, check_epoch, check_places, length_of, visited
 
-__all__ = ["Laned", "Walk", "laned"]
+__all__ = ["Laned", "Walk", "laned", "walk_of"]
 
 
 class Walk(Protocol):
-    """One epoch of an order in lanes."""
+    """One epoch of an order."""
 
     @property
     def borders(self) -> NDArray[np.int64]:
@@ -25,26 +28,62 @@ class Walk(Protocol):
         ...
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions at places, in any order of them, shape (n,)."""
+        """Return the positions at places, at least one, in any order of them, shape (n,)."""
         ...
 
 
-@runtime_checkable
-class Laned(Protocol):
+class Laned(ABC):
     """An order whose places go through lanes, one lane after the other."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def lanes(self) -> int | None:
         """How many; None where this order has none."""
-        ...
 
+    @abstractmethod
     def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch of `count` positions."""
-        ...
+        """Return one epoch of `count` positions, ready to be asked at any places."""
 
+    @abstractmethod
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, on average."""
-        ...
+
+    def positions(
+        self, count: int, start: int, stop: int, *, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """Return the positions at a range of places; see `Order.positions`.
+
+        Places go through the lanes one after the other: lane l has places ``l * count // lanes``
+        to ``(l + 1) * count // lanes - 1``. A loader walks all lanes side by side.
+        """
+        count = as_count("count", count, at_least=0)
+        _, start, stop = check_places(length_of(self, count), start, stop)
+        seed, epoch = check_epoch(seed, epoch)
+        if start == stop:
+            return np.empty(0, np.int64)
+        return self.walk(count, seed, epoch).at(np.arange(start, stop))
+
+
+class _Ranges:
+    """One epoch of an order that knows ranges of places alone."""
+
+    def __init__(self, order: Order, count: int, seed: int, epoch: int) -> None:
+        self._order, self._count, self._of = order, count, {"seed": seed, "epoch": epoch}
+        self.borders = np.array([0, length_of(order, count)])
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions at places, shape (n,)."""
+        first, stop = int(places.min()), int(places.max()) + 1
+        return visited(self._order, self._count, first, stop, **self._of)[places - first]
+
+
+def walk_of(order: Order, count: int, seed: int, epoch: int) -> Walk:
+    """Return one epoch of any order."""
+    if isinstance(order, Laned):
+        return order.walk(count, seed, epoch)
+    return _Ranges(order, count, seed, epoch)
 
 
 def laned(order: Order) -> Laned | None:

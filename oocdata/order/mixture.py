@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockEpoch, BlockShuffle
-from oocdata.order.lanes import laned
-from oocdata.order.order import Order, check_epoch, check_places, visited
+from oocdata.order.lanes import Laned, laned, walk_of
+from oocdata.order.order import Order
 from oocdata.order.shares import Shares
 
 __all__ = ["Mixture", "MixtureEpoch"]
@@ -33,7 +33,7 @@ _MOST_WALKS = 16
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Laned):
     """Members in turn, by their shares: the order of a mixture; see `oocdata.mix`.
 
     Attributes
@@ -92,14 +92,6 @@ class Mixture:
     def epoch_length(self) -> int:
         """Places of an epoch; see `oocdata.order.order.length_of`."""
         return self.length
-
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
-        """Return the positions at a range of places; see `Order.positions`."""
-        _, start, stop = check_places(self.length, start, stop)
-        seed, epoch = check_epoch(seed, epoch)
-        return self.walk(count, seed, epoch).at(np.arange(start, stop))
 
     def walk(self, count: int, seed: int, epoch: int) -> MixtureEpoch:
         """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
@@ -184,10 +176,7 @@ class MixtureEpoch:
                 lanes = lane[own]
                 found[own] = walk.at(walk.borders[lanes] + nth[own] - before[lanes])
             else:
-                places = draws[own] - epoch * count
-                first, stop = int(places.min()), int(places.max()) + 1
-                given = visited(order, count, first, stop, seed=seed, epoch=epoch)
-                found[own] = given[places - first]
+                found[own] = walk_of(order, count, seed, epoch).at(draws[own] - epoch * count)
         return found
 
     def _walk(

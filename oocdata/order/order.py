@@ -33,7 +33,7 @@ class Order(Protocol):
 
     Any frozen, picklable object with this one method is an order; those of this package are
     `Sequential`, `Shuffle` and `BlockShuffle`. An order whose epoch has not one place for each
-    position (a mixture) has an int attribute ``length``: its places, instead of `count`.
+    position (a mixture) has an int attribute ``epoch_length``: its places, instead of `count`.
     """
 
     def positions(

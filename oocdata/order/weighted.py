@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import BlockRuns
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockRuns
 from oocdata.errors import ArgumentError
-from oocdata.order.block import BlockEpoch, BlockShuffle
-from oocdata.order.order import Order, check_epoch, check_places, visited
+from oocdata.order.block import BlockShuffle
+from oocdata.order.lanes import Laned, walk_of
+from oocdata.order.order import Order
 from oocdata.order.permutation import epoch_key
 
 __all__ = ["Weighted", "WeightedEpoch", "cumulated"]
@@ -49,7 +50,7 @@ def cumulated(weights: NDArray[np.float64]) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted:
+class Weighted(Laned):
     """With replacement, by weight: the order of ``batches(weights=…)``.
 
     Attributes
@@ -76,68 +77,44 @@ class Weighted:
         """Those of a block shuffle."""
         return self.order.lanes if isinstance(self.order, BlockShuffle) else None
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
-        """Return the positions at a range of places; see `Order.positions`."""
-        count, start, stop = check_places(count, start, stop)
-        seed, epoch = check_epoch(seed, epoch)
-        if start == stop:
-            return np.empty(0, np.int64)
-        if isinstance(self.order, BlockShuffle):
-            return self.walk(count, seed, epoch).at(np.arange(start, stop))
-        draws = visited(self.order, count, start, stop, seed=seed, epoch=epoch)
-        return self.drawn(draws, self.begin(count, seed, epoch))
-
     def walk(self, count: int, seed: int, epoch: int) -> WeightedEpoch:
         """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
-        assert isinstance(self.order, BlockShuffle)
-        return WeightedEpoch(self, self.order, self.begin(count, seed, epoch), seed, epoch)
+        if count != len(self.sums):
+            raise ArgumentError(
+                f"`count` must be the {len(self.sums)} elements that have weights; got {count}."
+            )
+        return WeightedEpoch(self, seed, epoch)
 
     def elements_mixed(self, count: int) -> int:
         """Return how many elements a block shuffle mixes at a time."""
         order = self.order
         return order.elements_mixed(count) if isinstance(order, BlockShuffle) else count
 
-    def begin(self, count: int, seed: int, epoch: int) -> int:
-        """Return where the first draw of an epoch lies."""
-        if count != len(self.sums):
-            raise ArgumentError(
-                f"`count` must be the {len(self.sums)} elements that have weights; got {count}."
-            )
-        return int(epoch_key(seed, epoch, "weights")[0]) % self.unit
-
-    @property
-    def unit(self) -> int:
-        """From one draw to the next."""
-        return int(self.sums[-1]) // len(self.sums)
-
-    def drawn(self, draws: Ints, begin: int) -> Ints:
-        """Return the positions, or slots of the blocks, of an epoch's draws."""
-        # Sought in ascending order the sums are walked once: five times as fast among millions.
-        order, found = np.argsort(draws), np.empty(len(draws), np.int64)
-        points = draws[order] * self.unit + begin
-        found[order] = np.searchsorted(self.sums, points, side="right")
-        return found
-
 
 class WeightedEpoch:
-    """One epoch of draws by weight in blocks."""
+    """One epoch of draws by weight."""
 
-    def __init__(
-        self, order: Weighted, inner: BlockShuffle, begin: int, seed: int, epoch: int
-    ) -> None:
-        self._order, self._begin, self._blocks = order, begin, inner.blocks
-        count = len(order.sums)
-        slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
-        # The first draw of each block: those before it lie below what was cumulated before it.
-        before = np.concatenate(([0], order.sums))[np.minimum(slots, count)]
-        draws = BlockRuns(np.unique(np.maximum(-((begin - before) // order.unit), 0)))
-        shuffle = replace(inner, blocks=draws)
-        self._walk = BlockEpoch(shuffle, count, seed, epoch, shuffle.borders(count))
+    def __init__(self, order: Weighted, seed: int, epoch: int) -> None:
+        self._sums, count = order.sums, len(order.sums)
+        self._unit = int(order.sums[-1]) // count  # from one draw to the next
+        self._begin = int(epoch_key(seed, epoch, "weights")[0]) % self._unit
+        self._blocks: AnyBlocks = ADDRESSABLE
+        inner = order.order
+        if isinstance(inner, BlockShuffle):
+            self._blocks = inner.blocks
+            slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
+            # The first draw of each block: those before it lie below what was cumulated before it.
+            before = np.concatenate(([0], order.sums))[np.minimum(slots, count)]
+            draws = np.unique(np.maximum(-((self._begin - before) // self._unit), 0))
+            inner = replace(inner, blocks=BlockRuns(draws))
+        self._walk = walk_of(inner, count, seed, epoch)
         self.borders = self._walk.borders
 
     def at(self, places: Ints) -> Ints:
         """Return the positions at places, in any order of them, shape (n,)."""
-        slots = self._order.drawn(self._walk.at(places), self._begin)
+        draws = self._walk.at(places)
+        # Sought in ascending order the sums are walked once: five times as fast among millions.
+        order, slots = np.argsort(draws), np.empty(len(draws), np.int64)
+        points = draws[order] * self._unit + self._begin
+        slots[order] = np.searchsorted(self._sums, points, side="right")
         return self._blocks.positions(slots)

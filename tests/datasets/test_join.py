@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -198,7 +197,7 @@ def test_a_join_is_described(tmp_path: Path):
     for one, other in zip(loader.batch(2, 1), again.batch(2, 1), strict=True):
         assert_array_equal(one, other)
     assert len(again.dataset.split(0.5, 0.5)[0]) == len(both.split(0.5, 0.5)[0]) < 12
-    assert "tables" not in json.dumps(ooc.zip(a, a).describe(), default=str)
+    assert [parts.describe()["tables"] for parts in (both, ooc.zip(a, a))] == [False, True]
     windows = ooc.join(a.windows(3), b, on=(np.arange(22), np.arange(6) * 4), how="previous")
     parts = windows.split(0.5, 0.5)
     assert not set(parts[0].take(range(len(parts[0])))[0].ravel()) & set(

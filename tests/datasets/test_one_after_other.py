@@ -22,6 +22,7 @@ from oocdata.engines import places
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.runs import Run
 from oocdata.testing import RecordingSource, sample_array
+from oocdata.tools import passes
 
 A, B, C = (sample_array((count, 6, 8), "<f4") + 1000 * at for at, count in enumerate((23, 7, 40)))
 
@@ -259,12 +260,12 @@ def test_a_filter_keeps_what_a_mask_says(tmp_path: Path) -> None:
     assert_array_equal(blocks.of(np.arange(14)), np.arange(40)[::3] // 8)
 
 
-def test_a_view_of_a_mask_is_read_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oocdata.datasets.masks._TOGETHER", 16)
+def test_a_view_of_a_mask_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "BLOCK_BYTES", 16)
     source = RecordingSource(np.arange(100) % 7 == 0, 8)
     kept = ooc.open(np.arange(100)).filter(ooc.open(source))
     assert_array_equal(np.asarray(kept), np.arange(0, 100, 7))
-    assert [len(rows) for rows in source.reads] == [16] * 6 + [4]
+    assert sorted(len(rows) for rows in source.rows) == [4, *[16] * 6]
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,23 @@ def test_what_needs_dense_rows_says_so(path: str) -> None:
             wrong()
 
 
+def test_sparse_rows_are_a_view(path: str) -> None:
+    rows = ooc.open(path, "X").sparse()
+    assert rows.sparse().is_sparse
+    assert_array_equal(rows[:, [3, 9]].astype("f8")[-1].dense(), DENSE[-1:, [3, 9]])
+    assert_array_equal(rows[:, 2:8][[7, 4]].take([1, 0]).dense(), DENSE[[4, 7], 2:8])
+    for wrong in (
+        lambda: rows[:, 3],
+        lambda: rows[:, ::-1],
+        lambda: rows.windows(2),
+        lambda: ooc.windows((rows, 2)),
+        lambda: ooc.stack([rows, rows]),
+        lambda: np.asarray(rows),
+    ):
+        with pytest.raises(ArgumentError, match=r"sparse|<Sparse"):
+            wrong()
+
+
 def test_columns_one_by_one_are_for_sparse_rows(path: str) -> None:
     view = ooc.open(path, "X")
     mask = np.arange(25) % 7 == 0
