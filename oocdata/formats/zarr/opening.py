@@ -24,7 +24,7 @@ from oocdata.formats.zarr.hierarchy import (
 )
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, TensorStoreReader, reader_of
+from oocdata.formats.zarr.readers import Missing, reader_of
 from oocdata.formats.zarr.store import Store, join, store_of
 
 if TYPE_CHECKING:
@@ -146,5 +146,4 @@ def _open(
     objects = Objects(store, key, metadata, sample_axes(axis, len(metadata.shape), named)[0])
     objects.survey(refuse=missing == "error")
     reader = reader_of(objects, missing, opened)
-    rows = chunk_files(objects, reader.storage()) if isinstance(reader, TensorStoreReader) else None
-    return rows or Chunked(reader)
+    return chunk_files(reader) or Chunked(reader)
