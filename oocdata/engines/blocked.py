@@ -34,7 +34,7 @@ from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.memory import cache_share
 
-__all__ = ["SmallRows", "StridedChunks", "blocked"]
+__all__ = ["SmallRows", "StridedChunks", "blocked", "fits"]
 
 _SHORT = 4096
 """Bytes of a run: up to here, asking the kernel for it costs more than copying it once more."""
@@ -205,7 +205,7 @@ class SmallRows:
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        if len(origins) >= _FEW and _fits(self, self._nbytes):
+        if len(origins) >= _FEW and fits(self, self._nbytes):
             self._cached.read(origins, extent, out)
         else:
             self.source.read(origins, extent, out)
@@ -218,19 +218,19 @@ class SmallRows:
         places: NDArray[np.int64],
     ) -> None:
         """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
-        if len(origins) >= _FEW and _fits(self, self._nbytes):
+        if len(origins) >= _FEW and fits(self, self._nbytes):
             self._cached.read_to(origins, extent, out, places)
         else:
             self.source.read_to(origins, extent, out, places)
 
 
 _lock = threading.Lock()
-_fitting: WeakKeyDictionary[SmallRows, int] = WeakKeyDictionary()
+_fitting: WeakKeyDictionary[Source, int] = WeakKeyDictionary()
 """Arrays that are cached, with their bytes: more than fit would push one another out."""
 
 
-def _fits(source: SmallRows, nbytes: int) -> bool:
-    """Return whether an array may be cached, beside those that are."""
+def fits(source: Source, nbytes: int) -> bool:
+    """Return whether a whole array may be cached, beside those that are."""
     if source in _fitting:
         return True
     with _lock:

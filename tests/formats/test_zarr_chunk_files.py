@@ -18,7 +18,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import runs
+from oocdata.engines import blocked, runs
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.errors import MissingChunkError, MissingChunkWarning, SourceError
@@ -32,6 +32,7 @@ ARRAY = sample_array((20, 6, 5)) + 1
 @pytest.fixture(autouse=True)
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_files, "_LARGE", 1)
+    monkeypatch.setattr(chunk_files, "fits", lambda source, nbytes: False)
 
 
 def write(where: Path, array: NDArray[Any] = ARRAY, **options: Any) -> None:
@@ -101,6 +102,20 @@ def test_all_else_is_read_by_whole_chunks(tmp_path: Path, options: dict[str, Any
     source = open_zarr(str(tmp_path / "a"))
     assert isinstance(source, Chunked)
     assert_array_equal(np.asarray(View.of(source)), ARRAY)
+
+
+def test_a_small_array_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_files, "fits", blocked.fits)
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    _, bytes_of = count_bytes(monkeypatch)
+    assert source.storage().chunks is None  # the order does not depend on the memory
+    assert_array_equal(read(source, [19, 3, 3]), ARRAY[[19, 3, 3]])
+    assert not bytes_of
+    with monkeypatch.context() as patched:
+        patched.setattr(blocked, "cache_share", lambda: 0)
+        assert_array_equal(read(opened(tmp_path / "a"), [19, 3]), ARRAY[[19, 3]])
+    assert bytes_of == [240]
 
 
 def test_small_rows_are_read_by_whole_chunks(

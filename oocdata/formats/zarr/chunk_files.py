@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Extent
+from oocdata.engines.blocked import fits
+from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.engines.runs import UnfinishedError, join, read_runs
 from oocdata.engines.source import Storage
@@ -75,6 +78,21 @@ class ChunkFiles(Strided):
         self._reader, self._objects = reader, reader.objects
         self._fill_value = np.full(1, metadata.annotations.fill_value or 0, stored).tobytes()
         self._files: dict[int, OpenFile] = {}
+        # A small array is read once and cached, which costs less than opening its files again.
+        self._chunks, self._nbytes = Chunked(reader), prod(metadata.shape) * stored.itemsize
+
+    def read_to(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
+    ) -> None:
+        """Write ``out[places[i]] = the box at origins[i]``; see `oocdata.engines.places`."""
+        if fits(self, self._nbytes):
+            self._chunks.read_to(origins, extent, out, places)
+        else:
+            super().read_to(origins, extent, out, places)
 
     def __reduce__(self) -> Any:
         return ChunkFiles, (self._reader, self._storage)
