@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 
-from oocdata.errors import MissingKeyError, UnsupportedDtypeError
-from oocdata.formats.opening import format_of, list_datasets
+from oocdata.box import Extent
+from oocdata.errors import UnsupportedDtypeError
+from oocdata.formats.opening import open_source
 
 __all__ = ["read_names"]
 
@@ -45,38 +44,13 @@ def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
     ...     read_names(f"{folder}/a.h5", "mask/train")
     ['demo_2', 'demo_10']
     """
-    name = os.path.expanduser(os.fspath(path))
-    found = _read(name, key)
-    if found.ndim != 1 or not all(isinstance(one, str | bytes) for one in found.tolist()):
+    source = open_source(path, key)
+    if len(source.shape) != 1 or source.dtype.kind not in "SU":
         raise UnsupportedDtypeError(
-            f"names must be texts along one axis; got {found.dtype} of shape {found.shape}.",
-            path=name,
+            f"names must be texts along one axis; got {source.dtype} of shape {source.shape}.",
+            path=os.fspath(path),
             key=key,
         )
-    return [one.decode() if isinstance(one, bytes) else one for one in found.tolist()]
-
-
-def _read(path: str, key: str) -> Any:
-    kind = format_of(path)
-    if kind == "hdf5":
-        from oocdata.formats.hdf5.file import open_file, readable
-        from oocdata.formats.hdf5.links import find_dataset
-
-        with ExitStack() as opened, readable(path, key):
-            file = opened.enter_context(open_file(path))
-            dataset, _ = find_dataset(file, f"/{key.strip('/')}", False, opened)
-            return np.asarray(dataset[()])
-    names: dict[str, str | None] = {}
-    if kind != "npy":
-        names = {(name or "").strip("/"): name for name in list_datasets(path)}
-    if key.strip("/") not in names:
-        held = ", ".join(map(repr, list(names)[:20])) or "no dataset"
-        raise MissingKeyError(
-            f"`key` must name a dataset in the file; got {key!r}. It holds: {held}.", path=path
-        )
-    if kind == "npz":
-        with np.load(path, allow_pickle=False) as archive:
-            return archive[names[key.strip("/")]]
-    import zarr
-
-    return np.asarray(zarr.open_group(path, mode="r")[key.strip("/")])
+    found = np.empty((1, *source.shape), source.dtype)
+    source.read(np.zeros((1, 1), np.int64), Extent.of(source.shape), found)
+    return [one.decode() if isinstance(one, bytes) else one for one in found[0].tolist()]

@@ -28,6 +28,8 @@ _DTYPES_V3 = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 }
+_TEXT = np.dtype(object)
+"""Of text of varying length: Python's str."""
 _FIELDS_V3 = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "storage_transformers", "dimension_names"),
@@ -132,7 +134,7 @@ def parse_array(
     oocdata.errors.UnknownFormatError
         If it is not the JSON that the specification asks for, or has a grid that is not regular.
     oocdata.errors.UnsupportedDtypeError
-        For strings, dates, structured rows and objects.
+        For dates, and objects other than text.
 
     Examples
     --------
@@ -177,7 +179,9 @@ def parse_array(
 def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Return what is stored, as `ArrayMetadata` takes it."""
     chunks = _lengths("chunks", node["chunks"], 1, ndim)
-    dtype = _dtype_v2(node["dtype"])
+    filters = node["filters"] or []
+    text = node["dtype"] == "|O" and [codec["id"] for codec in filters] == ["vlen-utf8"]
+    dtype = _TEXT if text else _dtype_v2(node["dtype"])
     separator = node.get("dimension_separator", ".")
     if separator not in (".", "/") or node["order"] not in ("C", "F"):
         raise ValueError(
@@ -210,10 +214,10 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     data_type = node["data_type"]
     if isinstance(data_type, dict):
         data_type = data_type.get("name")
-    if data_type not in _DTYPES_V3:
+    if data_type not in _DTYPES_V3 and data_type != "string":
         raise UnsupportedDtypeError(
-            f"elements must be bool, integer, float or complex numbers; got the Zarr data type "
-            f"{data_type!r}. Save the array again with a numeric dtype."
+            "elements must be bool, integer, float or complex numbers, or text; got the Zarr data "
+            f"type {data_type!r}. Save the array again with a numeric dtype."
         )
     grid, grid_options = named(node["chunk_grid"])
     if grid != "regular":
@@ -230,13 +234,14 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     if node.get("storage_transformers"):
         raise ValueError("storage_transformers must be empty")
     chunks = _lengths("chunk_shape", grid_options["chunk_shape"], 1, ndim)
+    dtype = _TEXT if data_type == "string" else np.dtype(data_type)
     return {
-        "dtype": np.dtype(data_type),
+        "dtype": dtype,
         "object_shape": chunks,
         "prefix": "c" if encoding == "default" else "",
         "separator": separator,
         "codecs": describe_v3(node["codecs"], chunks),
-        "plain_dtype": _plain_v3(node["codecs"], np.dtype(data_type)),
+        "plain_dtype": _plain_v3(node["codecs"], dtype),
     }
 
 
