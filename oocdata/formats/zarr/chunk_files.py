@@ -23,7 +23,6 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.engines.runs import UnfinishedError, join, read_runs
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.errors import SourceError
 from oocdata.formats.zarr.objects import ABSENT
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Folder
@@ -76,7 +75,7 @@ class ChunkFiles(Strided):
             axis=reader.objects.axis,
         )  # fmt: skip
         self._reader, self._objects = reader, reader.objects
-        self._fill_value = np.full(1, metadata.annotations.fill_value or 0, stored).tobytes()
+        self._absent = np.full(1, metadata.annotations.fill_value or 0, stored).tobytes()
         self._files: dict[int, OpenFile] = {}
         # A small array is read once and cached, which costs less than opening its files again.
         self._chunks, self._nbytes = Chunked(reader), prod(metadata.shape) * stored.itemsize
@@ -105,79 +104,57 @@ class ChunkFiles(Strided):
         lengths: NDArray[np.int64] | int,
         target: NDArray[Any],
     ) -> None:
-        """Read runs of many files; neighbours of two files are never joined."""
-        firsts, joined = join(offsets, addresses, lengths)
-        if firsts is not None:
-            offsets, addresses = offsets[firsts], addresses[firsts]
-        nbytes = np.broadcast_to(joined, offsets.shape)
-        numbers, within = offsets >> self._shift, offsets & ((1 << self._shift) - 1)
-        for start in range(0, len(numbers), _RUNS_AT_ONCE):
-            some = np.arange(start, min(start + _RUNS_AT_ONCE, len(numbers)))
-            each = numbers[some].tolist()
-            files = {number: self._file(number) for number in set(each)}
-            opened = {number: self._open(number, file) for number, file in files.items() if file}
-            if len(opened) < len(files):
-                self._fill_absent(each, opened, addresses[some], nbytes[some])
-                some = some[[number in opened for number in each]]
+        """Read runs of many files; there is room between two, so none of theirs are joined."""
+        found, joined = join(offsets, addresses, lengths)
+        firsts = np.arange(len(offsets)) if found is None else found
+        starts, places = offsets[firsts], addresses[firsts]
+        nbytes = np.broadcast_to(joined, firsts.shape)
+        numbers, within = starts >> self._shift, starts & ((1 << self._shift) - 1)
+        for start in range(0, len(firsts), _RUNS_AT_ONCE):
+            some = np.arange(start, min(start + _RUNS_AT_ONCE, len(firsts)))
+            opened = {number: self._opened(number) for number in set(numbers[some].tolist())}
+            each = [opened[number] for number in numbers[some].tolist()]
+            if None in each:
+                for run in some[[one is None for one in each]].tolist():
+                    count = int(nbytes[run]) // self.stored.itemsize
+                    memmove(int(places[run]), self._absent * count, int(nbytes[run]))
+                some = some[[one is not None for one in each]]
+            descriptors = np.array([one[1].number for one in each if one is not None])
+            unfinished = None
             try:
                 if some.size:
-                    descriptors = [opened[number].number for number in numbers[some].tolist()]
-                    read_runs(np.array(descriptors), within[some], addresses[some], nbytes[some],
-                              target)  # fmt: skip
+                    read_runs(descriptors, within[some], places[some], nbytes[some], target)
             except UnfinishedError as error:
-                self._check(files, opened)
-                run = int(some[error.run])
-                raise UnfinishedError(
-                    run if firsts is None else int(firsts[run]), error.cause
-                ) from error.cause
-            self._check(files, opened)  # of what was written before the read, and meanwhile
+                unfinished = UnfinishedError(int(firsts[some[error.run]]), error.cause)
+            # Asked after the read, a version tells of what was written before and meanwhile.
+            for number, one in opened.items():
+                if one is None:
+                    self._objects.compare([number])
+                elif not one[0].version.matches(os.fstat(one[1].number)):
+                    rows = self._objects.rows_of(self._objects.place(number))["rows"]
+                    one[0].check(one[1].number, self._storage.key, rows)
+            if unfinished:
+                raise unfinished
 
-    def _file(self, number: int) -> OpenFile | None:
-        """Return the file of a chunk, the version that was there first; None for an absent one."""
-        file = self._files.get(number)
-        if file is None:
-            objects = self._objects
-            objects.note([number])
-            if objects.versions is not None and objects.versions[number] == ABSENT:
-                self._reader.check_absent(np.array([objects.place(number)]), "one is not there")
-                return None
-            try:
+    def _opened(self, number: int) -> tuple[OpenFile, Descriptor] | None:
+        """Return the file of a chunk, of the version that was there first; None without one."""
+        objects, file = self._objects, self._files.get(number)
+        try:
+            if file is None:
+                objects.note([number])
+                if objects.versions is not None and objects.versions[number] == ABSENT:
+                    self._reader.check_absent(np.array([objects.place(number)]), "one is not there")
+                    return None
                 path = f"{objects.store.path}/{objects.name(objects.place(number))}"
                 file = OpenFile(FileVersion.of(path))
-            finally:
                 objects.compare([number])
-            if len(self._files) >= _MOST_FILES:
-                self._files.clear()
-            self._files[number] = file
-        return file
-
-    def _open(self, number: int, file: OpenFile) -> Descriptor:
-        try:
-            return file.opened()
-        except SourceError:
-            self._objects.compare([number])  # which knows the rows
+                if len(self._files) >= _MOST_FILES:
+                    self._files.clear()
+                self._files[number] = file
+            return file, file.opened()
+        except OSError:
+            objects.compare([number])  # which knows the rows
             raise
-
-    def _fill_absent(
-        self,
-        numbers: list[int],
-        present: dict[int, Any],
-        addresses: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-    ) -> None:
-        runs = zip(numbers, addresses.tolist(), lengths.tolist(), strict=True)
-        for number, address, nbytes in runs:
-            if number not in present:
-                memmove(address, self._fill_value * (nbytes // self.stored.itemsize), nbytes)
-
-    def _check(self, files: dict[int, OpenFile | None], opened: dict[int, Any]) -> None:
-        """Raise if a file is another version by now."""
-        for number, file in files.items():
-            if file is None:
-                self._objects.compare([number])
-            elif not file.version.matches(os.fstat(opened[number].number)):
-                rows = self._objects.rows_of(self._objects.place(number))["rows"]
-                file.check(opened[number].number, self._storage.key, rows)
 
 
 def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
