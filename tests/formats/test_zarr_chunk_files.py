@@ -162,9 +162,7 @@ def count_bytes(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
     return runs_of, bytes_of
 
 
-def test_chunks_that_are_absent_are_filled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_that_are_absent_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a")
     for number in (1, 3):
         (tmp_path / f"a/c/{number}/0/0").unlink()

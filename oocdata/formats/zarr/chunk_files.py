@@ -66,7 +66,8 @@ class ChunkFiles(Strided):
     def __init__(self, reader: ZarrReader, described: Storage) -> None:
         metadata, version = reader.objects.metadata, reader.file
         stored, chunk = metadata.plain_dtype, metadata.object_shape
-        assert stored is not None and version is not None
+        assert stored is not None
+        assert version is not None
         strides = contiguous_strides(chunk, stored.itemsize)
         self._shift = (prod(chunk) * stored.itemsize).bit_length()
         numbers = _Numbers(chunk, metadata.grid, self._shift)

@@ -79,7 +79,8 @@ class Objects:
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
         stored_bytes = 0
-        indexed = self.metadata.codecs.shard_index is not None
+        # The index of a shard in an archive is told when it is read: it costs reading the shard.
+        indexed = self.metadata.codecs.shard_index is not None and self.store.versioned
         refused: list[NDArray[np.int64]] = []
         for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))
