@@ -9,9 +9,10 @@ another order of axes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +84,10 @@ class Strided:
     ----------
     dtype : numpy.dtype
         Native byte order.
+    """
+
+    _read_files: ClassVar[Callable[..., None] | None] = None
+    """Reads runs, as `read_runs` does, where chunks are files: what a number stands for is its own.
     """
 
     def __init__(
@@ -303,23 +308,12 @@ class Strided:
             starts = (starts[:, None] + plan.file_offsets).ravel()
             places = (places[:, None] + plan.memory_offsets).ravel()
         try:
-            self._read_runs(number, starts, places, lengths, memory)
+            (self._read_files or read_runs)(number, starts, places, lengths, memory)
         except UnfinishedError as error:
             run = error.run
             box = run // len(plan.file_offsets) if boxes is None else int(boxes[run])
             some = origins[box : box + 1]
             raise self._unfinished(number, some, extent, error.cause) from error.cause
-
-    def _read_runs(
-        self,
-        number: int,
-        offsets: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        lengths: NDArray[np.int64] | int,
-        target: NDArray[Any],
-    ) -> None:
-        """Read runs of bytes; of several files where a format's chunks are files."""
-        read_runs(number, offsets, addresses, lengths, target)
 
     def _unfinished(
         self, number: int, origins: NDArray[np.int64], extent: Extent, cause: OSError | None

@@ -97,7 +97,7 @@ class ChunkFiles(Strided):
     def __reduce__(self) -> Any:
         return ChunkFiles, (self._reader, self._storage)
 
-    def _read_runs(
+    def _read_files(
         self,
         number: int,
         offsets: NDArray[np.int64],
