@@ -22,6 +22,7 @@ from oocdata.datasets.spec import (
     map_tree,
     spec_text,
 )
+from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import Selection
@@ -131,7 +132,7 @@ class Map(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Return what is mapped, and the function."""
-        spec = map_tree(lambda leaf: [list(leaf.shape), leaf.dtype.str], self.spec)
+        spec = map_tree(lambda leaf: [list(leaf.shape), dtype_text(leaf.dtype)], self.spec)
         return {**super().describe(), "spec": spec}
 
     @classmethod

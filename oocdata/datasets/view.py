@@ -25,6 +25,7 @@ from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
 from oocdata.engines.columns import choose_columns, chosen_columns, is_sparse
+from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.fields import field_of
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import ArgumentError, MismatchedPartsError
@@ -624,7 +625,7 @@ class View(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Return what the view is made of."""
-        described = {**super().describe(), "dtype": self.dtype.str}
+        described = {**super().describe(), "dtype": dtype_text(self.dtype)}
         found = chosen_columns(self.source)
         if found is not None:
             described["source"], described["columns"] = found

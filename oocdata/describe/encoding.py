@@ -31,6 +31,7 @@ from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.describe.arrays import encode_array, encode_integers
 from oocdata.describe.content import content
 from oocdata.describe.names import import_path
+from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.numbers import Numbers
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
@@ -125,7 +126,7 @@ class Encoder:
             bounds = (value.start, value.stop, value.step)
             return {type(value).__name__: [self.encode(bound, place) for bound in bounds]}
         if isinstance(value, np.dtype):
-            return {"dtype": value.str}
+            return {"dtype": dtype_text(value)}
         if type(value) in _KINDS:
             return self._dict({"kind": _KINDS[type(value)], **fields_of(value)}, place)
         return self.leaf(value, place)
@@ -191,7 +192,7 @@ class Encoder:
         parts = {
             "opened": {name: self.encode(part, place) for name, part in opened.items()},
             "shape": list(source.shape),
-            "dtype": source.dtype.str,
+            "dtype": dtype_text(source.dtype),
             "content": content(source),
         }
         return {"source": parts}

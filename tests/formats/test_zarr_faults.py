@@ -535,7 +535,7 @@ def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:
         (3, "variable_length_bytes", "variable_length_bytes"),
         (3, "r16", "'r16'"),
         (3, {"name": "numpy.datetime64", "configuration": {"unit": "s"}}, "numpy.datetime64"),
-        (3, "bfloat16", "bfloat16"),
+        (3, "float8_e5m2", "float8_e5m2"),
     ],
     ids=str,
 )

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from oocdata.engines.dtypes import is_small_float, named_dtype
 from oocdata.engines.source import Annotations, check_dtype, check_stored
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
@@ -27,6 +28,7 @@ __all__ = ["ArrayMetadata", "load_json", "parse_array", "unreadable"]
 _DTYPES_V3 = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
+    *("bfloat16", "float8_e4m3fn"),
 }
 _TEXT = np.dtype(object)
 """Of text of varying length: Python's str."""
@@ -234,7 +236,7 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     if node.get("storage_transformers"):
         raise ValueError("storage_transformers must be empty")
     chunks = _lengths("chunk_shape", grid_options["chunk_shape"], 1, ndim)
-    dtype = _TEXT if data_type == "string" else np.dtype(data_type)
+    dtype = _TEXT if data_type == "string" else named_dtype(data_type)
     return {
         "dtype": dtype,
         "object_shape": chunks,
@@ -249,6 +251,8 @@ def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     if [codec["name"] for codec in codecs] != ["bytes"]:
         return None
     endian = named(codecs[0])[1].get("endian")
+    if is_small_float(dtype) and endian == "big":  # its dtype has no byte order
+        return None
     if endian in ("little", "big"):
         return dtype.newbyteorder("<" if endian == "little" else ">")
     return dtype if dtype.itemsize == 1 else None  # a default would be a guess
