@@ -20,12 +20,12 @@ from oocdata.engines.codecs import codecs
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
-from oocdata.writers.disk import sync_file, sync_folders, writable
+from oocdata.writers.disk import sync_file, sync_folders, writable, write_json
 from oocdata.writers.encoding import compress
 from oocdata.writers.storage import cells, padded, relative
 from oocdata.writers.target import Box, Target
 
-__all__ = ["ZarrStorage", "write_json"]
+__all__ = ["ZarrStorage"]
 
 _ABSENT = 2**64 - 1
 
@@ -189,15 +189,6 @@ def _write_all(file: Any, data: Any) -> int:
     while left:
         left = left[file.write(left) :]
     return nbytes
-
-
-def write_json(name: str, node: dict[str, Any]) -> None:
-    """Write a node's metadata, at once."""
-    with open(f"{name}.new", "w") as file:
-        json.dump(node, file, allow_nan=False, default=_plain)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{name}.new", name)
 
 
 def _plain(value: Any) -> Any:
