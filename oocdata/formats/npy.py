@@ -84,7 +84,7 @@ def open_npy(
         meant = _dtype_of(dtype)
         if not is_small_float(meant) or stored != np.dtype(f"V{meant.itemsize}"):
             raise ArgumentError(
-                "`dtype` must be given for raw binary files, or be 'bfloat16' or "
+                "`dtype` must be given for raw binary files only, or be 'bfloat16' or "
                 f"'float8_e4m3fn' for a .npy of raw bytes; got {dtype!r} for one of {stored}. Use "
                 "`.astype` to convert."
             )
