@@ -831,6 +831,18 @@ def test_an_error_of_many_rows_holds_few(tmp_path: Path) -> None:
     assert got.value.count == 10_000_000
 
 
+def test_a_chunk_missing_within_a_shard_of_an_archive_is_told_when_it_is_read(
+    tmp_path: Path,
+) -> None:
+    _shards(tmp_path / "a")
+    source = open_as_it_is(
+        shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "a"), missing="error"
+    )
+    with pytest.raises(MissingChunkError) as got:
+        read(source)
+    assert got.value.rows == (4, 5, 6, 7)
+
+
 # What opening and reading take ------------------------------------------------------------------
 
 

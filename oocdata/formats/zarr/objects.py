@@ -79,8 +79,7 @@ class Objects:
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
         stored_bytes = 0
-        # The index of a shard in an archive is told when it is read: it costs reading the shard.
-        indexed = self.metadata.codecs.shard_index is not None and self.store.versioned
+        indexed = self.metadata.codecs.shard_index is not None and self.store.reads_parts
         refused: list[NDArray[np.int64]] = []
         for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))

@@ -38,6 +38,8 @@ class Store:
 
     listable = False
     """Whether asking for the status of thousands of objects is cheap."""
+    reads_parts = True
+    """Whether a part of an object is read without the rest."""
     versioned = False
     """Whether each object has a version of its own."""
     zarr_only = ""
@@ -120,6 +122,7 @@ class Archive(Store):
     """A Zarr hierarchy in a ZIP archive, whose version is that of all its objects."""
 
     listable = True
+    reads_parts = False  # from the beginning only, by zipfile
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
