@@ -55,6 +55,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         trajectories. Files of a list are put end to end along the first.
     dtype, shape, offset
         For raw binary: the stored dtype, the shape in C order (one entry may be -1), bytes to skip.
+        `dtype` also says which small float of ml_dtypes a ``.npy`` of raw bytes holds: "bfloat16".
     missing : {"error", "fill"}, optional
         What to do about chunks that were never written or have been lost, which look the same:
         raise, or deliver the fill value. By default HDF5 raises; Zarr, whose writers leave out

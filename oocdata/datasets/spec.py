@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from oocdata.engines.dtypes import named_dtype
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 
@@ -125,7 +126,7 @@ def as_spec(tree: Any) -> Spec:
 def as_dtype(given: DTypeLike) -> np.dtype[Any]:
     """Return the dtype that a caller gave; it is an error if batches can't hold it."""
     try:
-        dtype = np.dtype(given)
+        dtype = named_dtype(given)
     except TypeError as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
     if dtype.kind in "SU":

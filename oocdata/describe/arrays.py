@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.dtypes import dtype_text, named_dtype
 from oocdata.engines.source import check_dtype
 from oocdata.errors import UnsupportedDtypeError
 
@@ -56,7 +57,7 @@ def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
     ['<f4', [2], 'AACAPwAAAEA=']
     """
     kind = check_dtype(array.dtype).newbyteorder("<")
-    return [kind.str, list(array.shape), _text(np.asarray(array, kind))]
+    return [dtype_text(kind), list(array.shape), _text(np.asarray(array, kind))]
 
 
 def decode_array(parts: Any) -> NDArray[Any]:
@@ -73,8 +74,8 @@ def decode_array(parts: Any) -> NDArray[Any]:
 def decode_dtype(text: Any) -> np.dtype[Any]:
     """Return a dtype from its string, e.g. ``"<f4"``, or raise ValueError."""
     try:
-        kind = np.dtype(text)
-        if type(text) is str and kind.str == text:
+        kind = named_dtype(text)
+        if type(text) is str and dtype_text(kind) == text:
             return check_dtype(kind)
     except (TypeError, SyntaxError, UnsupportedDtypeError) as error:
         raise ValueError(str(error)) from error

@@ -19,6 +19,7 @@ from oocdata.describe.encoding import KINDS, is_frozen
 from oocdata.describe.names import find
 from oocdata.engines.blocked import blocked
 from oocdata.engines.columns import Columns, choose_columns
+from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.source import Source
 from oocdata.errors import DescriptionError, OocdataError
 from oocdata.formats.opening import open_source
@@ -143,7 +144,7 @@ class Decoder:
             name: self.decode(part, f"{place}.{name}") for name, part in parts["opened"].items()
         }
         source = blocked(open_source(**given, axis=tuple(axes)), tuple(axes))
-        now = {"shape": list(source.shape), "dtype": source.dtype.str}
+        now = {"shape": list(source.shape), "dtype": dtype_text(source.dtype)}
         if all(parts[name] == now[name] for name in now):
             now["content"] = content(source)
         for name, found in now.items():

@@ -43,6 +43,7 @@ from oocdata.describe.arrays import encode_array, encode_integers
 from oocdata.describe.content import content
 from oocdata.describe.names import import_path
 from oocdata.engines.columns import Columns
+from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
@@ -108,7 +109,7 @@ class Encoder:
             bounds = (value.start, value.stop, value.step)
             return {type(value).__name__: [self.encode(bound, place) for bound in bounds]}
         if isinstance(value, np.dtype):
-            return {"dtype": value.str}
+            return {"dtype": dtype_text(value)}
         if type(value) in _NAMES:
             parts = value.describe() if isinstance(value, Described) else fields_of(value)
             return self.named(_NAMES[type(value)], parts, place)
@@ -176,7 +177,7 @@ class Encoder:
         parts = {
             "opened": {name: self.encode(part, place) for name, part in opened.items()},
             "shape": list(source.shape),
-            "dtype": source.dtype.str,
+            "dtype": dtype_text(source.dtype),
             "content": content(source),
         }
         return {"source": parts}

@@ -33,7 +33,7 @@ from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
-__all__ = ["SmallRows", "StridedChunks", "blocked"]
+__all__ = ["SmallRows", "StridedChunks", "blocked", "fits"]
 
 _SHORT = 4096
 """Bytes of a run: up to here, asking the kernel for it costs more than copying it once more."""
@@ -208,19 +208,19 @@ class SmallRows:
         places: NDArray[np.int64] | None = None,
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        together = len(origins) >= _FEW and _fits(self, self._nbytes)
+        together = len(origins) >= _FEW and fits(self, self._nbytes)
         source: Chunked | Strided = self._cached if together else self.source
         source.read(origins, extent, out, places)
 
     read_to = read
 
 
-_fitting: WeakKeyDictionary[SmallRows, int] = WeakKeyDictionary()
+_fitting: WeakKeyDictionary[Source, int] = WeakKeyDictionary()
 """Arrays that are cached, with their bytes: more than fit would push one another out."""
 
 
-def _fits(source: SmallRows, nbytes: int) -> bool:
-    """Return whether an array may be cached, beside those that are."""
+def fits(source: Source, nbytes: int) -> bool:
+    """Return whether a whole array may be cached, beside those that are."""
     if source in _fitting:
         return True
     with cache.lock:

@@ -140,9 +140,10 @@ def lease(
     back: block 7
     """
     kind = np.dtype(dtype)
-    array = np.asarray(_Lease(lender, block, address, shape, kind))
-    # A type string says nothing of fields.
-    return array.view(kind) if kind.kind == "V" else array
+    # A type string says nothing of fields, nor of dtypes of other libraries.
+    raw = np.dtype(f"V{kind.itemsize}") if kind.isbuiltin == 2 else kind
+    array = np.asarray(_Lease(lender, block, address, shape, raw))
+    return array.view(kind) if raw.kind == "V" else array
 
 
 class Pool:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import UnsupportedDtypeError
 
 if TYPE_CHECKING:
@@ -207,7 +208,9 @@ class RowSource(Protocol):
 def check_dtype(
     dtype: np.dtype[Any], path: str | None = None, key: str | None = None
 ) -> np.dtype[Any]:
-    """Return a dtype that batches can hold: bool, integers, floats, complex, text of fixed length.
+    """Return a dtype that batches can hold: bool, numbers, text of fixed length.
+
+    Of floats, bfloat16 and float8_e4m3fn of ml_dtypes too.
 
     Raises
     ------
@@ -226,10 +229,11 @@ def check_dtype(
             path=path,
             key=key,
         )
-    if dtype.kind in "SU" and dtype.itemsize:
+    if (dtype.kind in "SU" and dtype.itemsize) or is_small_float(dtype):
         return dtype
     # Long double has no TensorFlow type and its size is the platform's.
-    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+    long = dtype.itemsize > (16 if dtype.kind == "c" else 8)
+    if dtype.kind not in "biufc" or dtype.isbuiltin == 2 or long:
         hint = (
             f"Choose one of the fields {dtype.names}: view[{dtype.names[0]!r}]; several side by "
             "side with ooc.zip."

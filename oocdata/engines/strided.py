@@ -9,11 +9,12 @@ another order of axes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,10 @@ class Strided:
     ----------
     dtype : numpy.dtype
         Native byte order.
+    """
+
+    _read_files: ClassVar[Callable[..., None] | None] = None
+    """Reads runs, as `read_runs` does, where chunks are files: what a number stands for is its own.
     """
 
     def __init__(
@@ -304,7 +309,7 @@ class Strided:
             starts = (starts[:, None] + plan.file_offsets).ravel()
             places = (places[:, None] + plan.memory_offsets).ravel()
         try:
-            read_runs(number, starts, places, lengths, memory)
+            (self._read_files or read_runs)(number, starts, places, lengths, memory)
         except UnfinishedError as error:
             run = error.run
             box = run // len(plan.file_offsets) if boxes is None else int(boxes[run])

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked, SourceChunks
+from oocdata.engines.dtypes import described_dtype
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced, regular_chunks
@@ -73,7 +73,7 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
         return None
     offset = root.offset + start
     opened = {
-        "dtype": npy_format.dtype_to_descr(array.dtype),
+        "dtype": described_dtype(array.dtype),
         "shape": list(array.shape),
         "offset": offset,
     }

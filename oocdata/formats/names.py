@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.errors import UnsupportedDtypeError
-from oocdata.formats.dimensions import choose_key
-from oocdata.formats.opening import format_of, list_datasets, open_source
+from oocdata.formats.opening import open_source
 
 __all__ = ["read_names"]
 
@@ -47,23 +44,13 @@ def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
     ...     read_names(f"{folder}/a.h5", "mask/train")
     ['demo_2', 'demo_10']
     """
-    name = os.path.expanduser(os.fspath(path))
-    found: NDArray[Any]
-    if format_of(name) == "zarr":  # whose own library reads texts of varying length
-        import zarr
-
-        names = [(one or "").strip("/") for one in list_datasets(name)]
-        one = choose_key(names, key.strip("/"), name)
-        found = np.asarray(zarr.open_group(name, mode="r")[one])
-    else:
-        source = open_source(name, key)
-        found = np.zeros(source.shape, source.dtype)
-        if found.size and found.ndim == 1 and found.dtype.kind in "SU":
-            source.read(np.zeros((1, 1), np.int64), Extent.of(source.shape), found[None])
-    if found.ndim != 1 or not all(isinstance(one, str | bytes) for one in found.tolist()):
+    source = open_source(path, key)
+    if len(source.shape) != 1 or source.dtype.kind not in "SU":
         raise UnsupportedDtypeError(
-            f"names must be texts along one axis; got {found.dtype} of shape {found.shape}.",
-            path=name,
+            f"names must be texts along one axis; got {source.dtype} of shape {source.shape}.",
+            path=os.fspath(path),
             key=key,
         )
-    return [one.decode() if isinstance(one, bytes) else one for one in found.tolist()]
+    found = np.empty((1, *source.shape), source.dtype)
+    source.read(np.zeros((1, 1), np.int64), Extent.of(source.shape), found)
+    return [one.decode() if isinstance(one, bytes) else one for one in found[0].tolist()]

@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.dtypes import described_dtype, is_small_float, named_dtype
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
@@ -46,11 +47,14 @@ _ZIP_STORED = 0  # APPNOTE 4.4.5
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
 
 
-def open_npy(path: str, *, axis: int | str = 0, whole: bool = True) -> Source:
+def open_npy(
+    path: str, *, axis: int | str = 0, whole: bool = True, dtype: DTypeLike | None = None
+) -> Source:
     """Open a ``.npy`` file of any header version, order and byte order.
 
     Errors call places along `axis` rows, here and in all functions of this module. A file that need
-    not be `whole` may be cut short, or be too long.
+    not be `whole` may be cut short, or be too long. `dtype` says which small float of ml_dtypes is
+    meant by the raw bytes as which NumPy saves it.
 
     Raises
     ------
@@ -72,11 +76,28 @@ def open_npy(path: str, *, axis: int | str = 0, whole: bool = True) -> Source:
     """
     with open(path, "rb") as file:
         version = FileVersion.of(path, os.fstat(file.fileno()))
-        shape, fortran, dtype = _read_header(file, path, None)
+        shape, fortran, stored = _read_header(file, path, None)
         offset = file.tell()
     held = version.nbytes - offset
-    described = Storage(".npy", version.path, opened={"target": version.path})
-    return _strided(version, shape, dtype, fortran, offset, held, axis, described, whole)
+    opened: dict[str, Any] = {"target": version.path}
+    if dtype is not None:
+        meant = _dtype_of(dtype)
+        if not is_small_float(meant) or stored != np.dtype(f"V{meant.itemsize}"):
+            raise ArgumentError(
+                "`dtype` must be given for raw binary files only, or be 'bfloat16' or "
+                f"'float8_e4m3fn' for a .npy of raw bytes; got {dtype!r} for one of {stored}. Use "
+                "`.astype` to convert."
+            )
+        stored, opened["dtype"] = meant, meant.name
+    described = Storage(".npy", version.path, opened=opened)
+    return _strided(version, shape, stored, fortran, offset, held, axis, described, whole)
+
+
+def _dtype_of(given: Any) -> np.dtype[Any]:
+    try:
+        return named_dtype(_fields(given))
+    except TypeError as error:
+        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
 
 
 def open_raw(
@@ -107,10 +128,7 @@ def open_raw(
         If dtype, shape and offset do not account for the file to the byte.
     """
     version = FileVersion.of(path)
-    try:
-        stored = np.dtype(_fields(dtype))
-    except TypeError as error:
-        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
+    stored = _dtype_of(dtype)
     check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
     held = version.nbytes - start
@@ -131,7 +149,7 @@ def open_raw(
         known = prod(length for length in lengths if length != -1) * stored.itemsize
         lengths[lengths.index(-1)] = max(0, held) // known if known else 0
     again: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
-    again["dtype"] = npy_format.dtype_to_descr(stored)
+    again["dtype"] = described_dtype(stored)
     described = Storage("raw", version.path, opened=again)
     return _strided(version, tuple(lengths), stored, False, start, held, axis, described, whole)
 

@@ -196,7 +196,7 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
             raise ArgumentError(
                 f"`key` must be None for a .npy, which holds one array; got {key!r}."
             )
-        return npy.open_npy(path, **_only(what, options))
+        return npy.open_npy(path, **_only(what, options, "dtype"))
     if kind == "npz":
         return npy.open_npz(path, key, **_only(what, options))
     if kind == "hdf5":

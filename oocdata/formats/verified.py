@@ -15,8 +15,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError
-from oocdata.formats.checksums import checksums_of
-from oocdata.formats.manifest import Manifest, manifest_path
+from oocdata.formats.manifest import Manifest, checksums_of, manifest_path
 
 __all__ = ["Verified", "manifest_of", "verified"]
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from oocdata.errors import ArgumentError
 
-__all__ = ["DEFAULT", "NONE", "Codec", "Format", "Shuffled", "as_codec", "check_codec"]
+__all__ = ["DEFAULT", "NONE", "Codec", "Format", "Shuffled", "as_codec"]
 
 Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
 Shuffled: TypeAlias = Literal["none", "byte", "bit"]
@@ -121,21 +121,11 @@ def as_codec(text: str, shuffled: Shuffled | None, target: Format) -> Codec:
         raise ArgumentError(f"the level of {name} must be {levels}; got {text!r}.")
     level = int(after) if colon else usual
     full = "blosc-lz4" if name == "blosc" else name
-    return check_codec(Codec(full, level, known[name][0] if shuffled is None else shuffled), target)
-
-
-def check_codec(codec: Codec, target: Format) -> Codec:
-    """Return a codec if a format has it.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-    """
-    ways = _KNOWN[target].get(codec.name, ())
-    if codec.shuffled not in ways:
-        hint = " Blosc shuffles by itself: blosc-zstd, blosc-lz4." if ways else ""
+    ways = known[full]
+    if shuffled is not None and shuffled not in ways:
+        hint = " Blosc shuffles by itself: blosc-zstd, blosc-lz4."
         raise ArgumentError(
-            f"`shuffle` must be {' or '.join(map(repr, ways)) or 'left out'} for {codec.name} in "
-            f"{_NAMES[target]}; got {codec.shuffled!r}.{hint}"
+            f"`shuffle` must be {' or '.join(map(repr, ways))} for {full} in {_NAMES[target]}; got "
+            f"{shuffled!r}.{hint}"
         )
-    return codec
+    return Codec(full, level, ways[0] if shuffled is None else shuffled)

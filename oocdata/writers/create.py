@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from oocdata.datasets.spec import as_dtype
-from oocdata.errors import ArgumentError
+from oocdata.engines.dtypes import is_small_float
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.index import as_count
 from oocdata.writers.chunking import (
     LARGEST,
@@ -137,6 +138,10 @@ def create(
             "no place for them. Write .h5 or .zarr."
         )
     stored = as_dtype(dtype).newbyteorder("=")
+    if is_small_float(stored):
+        raise UnsupportedDtypeError(
+            f"`dtype` must be one that files tell of; got {stored}. Write float32 or float16."
+        )
     if fill_value is not None and not holds(stored, fill_value, rounded=True):
         raise ArgumentError(
             f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."

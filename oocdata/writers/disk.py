@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import said
 
-__all__ = ["move", "replaced", "sync_file", "sync_folders", "writable"]
+__all__ = ["move", "replaced", "sync_file", "sync_folders", "writable", "write_json"]
 
 
 @contextmanager
@@ -49,6 +51,15 @@ def sync_folders(path: str) -> None:
             if name.startswith(("zarr.json", ".z")):
                 sync_file(os.path.join(folder, name))
         sync_file(folder)
+
+
+def write_json(path: str, node: dict[str, Any]) -> None:
+    """Write a small JSON file, at once and for good."""
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(node, file, allow_nan=False)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
 
 
 _RENAME_EXCHANGE, _HERE = 2, -100

@@ -1,17 +1,14 @@
 """One process at a time makes a result, in a folder of oocdata's own.
 
-The folder is made under another name, with a note in it that says what it is, and renamed: so
-whatever has its name without that note is somebody else's, and is neither used nor deleted.
+A note in it says what it is. Whatever has its name without that note is somebody else's, and is
+neither used nor deleted.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import stat
-import tempfile
-from contextlib import suppress
 from types import TracebackType
 
 from oocdata.errors import ArgumentError, SourceError
@@ -48,17 +45,9 @@ class Lock:
     def __init__(self, placement: Placement, hint: str = "") -> None:
         self._placement = placement
         self._number = -1
-        self._note = _NOTE.format(name=os.path.basename(placement.path), hint=hint).encode()
         try:
-            # Who had it before may delete the folder between two of these steps.
-            while not self.held():
-                self.release()
-                if os.path.lexists(placement.folder):
-                    with suppress(FileNotFoundError):
-                        self._take()
-                else:
-                    self._make()
-        except BlockingIOError as error:
+            self._take(_NOTE.format(name=os.path.basename(placement.path), hint=hint).encode())
+        except (BlockingIOError, FileNotFoundError) as error:
             self.release()
             raise SourceError(
                 "only one process may write a file; another one is at it. Wait, or choose "
@@ -72,46 +61,34 @@ class Lock:
             raise SourceError(
                 f"the folder must be writable; {error}.", path=placement.path
             ) from error
-
-    def _make(self) -> None:
-        """Make the folder, locked and with its note before it has its name."""
-        parent, name = os.path.split(self._placement.folder)
-        made = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
-        path = os.path.join(made, LOCKED)
-        try:
-            self._number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.pwrite(self._number, self._note, 0)
-            os.rename(made, self._placement.folder)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise  # else another process was faster
-        finally:
-            if os.path.exists(path):
-                os.unlink(path)
-                os.rmdir(made)
-
-    def _take(self) -> None:
-        """Lock the folder that another process left, if it is one of oocdata's."""
-        folder = self._placement.folder
-        there = os.lstat(folder)
-        if not stat.S_ISDIR(there.st_mode):
-            raise _foreign(folder, "it is a link" if stat.S_ISLNK(there.st_mode) else "it is none")
-        if there.st_uid != os.geteuid():
-            raise _foreign(folder, "it is another user's")
-        try:
-            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._number = os.open(os.path.join(folder, LOCKED), flags)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and not os.path.lexists(folder):
-                raise
-            raise _foreign(folder, "it holds no note of oocdata's") from error
-        if os.pread(self._number, len(_MARK), 0) != _MARK.encode():
+        except ArgumentError:
             self.release()
+            raise
+
+    def _take(self, note: bytes) -> None:
+        """Make the folder, or take the one that another process left; lock its note."""
+        folder = self._placement.folder
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            os.mkdir(folder)
+            flags |= os.O_CREAT | os.O_EXCL
+        except FileExistsError:
+            there = os.lstat(folder)
+            if not stat.S_ISDIR(there.st_mode):
+                why = "it is a link" if stat.S_ISLNK(there.st_mode) else "it is none"
+                raise _foreign(folder, why) from None
+            if there.st_uid != os.geteuid():
+                raise _foreign(folder, "it is another user's") from None
+            if not os.path.lexists(os.path.join(folder, LOCKED)):
+                raise _foreign(folder, "it holds no note of oocdata's") from None
+        self._number = os.open(os.path.join(folder, LOCKED), flags, 0o666)
+        if not flags & os.O_CREAT and os.pread(self._number, len(_MARK), 0) != _MARK.encode():
             raise _foreign(folder, "it holds no note of oocdata's")
         fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.pwrite(self._number, self._note, 0)  # over the same mark, whenever this is stopped
-        os.ftruncate(self._number, len(self._note))
+        if not self.held():
+            raise BlockingIOError("the process before was just done with the folder")
+        os.pwrite(self._number, note, 0)  # over the same mark, whenever this is stopped
+        os.ftruncate(self._number, len(note))
 
     def held(self) -> bool:
         """Return whether what is locked is the file that is there."""

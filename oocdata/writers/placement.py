@@ -16,12 +16,12 @@ from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
 from oocdata.writers.disk import move, replaced, sync_file, sync_folders
 from oocdata.writers.present import (
-    Consolidated,
     arrays_in,
     check_file,
     check_group,
     holds_more,
     stamp_of,
+    unconsolidated,
 )
 
 __all__ = ["COMPLETE", "LOCKED", "PARTIAL", "Placement"]
@@ -201,11 +201,9 @@ class Placement:
         self.check_unchanged()
         source, target = self._ends
         (sync_folders if self.format == "zarr" else sync_file)(self.result)
-        copies = Consolidated(self.path, self.key or "")
-        copies.drop()
-        move(source, target)
-        sync_file(os.path.dirname(target))
-        copies.restore()
+        with unconsolidated(self.path, self.key or ""):
+            move(source, target)
+            sync_file(os.path.dirname(target))
 
     @property
     def _ends(self) -> tuple[str, str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.writers.codec import Format
+from oocdata.writers.disk import write_json
 
-__all__ = ["Consolidated", "arrays_in", "check_file", "check_group", "holds_more", "stamp_of"]
+__all__ = ["arrays_in", "check_file", "check_group", "holds_more", "stamp_of", "unconsolidated"]
 
 
 def arrays_in(path: str, kind: Format) -> list[str] | None:
@@ -143,45 +146,32 @@ def _node(folder: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class Consolidated:
-    """Copies of metadata in the groups above an array, which must not tell of an older one.
+@contextmanager
+def unconsolidated(path: str, key: str) -> Iterator[None]:
+    """Take the copies of metadata in the groups above an array away while it gets its name.
 
-    Parameters
-    ----------
-    path : str
-        Of the root.
-    key : str
+    They would tell of an older one. They are made again then; a group is as good without them, only
+    slower.
     """
-
-    def __init__(self, path: str, key: str) -> None:
-        parts = key.split("/")
-        folders = [os.path.join(path, *parts[:count]) for count in range(len(parts))]
-        self._folders = [one for one in folders if "consolidated_metadata" in _node(one)]
-
-    def drop(self) -> None:
-        """Take them away, before the array is put there."""
-        from oocdata.writers.zarr import write_json
-
-        for folder in self._folders:
-            node = _node(folder)
-            node.pop("consolidated_metadata", None)
-            write_json(os.path.join(folder, "zarr.json"), node)
-
-    def restore(self) -> None:
-        """Make them again, when it is there; a group is as good without them, only slower."""
-        if not self._folders:
-            return
+    parts = key.split("/")
+    folders = [os.path.join(path, *parts[:count]) for count in range(len(parts))]
+    folders = [one for one in folders if "consolidated_metadata" in _node(one)]
+    for folder in folders:
+        node = _node(folder)
+        del node["consolidated_metadata"]
+        write_json(os.path.join(folder, "zarr.json"), node)
+    yield
+    for folder in reversed(folders):
         import zarr
 
-        for folder in reversed(self._folders):
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # that they are no part of the specification
-                    zarr.consolidate_metadata(folder)
-            except Exception as error:
-                warnings.warn(
-                    f"the array is written, but the group '{folder}' has lost its consolidated "
-                    f"metadata: {error}. Make them again: zarr.consolidate_metadata.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that they are no part of the specification
+                zarr.consolidate_metadata(folder)
+        except Exception as error:
+            warnings.warn(
+                f"the array is written, but the group '{folder}' has lost its consolidated "
+                f"metadata: {error}. Make them again: zarr.consolidate_metadata.",
+                RuntimeWarning,
+                stacklevel=3,
+            )

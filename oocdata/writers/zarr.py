@@ -8,7 +8,6 @@ the process lives: a bound that is stated must be kept. The formats: Zarr core s
 from __future__ import annotations
 
 import json
-import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -21,14 +20,13 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
-from oocdata.writers.disk import sync_file, sync_folders, writable
+from oocdata.writers.disk import sync_file, sync_folders, writable, write_json
 from oocdata.writers.encoding import compress
 from oocdata.writers.storage import cells, padded, relative
 from oocdata.writers.target import Box, Target
 
-__all__ = ["ZarrStorage", "fill_value_json", "write_json"]
+__all__ = ["ZarrStorage"]
 
-_GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 _ABSENT = 2**64 - 1
 
 
@@ -60,13 +58,10 @@ class ZarrStorage:
         self._target = target
         self._path = os.path.abspath(path)
         self._folder = os.path.join(self._path, target.key) if target.key else self._path
-        name = os.path.join(self._folder, "zarr.json")
+        self._metadata = os.path.join(self._folder, "zarr.json")
         if not resume:
-            _check_attributes(target)
-            self._make_groups()
-            os.makedirs(self._folder, exist_ok=True)
-            write_json(name, _metadata(target, target.shape[0]))
-        elif not os.path.exists(name):
+            self._create()
+        elif not os.path.exists(self._metadata):
             raise SourceError("the array must have metadata; it has none.", path=path)
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
         self._written: list[str] = []
@@ -149,7 +144,9 @@ class ZarrStorage:
         try:
             self.save()
             with writable(self._folder):
-                write_json(os.path.join(self._folder, "zarr.json"), _metadata(self._target, rows))
+                with open(self._metadata, encoding="utf-8") as file:
+                    node = json.load(file)
+                write_json(self._metadata, {**node, "shape": [rows, *self._target.element]})
                 sync_folders(self._path)
         finally:
             self.abandon()
@@ -158,12 +155,31 @@ class ZarrStorage:
         """End the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _make_groups(self) -> None:
-        parts = (self._target.key or "").split("/") if self._target.key else []
-        for count in range(len(parts)):
-            folder = os.path.join(self._path, *parts[:count])
-            os.makedirs(folder, exist_ok=True)
-            write_json(os.path.join(folder, "zarr.json"), _GROUP)
+    def _create(self) -> None:
+        """Write the metadata of the array, and of the groups above it."""
+        import zarr
+
+        target, attributes = self._target, {}
+        for name, value in target.attributes:
+            try:
+                attributes[name] = json.loads(json.dumps(value, allow_nan=False, default=_plain))
+            except (TypeError, ValueError) as error:
+                raise ArgumentError(
+                    f"`attributes` must be what JSON can hold; {name!r} is not: {error}."
+                ) from error
+        zarr.create_array(
+            self._path,
+            name=target.key,
+            shape=target.shape,
+            dtype=target.dtype,
+            chunks=target.chunks or "auto",
+            shards=target.shards,
+            compressors=_codec(target.codec, target.dtype.itemsize),
+            fill_value=target.dtype.type(target.fill_value or 0),
+            attributes=attributes,
+            dimension_names=target.dimension_names,
+            zarr_format=3,
+        )
 
 
 def _write_all(file: Any, data: Any) -> int:
@@ -175,25 +191,6 @@ def _write_all(file: Any, data: Any) -> int:
     return nbytes
 
 
-def write_json(name: str, node: dict[str, Any]) -> None:
-    """Write a node's metadata, at once."""
-    with open(f"{name}.new", "w") as file:
-        json.dump(node, file, allow_nan=False, default=_plain)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{name}.new", name)
-
-
-def _check_attributes(target: Target) -> None:
-    for attribute, value in target.attributes:
-        try:
-            json.dumps(value, allow_nan=False, default=_plain)
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(
-                f"`attributes` must be what JSON can hold; {attribute!r} is not: {error}."
-            ) from error
-
-
 def _plain(value: Any) -> Any:
     """Return a number or an array of NumPy as JSON has it."""
     if isinstance(value, np.generic | np.ndarray):
@@ -201,71 +198,14 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
-def _metadata(target: Target, rows: int) -> dict[str, Any]:
-    """Return an array's metadata (Zarr core specification version 3.0, "Array metadata")."""
-    inner = _codecs(target.codec, target.dtype.itemsize)
-    if target.shards is not None:
-        endian = {"name": "bytes", "configuration": {"endian": "little"}}
-        configuration = {
-            "chunk_shape": list(target.chunks or ()),
-            "codecs": inner,
-            "index_codecs": [endian, {"name": "crc32c"}],
-        }
-        inner = [{"name": "sharding_indexed", "configuration": configuration}]
-    metadata: dict[str, Any] = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [rows, *target.element],
-        "data_type": str(target.dtype),
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(target.unit)}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": inner,
-        "fill_value": fill_value_json(target.fill_value, target.dtype),
-        "attributes": dict(target.attributes),
-    }
-    if target.dimension_names is not None:
-        metadata["dimension_names"] = list(target.dimension_names)
-    return metadata
+def _codec(codec: Codec, itemsize: int) -> Any:
+    """Return a codec as zarr-python takes it; None for none."""
+    from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-
-def _codecs(codec: Codec, itemsize: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [{"name": "bytes"}]
-    if itemsize > 1:
-        found[0]["configuration"] = {"endian": "little"}
-    if codec.name.startswith("blosc-"):
-        shuffle = {"none": "noshuffle", "byte": "shuffle", "bit": "bitshuffle"}[codec.shuffled]
-        options: dict[str, Any] = {
-            "cname": codec.name.removeprefix("blosc-"),
-            "clevel": codec.level,
-            "shuffle": shuffle,
-            "typesize": itemsize,
-            "blocksize": 0,
-        }
-        found.append({"name": "blosc", "configuration": options})
-    elif codec.name != "none":
-        found.append({"name": codec.name, "configuration": {"level": codec.level}})
-    return found
-
-
-def fill_value_json(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a fill value as Zarr v3 writes it (core specification, "Fill value").
-
-    Examples
-    --------
-    >>> fill_value_json(np.nan, np.dtype("f4")), fill_value_json(None, np.dtype("c8"))
-    ('NaN', [0.0, 0.0])
-    """
-    number = np.array(0 if value is None else value).astype(dtype)
-    if dtype.kind == "c":
-        return [_float(float(number.real)), _float(float(number.imag))]
-    if dtype.kind == "f":
-        return _float(float(number))
-    return number.item()
-
-
-def _float(value: float) -> float | str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value
+    if codec.name == "none":
+        return None
+    if codec.name in ("gzip", "zstd"):
+        return (GzipCodec if codec.name == "gzip" else ZstdCodec)(level=codec.level)
+    shuffle = {"none": "noshuffle", "byte": "shuffle", "bit": "bitshuffle"}[codec.shuffled]
+    cname: Any = codec.name.removeprefix("blosc-")
+    return BloscCodec(cname=cname, clevel=codec.level, shuffle=shuffle, typesize=itemsize)

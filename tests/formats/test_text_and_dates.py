@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,14 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
-from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
+from oocdata.errors import (
+    ArgumentError,
+    DamagedChunkError,
+    MissingChunkError,
+    MissingChunkWarning,
+    SourceError,
+    UnsupportedDtypeError,
+)
 
 NAMES = np.array([f"run {number}" for number in range(10)], "S6")
 DATES = np.array(["2020-01-01", "NaT", "1950-02-03T04:05"] * 3, "M8[ns]")
@@ -191,3 +200,45 @@ def test_spans_of_time() -> None:
     view = ooc.open(spans)
     assert_array_equal(np.asarray(view).view(view.unit), spans)
     assert ooc.open(np.arange(3)).unit == ""
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_text_of_varying_length_in_zarr(tmp_path: Path, zarr_format: Any) -> None:
+    texts = ["a", "run 10", "", "é€", "the last one"]
+    group = zarr.create_group(tmp_path / "a.zarr", zarr_format=zarr_format)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # strings are no part of the specification yet
+        stored = group.create_array("names", shape=(5,), dtype=str, chunks=(2,))
+    stored[:] = np.array(texts, object)
+    group.create_array("u", shape=(5, 2), dtype="f4")[:] = 1
+    view = ooc.open(tmp_path / "a.zarr", "names")
+    expected = [text.encode() for text in texts]
+    assert np.asarray(view).tolist() == expected
+    assert view.take([3, 0, 3]).tolist() == [expected[3], b"a", expected[3]]
+    batches = view.batches(2, shuffle=False)
+    assert [text for batch in batches for text in batch.tolist()] == expected
+    assert [text for batch in batches.to_tf() for text in batch.numpy().tolist()] == expected
+    assert ooc.open(tmp_path / "a.zarr").storage.key == "u"  # text is not what is meant
+    again = from_json(as_json(view.batches(2, shuffle=False)))
+    assert again.batch(1).tolist() == expected[2:4]
+    assert pickle.loads(pickle.dumps(view)).take([4]).tolist() == [b"the last one"]
+
+
+def test_text_in_zarr_that_is_absent_or_damaged(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stored = zarr.create_array(tmp_path / "a.zarr", shape=(5,), dtype=str, chunks=(2,))
+    stored[2:] = np.array(["b", "c", "d"], object)
+    with pytest.warns(MissingChunkWarning, match="1 of 3"):
+        view = ooc.open(tmp_path / "a.zarr")
+    assert np.asarray(view).tolist() == [b"", b"", b"b", b"c", b"d"]
+    with pytest.raises(MissingChunkError) as caught:
+        ooc.open(tmp_path / "a.zarr", missing="error")
+    assert caught.value.rows == (0, 1)
+    file = tmp_path / "a.zarr/c/1"
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(DamagedChunkError, match="must decode"):
+        ooc.open(tmp_path / "a.zarr", missing="fill")
+    (tmp_path / "a.zarr/zarr.json").touch()
+    with pytest.raises(SourceError, match="changed"):
+        view[0]

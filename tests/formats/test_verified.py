@@ -21,7 +21,7 @@ from oocdata.box import Extent
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError, MissingFileError
-from oocdata.formats.checksums import CHECKSUM, checksums_of, running_checksum, unit_rows
+from oocdata.formats.manifest import CHECKSUM, checksums_of, running_checksum, unit_rows
 from oocdata.formats.opening import open_source
 from oocdata.formats.verified import Verified
 from oocdata.memory import memory_limit, set_memory

@@ -20,9 +20,12 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.engines.chunked import Chunked, SourceChunks
+from oocdata.engines.decoded import Decoded
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
+from oocdata.engines.placed import Placed
 from oocdata.engines.source import Source
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import (
     ArgumentError,
     MissingChunkError,
@@ -32,7 +35,6 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.xarray import open_data_array
-from oocdata.formats.xarray.shown import Shown
 from oocdata.formats.xarray.stored import stored_array
 from oocdata.testing import SourceConformance, sample_array
 
@@ -90,6 +92,13 @@ def read(path: Path, **options: Any) -> xarray.Dataset:
 @pytest.fixture(scope="module", params=FILES)
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(dataset(), tmp_path_factory.mktemp("files"), request.param)
+
+
+def stored_behind(source: Source) -> Source:
+    """Return what a source that is read from its file shows places of."""
+    assert isinstance(source, Relabelled)
+    assert isinstance(source.source, Placed)
+    return source.source.source
 
 
 def through_xarray(view: ooc.View) -> bool:
@@ -230,15 +239,13 @@ def test_it_is_read_from_its_file(path: Path, name: str) -> None:
     with read(path) as opened:
         view = ooc.open(opened[name])
         assert not through_xarray(view)
-        assert isinstance(view.source, Shown)
-        assert bool(view.source.functions) == (name in ("packed", "gaps"))
+        behind = stored_behind(view.source)
+        assert isinstance(behind, Decoded) == (name in ("packed", "gaps"))
         said = view.source.storage()
         assert said.path == str(path)
         assert said.dimensions == NAMES
         assert said.format in ("HDF5", "Zarr v2", "Zarr v3")
-        assert ("decoded by xarray's own functions (scale_factor 0.01" in said.reading) == (
-            name == "packed"
-        )
+        assert ("; decoded (scale_factor 0.01" in said.reading) == (name == "packed")
         assert "as stored" not in said.reading
 
 
@@ -257,6 +264,13 @@ def test_a_file_that_was_replaced_is_not_decoded_as_the_former_one(
     with xarray.open_dataset(path, engine=kind) as opened:
         other.rename(path)
         assert_array_equal(np.asarray(ooc.open(opened["u"])), opened["u"].values)
+
+
+def test_attributes_that_were_changed_are_decoded_by(path: Path) -> None:
+    with read(path, decode_cf=False) as raw:
+        raw["packed"].attrs["scale_factor"] = 0.5
+        changed = xarray.decode_cf(raw)["packed"]
+        assert_array_equal(np.asarray(ooc.open(changed)), changed.values)
 
 
 def test_a_chain_that_is_not_known_proves_nothing(tmp_path: Path) -> None:
@@ -297,7 +311,7 @@ def test_the_chunks_of_a_selection_are_those_of_the_file(path: Path) -> None:
 def test_storage_tells_how(path: Path) -> None:
     with read(path) as opened:
         storage = ooc.open(opened["packed"]).source.storage()
-        assert "decoded by xarray's own functions" in storage.reading
+        assert "decoded (scale_factor 0.01" in storage.reading
         assert storage.opened is None  # nothing but the DataArray itself tells of the decoding
         assert "through xarray" in ooc.open(opened["packed"].isel(lat=[1, 0])).storage.reading
         lazy = opened["packed"].chunk({"time": 5})
@@ -549,7 +563,7 @@ def test_values_that_xarray_has_loaded_since(tmp_path: Path) -> None:
     dataset.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"u": encoding})
     with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as opened:
         view = ooc.open(opened["u"])
-        assert isinstance(view.source, Shown)
+        stored_behind(view.source)
         opened.load()
         assert_array_equal(np.asarray(view), values)
         assert_array_equal(np.asarray(pickle.loads(pickle.dumps(view))), values)
@@ -565,7 +579,7 @@ class TestDecoded(SourceConformance):
         stored.to_netcdf(folder / "a.nc", engine="h5netcdf")
         opened = xarray.open_dataset(folder / "a.nc", engine="h5netcdf")
         source = open_data_array(opened["u"])
-        assert isinstance(source, Shown)
+        assert isinstance(stored_behind(source), Decoded)
         return source
 
 

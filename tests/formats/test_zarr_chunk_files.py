@@ -18,11 +18,11 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import runs
+from oocdata.engines import blocked, runs
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
-from oocdata.errors import MissingChunkWarning, SourceError
-from oocdata.formats.zarr import chunk_files, open_zarr
+from oocdata.errors import MissingChunkError, MissingChunkWarning, SourceError
+from oocdata.formats.zarr import chunk_files, objects, open_zarr
 from oocdata.formats.zarr.chunk_files import ChunkFiles
 from oocdata.testing import SourceConformance, sample_array
 
@@ -32,6 +32,7 @@ ARRAY = sample_array((20, 6, 5)) + 1
 @pytest.fixture(autouse=True)
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_files, "_LARGE", 1)
+    monkeypatch.setattr(chunk_files, "fits", lambda source, nbytes: False)
 
 
 def write(where: Path, array: NDArray[Any] = ARRAY, **options: Any) -> None:
@@ -103,27 +104,108 @@ def test_all_else_is_read_by_whole_chunks(tmp_path: Path, options: dict[str, Any
     assert_array_equal(np.asarray(View.of(source)), ARRAY)
 
 
-def test_small_rows_and_very_many_files_are_read_by_whole_chunks(
+def test_a_small_array_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_files, "fits", blocked.fits)
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    _, bytes_of = count_bytes(monkeypatch)
+    assert source.storage().chunks is None  # the order does not depend on the memory
+    assert_array_equal(read(source, [19, 3, 3]), ARRAY[[19, 3, 3]])
+    assert not bytes_of
+    with monkeypatch.context() as patched:
+        patched.setattr(blocked, "cache_share", lambda: 0)
+        assert_array_equal(read(opened(tmp_path / "a"), [19, 3]), ARRAY[[19, 3]])
+    assert bytes_of == [240]
+
+
+def test_small_rows_are_read_by_whole_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a")
     monkeypatch.setattr(chunk_files, "_LARGE", 121)
     assert isinstance(open_zarr(str(tmp_path / "a")), Chunked)
     monkeypatch.setattr(chunk_files, "_LARGE", 120)
-    monkeypatch.setattr(chunk_files, "_MOST_FILES", 4)
-    assert isinstance(open_zarr(str(tmp_path / "a")), Chunked)
-    monkeypatch.setattr(chunk_files, "_MOST_FILES", 5)
     opened(tmp_path / "a")
 
 
-def test_chunks_that_are_absent_are_filled(tmp_path: Path) -> None:
+def test_few_files_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a")
+    monkeypatch.setattr(chunk_files, "_MOST_FILES", 2)
+    source = opened(tmp_path / "a")
+    rows = np.random.default_rng(0).integers(0, 20, 50).tolist()
+    assert_array_equal(read(source, rows), ARRAY[rows])
+    assert len(source._files) <= 2
+
+
+def test_several_axes_in_chunks_of_one(tmp_path: Path) -> None:
+    array = sample_array((3, 7, 4, 5)) + 1
+    write(tmp_path / "a", array, chunks=(1, 4, 4, 5))
+    source = opened(tmp_path / "a")
+    assert_array_equal(np.asarray(View.of(source, (0, 1))), array.reshape(21, 4, 5))
+    out = np.empty((2, 2, 5, 1, 3), "f4")
+    source.read(np.array([[1, 2, 3, 1], [0, 1, 0, 0]]), Extent.of((2, 5, 1, 3)), out)
+    assert_array_equal(out, [array[1:3, 2:7, 3:4, 1:4], array[0:2, 1:6, :1, :3]])
+
+
+def count_bytes(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
+    """Return lists that get the runs and the bytes of each call that reads files."""
+    runs_of: list[int] = []
+    bytes_of: list[int] = []
+    real = chunk_files.read_runs
+
+    def counted(files: Any, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
+        runs_of.append(len(offsets))
+        bytes_of.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
+        real(files, offsets, addresses, lengths, target)
+
+    monkeypatch.setattr(chunk_files, "read_runs", counted)
+    return runs_of, bytes_of
+
+
+def test_chunks_that_are_absent_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a")
+    for number in (1, 3):
+        (tmp_path / f"a/c/{number}/0/0").unlink()
+    with pytest.warns(MissingChunkWarning, match="2 of 5 stored objects") as told:
+        source = opened(tmp_path / "a")
+    _, bytes_of = count_bytes(monkeypatch)
+    expected = ARRAY.copy()
+    expected[4:8] = expected[12:16] = 7
+    assert_array_equal(np.asarray(View.of(source)), expected)
+    assert sum(bytes_of) == 12 * 120
+    assert_array_equal(read(source, [7, 3, 12, 18]), expected[[7, 3, 12, 18]])
+    assert_array_equal(read(source, [7, 12]), expected[[7, 12]])
+    assert sum(bytes_of) == 14 * 120
+    assert len(told) == 1
+    shutil.copy(tmp_path / "a/c/0/0/0", tmp_path / "a/c/1/0/0")
+    with pytest.raises(SourceError, match=r"c/1/0/0.*written anew") as caught:
+        read(source, [0, 7])
+    assert caught.value.rows == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("dtype", [">f8", "|b1", "<i2"])
+def test_fill_values_in_any_dtype(tmp_path: Path, dtype: str) -> None:
+    array = zarr.create_array(
+        tmp_path / "a", shape=(4, 3), chunks=(1, 3), dtype=dtype, fill_value=1, zarr_format=2,
+        compressors=None,
+    )  # fmt: skip
+    array[2] = 0
+    array.with_config({"write_empty_chunks": True})[3] = 1
+    assert_array_equal(np.asarray(View.of(opened(tmp_path / "a", missing="fill"))), array[:])
+
+
+def test_chunks_that_were_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many objects none is asked for before it is read."""
+    monkeypatch.setattr(objects, "_MOST_SURVEYED", 4)
     write(tmp_path / "a")
     (tmp_path / "a/c/1/0/0").unlink()
-    with pytest.warns(MissingChunkWarning):
-        source = open_zarr(str(tmp_path / "a"))
-    expected = ARRAY.copy()
-    expected[4:8] = 7
-    assert_array_equal(np.asarray(View.of(source)), expected)
+    source = opened(tmp_path / "a")
+    with pytest.warns(MissingChunkWarning, match="some chunks") as told:
+        assert (read(source, [0, 5, 6]) == [ARRAY[0], ARRAY[0] * 0 + 7, ARRAY[0] * 0 + 7]).all()
+    assert len(told) == 1
+    with pytest.raises(MissingChunkError, match="must be stored") as caught:
+        read(opened(tmp_path / "a", missing="error"), [0, 5])
+    assert caught.value.rows == (4, 5, 6, 7)
 
 
 def test_storage_is_that_of_one_array(tmp_path: Path) -> None:
@@ -144,16 +226,7 @@ def test_rows_of_many_files_are_read_alone_and_in_few_calls(
     write(tmp_path / "a", array)
     source = opened(tmp_path / "a")
     monkeypatch.setattr(runs, "_MANY", 1 if ring else 10**9)
-    runs_of: list[int] = []
-    bytes_of: list[int] = []
-    real = chunk_files.read_runs
-
-    def counted(files: Any, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
-        runs_of.append(len(offsets))
-        bytes_of.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
-        real(files, offsets, addresses, lengths, target)
-
-    monkeypatch.setattr(chunk_files, "read_runs", counted)
+    runs_of, bytes_of = count_bytes(monkeypatch)
     monkeypatch.setattr(chunk_files, "_RUNS_AT_ONCE", 64)
     rows = np.arange(0, 400, 4)[::-1]
     assert_array_equal(read(source, rows.tolist()), array[rows])
@@ -210,7 +283,8 @@ def test_a_chunk_that_is_no_longer_what_it_was(
     else:
         with pytest.raises(SourceError) as got:
             read(source, rows)
-        assert got.value.path == str(tmp_path / "a/c/1/0/0")
+        assert "c/1/0/0" in str(got.value)
+        assert got.value.rows == (4, 5, 6, 7)
     assert_array_equal(read(source, [0, 19]), ARRAY[[0, 19]])
 
 

@@ -532,10 +532,10 @@ def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:
         (2, "|O", "variable length"),
         (2, [["a", "|V4"], ["b", "<f16", [3]]], r"fields \('a', 'b'\)"),
         (2, "<f16", "float128"),
-        (3, "string", "'string'"),
+        (3, "variable_length_bytes", "variable_length_bytes"),
         (3, "r16", "'r16'"),
         (3, {"name": "numpy.datetime64", "configuration": {"unit": "s"}}, "numpy.datetime64"),
-        (3, "bfloat16", "bfloat16"),
+        (3, "float8_e5m2", "float8_e5m2"),
     ],
     ids=str,
 )
@@ -829,6 +829,18 @@ def test_an_error_of_many_rows_holds_few(tmp_path: Path) -> None:
         open_zarr(str(tmp_path / "a"))
     assert got.value.rows == tuple(range(1000))
     assert got.value.count == 10_000_000
+
+
+def test_a_chunk_missing_within_a_shard_of_an_archive_is_told_when_it_is_read(
+    tmp_path: Path,
+) -> None:
+    _shards(tmp_path / "a")
+    source = open_as_it_is(
+        shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "a"), missing="error"
+    )
+    with pytest.raises(MissingChunkError) as got:
+        read(source)
+    assert got.value.rows == (4, 5, 6, 7)
 
 
 # What opening and reading take ------------------------------------------------------------------

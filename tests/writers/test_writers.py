@@ -352,6 +352,8 @@ def test_a_folder_that_goes_while_it_is_made(
         return lstat(path, *given)
 
     monkeypatch.setattr(os, "lstat", late)
+    with pytest.raises(SourceError, match="another one"):
+        Lock(one)
     with Lock(one):
         assert [str(path) for path in tmp_path.iterdir()] == [one.folder]
 
@@ -359,15 +361,15 @@ def test_a_folder_that_goes_while_it_is_made(
 def test_two_processes_that_make_the_folder_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, rename = placed(tmp_path / "a.npy"), os.rename
+    one, mkdir = placed(tmp_path / "a.npy"), os.mkdir
     locks: list[Lock] = []
 
-    def late(source: str, target: str) -> None:
-        monkeypatch.setattr(os, "rename", rename)
+    def late(path: str) -> None:
+        monkeypatch.setattr(os, "mkdir", mkdir)
         locks.append(Lock(one))
-        rename(source, target)
+        mkdir(path)
 
-    monkeypatch.setattr(os, "rename", late)
+    monkeypatch.setattr(os, "mkdir", late)
     with pytest.raises(SourceError, match="another one"):
         Lock(one)
     assert [str(path) for path in tmp_path.iterdir()] == [one.folder]

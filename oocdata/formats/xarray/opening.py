@@ -13,7 +13,9 @@ from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
-from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.placed import Line, Placed
+from oocdata.engines.source import Annotations, Source, Storage, check_dtype
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import (
     ArgumentError,
     MissingDependencyError,
@@ -21,10 +23,10 @@ from oocdata.errors import (
     SeveralDatasetsError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.dimensions import Named, data_variables, packing
+from oocdata.formats.dimensions import SCALED, VALID, Named, data_variables, packing
 from oocdata.formats.opening import Missing, refuse
-from oocdata.formats.xarray.shown import Shown, annotations_of
-from oocdata.formats.xarray.stored import StoredArray, decoding_of, is_loaded, stored_array
+from oocdata.formats.packing import decoded
+from oocdata.formats.xarray.stored import StoredArray, is_loaded, stored_array
 
 __all__ = ["array_of", "open_data_array"]
 
@@ -200,17 +202,47 @@ def _shown(
         return None
     if whole is None or whole.shape != stored.shape or whole.dtype != stored.dtype:
         return None
-    decodes = bool(decoding_of(variable))
-    # By what xarray read of a file when it opened it: another may have its name by now.
-    said = packing({**variable.attrs, **variable.encoding})
-    if decodes and stored.key is not None and said != whole.storage().packed:
+    if stored.decodes:
+        # Its attributes may have been changed; or a file, since xarray opened it.
+        if packing({**variable.attrs, **variable.encoding}) != whole.storage().packed:
+            return None
+        whole = decoded(whole)
+    if whole.dtype != np.dtype(variable.dtype).newbyteorder("="):
         return None
-    if not decodes and whole.dtype != np.dtype(variable.dtype).newbyteorder("="):
-        return None
-    # Nothing of it, which keeps how it is decoded: the variable itself loses that, and what leads
-    # to its file, when its values are loaded.
+    axes = iter(range(variable.ndim))
+    lines: list[Line] = [
+        (None, place) if isinstance(place, int) else (next(axes), place) for place in stored.places
+    ]
+    placed = Placed(whole, tuple(lines), tuple(variable.shape), whole.dtype)
+    # Nothing of the variable: it would hold its values when they are loaded.
     empty = variable[(slice(0, 0),) * variable.ndim]
-    return Shown(whole, stored.places, empty)
+    described = replace(
+        placed.storage(),
+        reading=placed.storage().reading.partition("; delivered as stored")[0],
+        dimensions=tuple(map(str, variable.dims)),
+        packed="",
+        annotations=partial(annotations_of, empty),
+    )
+    return Relabelled(placed, described)
+
+
+def annotations_of(variable: Any) -> Annotations:
+    """Return the attributes of an ``xarray.Variable``, as far as they are true of its values.
+
+    Those that xarray has decoded by are no longer among them; the bounds of packed numbers are.
+
+    Examples
+    --------
+    >>> import xarray
+    >>> packed = {"scale_factor": 0.5, "valid_max": 100, "units": "K"}
+    >>> variable = xarray.Variable("x", [2, 4], packed)
+    >>> annotations_of(xarray.conventions.decode_cf_variable("u", variable)).attributes
+    {'valid_max': None, 'units': 'K'}
+    """
+    found = {str(name): value for name, value in variable.attrs.items()}
+    if any(name in variable.encoding for name in SCALED):
+        found.update(dict.fromkeys(found.keys() & set(VALID)))
+    return Annotations(found)
 
 
 def _whole(

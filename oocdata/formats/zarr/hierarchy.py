@@ -168,7 +168,7 @@ def _data(store: Store, keys: list[str], path: str) -> list[str]:
             continue
         if metadata is None:  # a group that is one array
             arrays.append(Named(key, ()))
-        elif metadata.shape:
+        elif metadata.shape and metadata.dtype.kind != "O":
             attributes = metadata.annotations.attributes
             arrays.append(Named.of(key, metadata.dimensions, attributes))
     return data_variables(arrays) or keys

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from oocdata.engines.dtypes import is_small_float, named_dtype
 from oocdata.engines.source import Annotations, check_dtype, check_stored
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
@@ -27,7 +28,10 @@ __all__ = ["ArrayMetadata", "load_json", "parse_array", "unreadable"]
 _DTYPES_V3 = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
+    *("bfloat16", "float8_e4m3fn"),
 }
+_TEXT = np.dtype(object)
+"""Of text of varying length: Python's str."""
 _FIELDS_V3 = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "storage_transformers", "dimension_names"),
@@ -132,7 +136,7 @@ def parse_array(
     oocdata.errors.UnknownFormatError
         If it is not the JSON that the specification asks for, or has a grid that is not regular.
     oocdata.errors.UnsupportedDtypeError
-        For strings, dates, structured rows and objects.
+        For dates, and objects other than text.
 
     Examples
     --------
@@ -177,7 +181,9 @@ def parse_array(
 def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Return what is stored, as `ArrayMetadata` takes it."""
     chunks = _lengths("chunks", node["chunks"], 1, ndim)
-    dtype = _dtype_v2(node["dtype"])
+    filters = node["filters"] or []
+    text = node["dtype"] == "|O" and [codec["id"] for codec in filters] == ["vlen-utf8"]
+    dtype = _TEXT if text else _dtype_v2(node["dtype"])
     separator = node.get("dimension_separator", ".")
     if separator not in (".", "/") or node["order"] not in ("C", "F"):
         raise ValueError(
@@ -210,10 +216,10 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     data_type = node["data_type"]
     if isinstance(data_type, dict):
         data_type = data_type.get("name")
-    if data_type not in _DTYPES_V3:
+    if data_type not in _DTYPES_V3 and data_type != "string":
         raise UnsupportedDtypeError(
-            f"elements must be bool, integer, float or complex numbers; got the Zarr data type "
-            f"{data_type!r}. Save the array again with a numeric dtype."
+            "elements must be bool, integer, float or complex numbers, or text; got the Zarr data "
+            f"type {data_type!r}. Save the array again with a numeric dtype."
         )
     grid, grid_options = named(node["chunk_grid"])
     if grid != "regular":
@@ -230,13 +236,14 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     if node.get("storage_transformers"):
         raise ValueError("storage_transformers must be empty")
     chunks = _lengths("chunk_shape", grid_options["chunk_shape"], 1, ndim)
+    dtype = _TEXT if data_type == "string" else named_dtype(data_type)
     return {
-        "dtype": np.dtype(data_type),
+        "dtype": dtype,
         "object_shape": chunks,
         "prefix": "c" if encoding == "default" else "",
         "separator": separator,
         "codecs": describe_v3(node["codecs"], chunks),
-        "plain_dtype": _plain_v3(node["codecs"], np.dtype(data_type)),
+        "plain_dtype": _plain_v3(node["codecs"], dtype),
     }
 
 
@@ -244,6 +251,8 @@ def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     if [codec["name"] for codec in codecs] != ["bytes"]:
         return None
     endian = named(codecs[0])[1].get("endian")
+    if is_small_float(dtype) and endian == "big":  # its dtype has no byte order
+        return None
     if endian in ("little", "big"):
         return dtype.newbyteorder("<" if endian == "little" else ">")
     return dtype if dtype.itemsize == 1 else None  # a default would be a guess

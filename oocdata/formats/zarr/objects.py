@@ -20,7 +20,7 @@ from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
 from oocdata.formats.zarr.metadata import ArrayMetadata
 from oocdata.formats.zarr.store import Store, join
 
-__all__ = ["Objects"]
+__all__ = ["ABSENT", "Objects"]
 
 _MOST_SURVEYED = 32_768
 """Stored objects from which on none is asked for before it is read."""
@@ -28,7 +28,7 @@ _MOST_SURVEYED = 32_768
 _MOST_VERSIONS = 1 << 24
 """Stored objects from which on no versions are kept, 8 bytes each."""
 
-_UNKNOWN, _ABSENT = 0, -1
+_UNKNOWN, ABSENT = 0, -1
 _ROWS_TOLD = 1000
 
 
@@ -79,12 +79,12 @@ class Objects:
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
         stored_bytes = 0
-        indexed = self.metadata.codecs.shard_index is not None
+        indexed = self.metadata.codecs.shard_index is not None and self.store.reads_parts
         refused: list[NDArray[np.int64]] = []
         for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))
             if self.versions is not None:
-                self.versions[number] = _ABSENT if found is None else found.version
+                self.versions[number] = ABSENT if found is None else found.version
             if found is None:
                 self.lost += 1
             else:
@@ -131,12 +131,12 @@ class Objects:
             now = self._version(number)
             if now != self.versions[number]:
                 place = self.place(number)
-                how = "was deleted" if now == _ABSENT else "was written anew"
+                how = "was deleted" if now == ABSENT else "was written anew"
                 raise SourceError(
                     f"the stored object {self.name(place)!r} must be as it was when the array was "
                     f"opened; it {how}. Open the array again.",
                     **self.where,
-                    **self._rows([place[self.axis]], self.metadata.object_shape),
+                    **self.rows_of(place),
                 )
 
     def chunks(self, place: Sequence[int]) -> NDArray[np.int64]:
@@ -189,6 +189,10 @@ class Objects:
         """Return the rows of chunks as `SourceError` takes them: the first, and how many."""
         return self._rows(places[:, self.axis].tolist(), self.metadata.chunk_shape)
 
+    def rows_of(self, place: Sequence[int]) -> dict[str, Any]:
+        """Return the rows of an object, as `rows` does."""
+        return self._rows([place[self.axis]], self.metadata.object_shape)
+
     def place(self, number: int) -> tuple[int, ...]:
         """Return the place of an object in the grid."""
         return tuple(map(int, np.unravel_index(number, self.grid))) if self.grid else ()
@@ -199,7 +203,7 @@ class Objects:
 
     def _version(self, number: int) -> int:
         found = self.store.status(self.name(self.place(number)))
-        return _ABSENT if found is None else found.version
+        return ABSENT if found is None else found.version
 
     def _rows(self, numbers: Iterable[int], steps: Sequence[int]) -> dict[str, Any]:
         length, step = self.metadata.shape[self.axis], steps[self.axis]
@@ -220,5 +224,5 @@ class Objects:
             f"the stored object {self.name(place)!r} must hold {how}; got {nbytes}. It was cut "
             "short, or its writer is not done.",
             **self.where,
-            **self._rows([place[self.axis]], self.metadata.object_shape),
+            **self.rows_of(place),
         )

@@ -7,11 +7,16 @@ TensorStore, which take longer to import than all the rest.
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
+from oocdata.errors import DamagedChunkError
 from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.patterns import Key, is_pattern
 from oocdata.formats.series import datasets
@@ -24,8 +29,9 @@ from oocdata.formats.zarr.hierarchy import (
 )
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, TensorStoreReader, reader_of
+from oocdata.formats.zarr.readers import Missing, reader_of
 from oocdata.formats.zarr.store import Store, join, store_of
+from oocdata.formats.zarr.tensorstore import first_line
 
 if TYPE_CHECKING:
     import zarr
@@ -146,5 +152,28 @@ def _open(
     objects = Objects(store, key, metadata, sample_axes(axis, len(metadata.shape), named)[0])
     objects.survey(refuse=missing == "error")
     reader = reader_of(objects, missing, opened)
-    rows = chunk_files(objects, reader.storage()) if isinstance(reader, TensorStoreReader) else None
-    return rows or Chunked(reader)
+    if metadata.dtype.kind == "O":
+        from oocdata.formats.hdf5.texts import read_texts
+
+        return read_texts(_Utf8(objects), reader.storage())
+    return chunk_files(reader) or Chunked(reader)
+
+
+class _Utf8:
+    """Text of varying length, as HDF5 gives it: an array of bytes in UTF-8."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects, self.size = objects, prod(objects.metadata.shape)
+
+    def __getitem__(self, whole: Any) -> NDArray[Any]:
+        objects = self._objects
+        try:
+            found = objects.store.open_by_zarr(objects.key, objects.metadata.version)[whole]
+        except Exception as error:  # each codec fails in its own way
+            raise DamagedChunkError(
+                f"every chunk must decode; {type(error).__name__}: {first_line(error)}.",
+                **objects.where,
+            ) from error
+        texts = np.empty(self.size, object)
+        texts[:] = [str(text).encode() for text in np.ravel(found).tolist()]
+        return texts.reshape(objects.metadata.shape)

@@ -92,7 +92,7 @@ class ZarrReader:
             layout=metadata.layout,
             codec=metadata.codecs.text or "none",
             stored_bytes=objects.stored_bytes,
-            reading=self._how() + absent + as_stored(packed),
+            reading=self.how() + absent + as_stored(packed),
             chunks=self.chunk_shape,
             dimensions=metadata.dimensions,
             packed=packed,
@@ -103,7 +103,8 @@ class ZarrReader:
             annotations=metadata.annotate,
         )
 
-    def _how(self) -> str:
+    def how(self) -> str:
+        """Say how chunks are read."""
         reason = self.objects.store.zarr_only or self.objects.metadata.codecs.zarr_only
         return f"whole chunks, by zarr-python because of {reason}"
 
@@ -165,7 +166,7 @@ class ZarrReader:
             alike = places[[number for number, out in enumerate(outs) if _is_constant(out)]]
             absent = alike[self.objects.absent(alike)]
             if len(absent):
-                self._check_absent(absent, "some are not there")
+                self.check_absent(absent, "some are not there")
 
     @cached_property
     def _by_zarr(self) -> Any:
@@ -191,7 +192,7 @@ class ZarrReader:
             stacklevel=2,
         )
 
-    def _check_absent(self, places: NDArray[np.int64], what: str) -> None:
+    def check_absent(self, places: NDArray[np.int64], what: str) -> None:
         """Refuse or tell chunks that are absent."""
         if self.missing == "error":
             raise self.objects.missing(what, places)
@@ -224,7 +225,8 @@ class TensorStoreReader(ZarrReader):
 
     own_threads = True
 
-    def _how(self) -> str:
+    def how(self) -> str:
+        """Say how chunks are read."""
         return "whole chunks, decoded by TensorStore outside Python's lock"
 
     def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
@@ -238,7 +240,7 @@ class TensorStoreReader(ZarrReader):
             self._fail(first_line(error), places, damaged, _status(error) not in _SYSTEM_TROUBLE)
         elif failures:
             absent = [number for number, _ in failures]
-            self._check_absent(places[absent], first_line(failures[0][1]))
+            self.check_absent(places[absent], first_line(failures[0][1]))
             fill_value = self._by_tensorstore.fill_value
             for number in absent:
                 outs[number][...] = 0 if fill_value is None else fill_value

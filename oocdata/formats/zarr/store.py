@@ -7,7 +7,6 @@ or zarr-python gets at the same place. `held.Held` is the fourth, one that the u
 from __future__ import annotations
 
 import os
-import struct
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -39,6 +38,8 @@ class Store:
 
     listable = False
     """Whether asking for the status of thousands of objects is cheap."""
+    reads_parts = True
+    """Whether a part of an object is read without the rest."""
     versioned = False
     """Whether each object has a version of its own."""
     zarr_only = ""
@@ -121,6 +122,7 @@ class Archive(Store):
     """A Zarr hierarchy in a ZIP archive, whose version is that of all its objects."""
 
     listable = True
+    reads_parts = False  # from the beginning only, by zipfile
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -140,33 +142,15 @@ class Archive(Store):
             ) from error
 
     def read(self, name: str, part: int = 0) -> bytes | None:
-        """Return the bytes of a member, or `part` of them.
-
-        Only they are read where the member is stored and not deflated, as Zarr's writers do.
-        """
+        """Return the bytes of a member, or `part` of them."""
         if name not in self.names:
             return None
-        member = self._archive.getinfo(name)
-        if part and member.compress_type == zipfile.ZIP_STORED:
-            return self._part(member, part)
         try:
             return _cut(self._archive.read(name), part)
         except zipfile.BadZipFile as error:
             raise UnknownFormatError(
                 f"the member {name!r} must be readable; {error}.", path=self.path
             ) from error
-
-    def _part(self, member: zipfile.ZipInfo, part: int) -> bytes:
-        size = min(abs(part), member.file_size)
-        with open(self.path, "rb", buffering=0) as file:
-            # The local header repeats the name, and has an extra field of its own length
-            # (APPNOTE.TXT, 4.3.7).
-            head = os.pread(file.fileno(), 30, member.header_offset)
-            if len(head) < 30:
-                return b""
-            begin = member.header_offset + 30 + sum(struct.unpack("<HH", head[26:]))
-            first = member.file_size - size if part < 0 else 0
-            return os.pread(file.fileno(), size, begin + first)
 
     def status(self, name: str) -> Status | None:
         """Return the size of a member."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Laid", "die_with", "lay", "main"]
 
-Laid = tuple[int, tuple[int, ...], str]
+Laid = tuple[int, tuple[int, ...], np.dtype[Any]]
 """Where in a slot an array lies: its offset, shape and dtype."""
 
 
@@ -126,7 +126,7 @@ def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
                 )
             dtype = array.dtype.newbyteorder("=")
             np.copyto(slot[start:end].view(dtype).reshape(array.shape), array)
-            places.append((start, array.shape, dtype.str))
+            places.append((start, array.shape, dtype))
         laid.append(places)
     return laid
 

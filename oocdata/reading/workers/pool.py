@@ -205,8 +205,8 @@ class WorkerPool:
     def _batch(self, slot: NDArray[np.uint8], laid: list[Laid]) -> Batch:
         """Return a batch whose arrays lie in a slot."""
         arrays = (
-            slot[start : start + prod(shape) * np.dtype(name).itemsize].view(name).reshape(shape)
-            for start, shape, name in laid
+            slot[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for start, shape, dtype in laid
         )
         batch: Batch = map_tree(lambda _: next(arrays), self._spec)
         return batch

@@ -24,8 +24,15 @@ from numpy.typing import NDArray
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, ManifestError, SourceError
 from oocdata.explain import size
-from oocdata.formats.checksums import CHECKSUM, checksums_of, running_checksum, unit_rows
-from oocdata.formats.manifest import FORMAT, Manifest, RowChecksums
+from oocdata.formats.manifest import (
+    CHECKSUM,
+    FORMAT,
+    Manifest,
+    RowChecksums,
+    checksums_of,
+    running_checksum,
+    unit_rows,
+)
 from oocdata.threads import in_order_by_few
 from oocdata.tools.check.result import Finding
 from oocdata.tools.passes import each_block, read_rows

@@ -18,7 +18,7 @@ from oocdata.errors import (
     SourceError,
     TruncatedFileError,
 )
-from oocdata.formats.checksums import checksums_of, unit_rows
+from oocdata.formats.manifest import checksums_of, unit_rows
 from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.tools.ranges import Ranges, outside, ranges_of
 
