@@ -20,7 +20,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.engines import strided
-from oocdata.errors import ArgumentError, DatasetGoneError
+from oocdata.errors import ArgumentError
 from oocdata.frontends.shutdown import Calls
 
 
@@ -136,20 +136,6 @@ def in_a_fork(act: Any) -> str:
         assert os.waitpid(child, 0)[1] == 0
         told.seek(0)
         return told.read()
-
-
-def test_an_iterator_in_a_fork_is_refused() -> None:
-    batches = iter(ooc.open(np.arange(100)).batches(8))
-    next(batches)
-
-    def go_on() -> str:
-        try:
-            return str(len(list(batches)))
-        except DatasetGoneError as error:
-            return str(error)
-
-    assert "in the process that began to read them" in in_a_fork(go_on)
-    assert len(list(batches)) == 12
 
 
 def test_reads_in_a_fork_have_a_thread_of_their_own(tmp_path: Path) -> None:

@@ -176,20 +176,6 @@ class TestMemory:
         batches = list(mapped.batches(10).to_tf(parallel=1))
         assert_array_equal(np.concatenate(batches), np.arange(100.0))
 
-    def test_no_batch_ever_changes(self) -> None:
-        array = np.random.default_rng(0).random((400, 50))
-        loader = ooc.open(array).batches(8, shuffle=True)
-        kept = []
-        for number, (batch, positions) in enumerate(
-            (batch, loader.positions(step, e))
-            for e, it in ((e, iter(loader.to_tf(start=(e, 0)))) for e in range(5))
-            for step, batch in enumerate(it)
-        ):
-            if number % 7 == 0:
-                kept.append((batch, positions))
-        for batch, positions in kept:
-            assert_array_equal(batch, array[positions])
-
     def test_blocks_are_reused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         made = []
         real = buffers._Block
