@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from anndata_files import random_csr, write_file
+from ports import lasting_ports
 
 from oocdata.axes import axes_of
 
@@ -182,9 +182,7 @@ def test_a_cluster_reads(service: str, folder: Path) -> None:
 @pytest.mark.long
 def test_ranks_of_tensorflow(folder: Path) -> None:
     script_of("docs/howto/distributed.md", folder)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{lasting_ports(1)[0]}"
     run((folder / "workers.py").read_text(), folder, "0", address)
 
 

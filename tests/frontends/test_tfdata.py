@@ -192,14 +192,6 @@ class TestMemory:
 
 
 class TestLifetimes:
-    def test_a_feed_goes_with_its_dataset(self, loader: ooc.Loader) -> None:
-        gc.collect()
-        before = len(feeds._feeds)
-        for _ in range(10):
-            next(iter(loader.to_tf()))
-        gc.collect()
-        assert len(feeds._feeds) == before
-
     def test_the_loader_goes_with_its_dataset(self) -> None:
         array = np.zeros((10, 3))
         source = ooc.open(array).source
@@ -209,15 +201,6 @@ class TestLifetimes:
         del source, dataset
         gc.collect()
         assert gone() is None
-
-    def test_nothing_grows_with_datasets(self, loader: ooc.Loader) -> None:
-        from tensorflow.python.ops import script_ops
-
-        next(iter(loader.to_tf()))
-        before = len(script_ops._py_funcs._funcs)
-        for _ in range(5):
-            next(iter(loader.to_tf()))
-        assert len(script_ops._py_funcs._funcs) == before
 
     def test_a_derived_dataset_or_iterator_keeps_it(self, loader: ooc.Loader) -> None:
         derived = loader.to_tf().map(lambda x: x * 2).unbatch().batch(103)
@@ -415,15 +398,6 @@ class TestErrors:
             with pytest.raises(RuntimeError, match="StopIteration"):
                 list(batches)
 
-    def test_batches_before_the_error_arrive(self) -> None:
-        spec = ooc.ArraySpec((), np.dtype("i8"))
-        loader = ooc.open(np.arange(100)).map(fails_with(KeyError("no")), spec=spec).batches(10)
-        iterator = iter(loader.to_tf(prefetch=4))
-        for step in range(5):
-            assert_array_equal(next(iterator), np.arange(step * 10, step * 10 + 10))
-        with pytest.raises(KeyError):
-            next(iterator)
-
     def test_a_file_cut_short_while_it_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "cut.npy"
         np.save(path, np.zeros((100, 100)))
@@ -531,8 +505,6 @@ class TestErrors:
 EXITS = {
     "a live iterator": "it = iter(loader.to_tf(parallel=4, prefetch=8)); next(it)",
     "an iterator in a global cycle": "a = []; a.append((a, iter(loader.to_tf()))); next(a[0][1])",
-    "an exception": "it = iter(loader.to_tf(prefetch=8)); next(it); raise SystemExit(0)",
-    "a NumPy iterator": "it = iter(loader); next(it)",
     "batches that are being read": """
 def slow(x):
     np.random.default_rng(0).random(300_000)
