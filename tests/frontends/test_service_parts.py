@@ -262,9 +262,11 @@ class TestContract:
 class TestListening:
     def test_a_port_that_is_taken(self) -> None:
         (port,) = lasting_ports(1)  # or whoever comes may be handed it
-        with socket.create_server(("127.0.0.1", port)):
-            with pytest.raises(ServiceError, match=f"`port` must be free; {port} is not"):
-                listening.free_port(port)
+        with (
+            socket.create_server(("127.0.0.1", port)),
+            pytest.raises(ServiceError, match=f"`port` must be free; {port} is not"),
+        ):
+            listening.free_port(port)
         assert listening.free_port(port) == port
 
     def test_where_others_can_not_be_kept_out_nothing_starts(
