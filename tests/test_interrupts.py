@@ -43,7 +43,7 @@ def write_zarr(path: Path) -> Path:
 @pytest.mark.parametrize("write", [write_npy, write_hdf5, write_zarr])
 def test_ctrl_c_leaves_nothing_half_changed(write: Any, tmp_path: Path) -> None:
     """Of real signals; before reads were out of their reach, every tenth to hundredth tore one."""
-    command = [sys.executable, interrupts.__file__, str(write(tmp_path)), "200"]
+    command = [sys.executable, interrupts.__file__, str(write(tmp_path)), "100"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     wrong, count = map(int, done.stdout.split())
@@ -93,7 +93,7 @@ print("ended")
 """
 
 
-@pytest.mark.parametrize(("write", "times"), [(write_npy, 400), (write_hdf5, 100)])
+@pytest.mark.parametrize(("write", "times"), [(write_npy, 200), (write_hdf5, 50)])
 def test_the_collector_may_drop_an_iterator_anywhere(
     write: Any, times: int, tmp_path: Path
 ) -> None:
