@@ -683,6 +683,29 @@ class Chains(RuleBasedStateMachine):
                 together = [np.concatenate(column) for column in arrays]
                 reading.check(models.filled(parts[0], together), epoch, step)
 
+    @rule(target=readings, data=st.data(), number=st.sampled_from([2, 4]))
+    @precondition(lambda self: self._opened < 5)
+    def chain(self, data: st.DataObject, number: int) -> Any:
+        """A whole chain of an array of its own: single rules seldom come as far as its batches."""
+        made: Any = self.open(data=data)
+        changes = st.sampled_from([self._rows, self._rows, self._cut, self._transpose])
+        for change in data.draw(st.lists(changes, max_size=2), label="changes"):
+            made = change(made, data)
+        makes = st.sampled_from([None, self.windows, self.windows_at, self.patches])
+        for make in (
+            data.draw(makes, label="make"),
+            data.draw(st.sampled_from([None, self.select])),
+        ):
+            how = {"how": "_rows"} if make == self.select else {}
+            how |= {"pad": data.draw(st.booleans())} if make == self.windows_at else {}
+            found = make(pair=made, data=data, **how) if make else made
+            made = found if isinstance(found, Pair) else made
+        reading = self.batches(pair=made, data=data)
+        if isinstance(reading, Reading):
+            self.ranks(reading=reading, number=number, epoch=1)
+            self.read_batches(reading=reading, how="_epoch", epoch=2, data=data)
+        return reading
+
     @rule(target=readings, reading=readings, how=st.sampled_from(["pickle", "description"]))
     def restart(self, reading: Reading, how: str) -> Any:
         loader = reading.loader
