@@ -52,6 +52,8 @@ class Column:
         Whether values are compared, not only shape and dtype.
     time : int
         Axes, the first ones, that no patch is cut along.
+    mask : bool
+        Whether it tells of rows, so that it stays whole where patches are cut.
     """
 
     values: list[np.ndarray]
@@ -60,6 +62,7 @@ class Column:
     crop: Crop | None = None
     known: bool = True
     time: int = 0
+    mask: bool = False
 
     def take(self, positions: Sequence[int]) -> Column:
         return replace(self, values=[self.values[at] for at in positions])
@@ -68,6 +71,9 @@ class Column:
         """Return what a function of single numbers makes of it."""
         made = [function(value) for value in self.values]
         return replace(self, values=made, dtype=function(np.zeros(1, self.dtype)).dtype)
+
+    def repeated(self, each: int) -> Column:
+        return replace(self, values=[value for value in self.values for _ in range(each)])
 
     def places_of(self, found: np.ndarray, position: int) -> set[tuple[int, ...]]:
         """Return where an element may have been cut from: none if it is another one."""
@@ -286,37 +292,59 @@ def windows(
     time_axis: bool = True,
 ) -> Model:
     """Return runs of a view's rows, none over the end of an outer place or a border."""
+    of_x = [number * stride for number in range(inputs)]
+    of_y = [of_x[-1] + horizon + number * stride for number in range(targets)]
+    return windows_at(view, of_x, of_y, shift, borders, time_axis=time_axis)
+
+
+def windows_at(
+    view: Model,
+    of_x: list[int],
+    of_y: list[int],
+    shift: int,
+    borders: Sequence[int] = (),
+    *,
+    pad: bool = False,
+    mask: bool = False,
+    time_axis: bool = True,
+) -> Model:
+    """Return rows at offsets from anchors: around which all rows lie within borders, or padded."""
     rows, outer = stacked(view.columns[0]), view.outer
     assert outer is not None
     ends = {0, len(rows), *(np.flatnonzero(np.diff(outer)) + 1).tolist(), *borders}
-    of_x = [number * stride for number in range(inputs)]
-    of_y = [of_x[-1] + horizon + number * stride for number in range(targets)]
-    last = (of_y or of_x)[-1]
-    starts = [
-        at
+    first, last = min(of_x + of_y), max(of_x + of_y)
+    anchors = [
+        (at, start, stop)
         for start, stop in itertools.pairwise(sorted(ends))
-        for at in range(start, stop - last, shift)
+        for at in (range(start, stop) if pad else range(start - first, stop - last))[::shift]
     ]
-    columns = []
-    for offsets in [of_x, of_y][: 2 if targets else 1]:
+    columns, used = [], []
+    for offsets in [of_x, of_y][: 2 if of_y else 1]:
+        steps = set(np.diff(offsets).tolist())
         time = (len(offsets),) if time_axis else ()
-        values = [rows[np.array(offsets) + at].reshape((*time, *rows.shape[1:])) for at in starts]
+        each = [np.clip(np.array(offsets) + at, a, b - 1) for at, a, b in anchors]
+        values = [rows[places].reshape((*time, *rows.shape[1:])) for places in each]
         shape = (*time, *rows.shape[1:])
-        boxes = view.by_rule and len(offsets) > 1
+        boxes = view.by_rule and len(steps) == 1 and not pad
         columns.append(Column(values, shape, rows.dtype, time=0 if boxes else len(time)))
-    used = [*of_x, *of_y]
+        used.append(each)
+    if pad and mask and offsets != [0]:
+        flags = [(np.array(offsets) + at >= a) & (np.array(offsets) + at < b)
+                 for at, a, b in anchors]  # fmt: skip
+        columns.append(Column(flags, time, np.dtype(bool), mask=True))
+    together = [np.concatenate(each).tolist() for each in zip(*used, strict=True)]
     several = len(view.sample_shape) > 1 and not len(borders)
     return Model(
-        form=(None, None) if targets else None,
+        form=(None,) * len(columns) if len(columns) > 1 else None,
         columns=columns,
-        rows=[frozenset().union(*(view.rows[at + by] for by in used)) for at in starts],
-        spans=[((at, at + last),) for at in starts],
+        rows=[frozenset().union(*(view.rows[at] for at in each)) for each in together],
+        spans=[((min(each), max(each)),) for each in together],
         counted=(False,),
-        sample_shape=view.sample_shape if several else (len(starts),),
+        sample_shape=view.sample_shape if several else (len(anchors),),
         splits=view.splits,
         parents=(view,) if several else (),
         made=partial(
-            windows, inputs=inputs, targets=targets, shift=shift, stride=stride, horizon=horizon,
+            windows_at, of_x=of_x, of_y=of_y, shift=shift, pad=pad, mask=mask,
             time_axis=time_axis,
         ) if several else None,
     )  # fmt: skip
@@ -326,11 +354,15 @@ def grid_patches(
     model: Model, axes: tuple[int, ...], size: tuple[int, ...], step: tuple[int, ...]
 ) -> Model:
     """Return the parts of each element on a grid, those of an element after one another."""
-    whole = [model.columns[0].shape[axis] for axis in axes]
+    shape_of = next(column.shape for column in model.columns if not column.mask)
+    whole = [shape_of[axis] for axis in axes]
     ranges = [range(0, n - part + 1, by) for n, part, by in zip(whole, size, step, strict=True)]
     places = list(itertools.product(*ranges))
     columns = []
     for column in model.columns:
+        if column.mask:
+            columns.append(column.repeated(len(places)))
+            continue
         free = {} if column.crop is None else dict(column.crop.lengths)
         shape = list(column.shape)
         for axis, part in zip(axes, size, strict=True):
@@ -356,12 +388,15 @@ def random_patches(
     """Return parts of each element at any place, the same one in all of its arrays."""
     columns, drawn = [], object()
     for column in model.columns:
+        if column.mask:
+            columns.append(column.repeated(per_row))
+            continue
         lengths = {} if column.crop is None else dict(column.crop.lengths)
         lengths |= dict(zip(axes, size, strict=True))
         shape = list(column.shape)
         for axis, part in zip(axes, size, strict=True):
             shape[axis] = part
-        values = [value for value in column.values for _ in range(per_row)]
+        values = column.repeated(per_row).values
         # After a crop of their own, arrays need not have been cut at one place.
         mine = drawn if column.crop is None else object()
         crop = Crop(lengths, mine)

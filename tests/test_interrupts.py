@@ -20,7 +20,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.engines import strided
-from oocdata.errors import ArgumentError, DatasetGoneError
+from oocdata.errors import ArgumentError
 from oocdata.frontends.shutdown import Calls
 
 
@@ -43,7 +43,7 @@ def write_zarr(path: Path) -> Path:
 @pytest.mark.parametrize("write", [write_npy, write_hdf5, write_zarr])
 def test_ctrl_c_leaves_nothing_half_changed(write: Any, tmp_path: Path) -> None:
     """Of real signals; before reads were out of their reach, every tenth to hundredth tore one."""
-    command = [sys.executable, interrupts.__file__, str(write(tmp_path)), "200"]
+    command = [sys.executable, interrupts.__file__, str(write(tmp_path)), "100"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     wrong, count = map(int, done.stdout.split())
@@ -93,7 +93,7 @@ print("ended")
 """
 
 
-@pytest.mark.parametrize(("write", "times"), [(write_npy, 400), (write_hdf5, 100)])
+@pytest.mark.parametrize(("write", "times"), [(write_npy, 200), (write_hdf5, 50)])
 def test_the_collector_may_drop_an_iterator_anywhere(
     write: Any, times: int, tmp_path: Path
 ) -> None:
@@ -136,20 +136,6 @@ def in_a_fork(act: Any) -> str:
         assert os.waitpid(child, 0)[1] == 0
         told.seek(0)
         return told.read()
-
-
-def test_an_iterator_in_a_fork_is_refused() -> None:
-    batches = iter(ooc.open(np.arange(100)).batches(8))
-    next(batches)
-
-    def go_on() -> str:
-        try:
-            return str(len(list(batches)))
-        except DatasetGoneError as error:
-            return str(error)
-
-    assert "in the process that began to read them" in in_a_fork(go_on)
-    assert len(list(batches)) == 12
 
 
 def test_reads_in_a_fork_have_a_thread_of_their_own(tmp_path: Path) -> None:

@@ -105,14 +105,6 @@ def test_taking_reads_what_is_needed(source: RecordingSource, take: Any, reads: 
     assert [read for read in source.rows if read] == [read for read in reads if read]
 
 
-def test_a_step_in_the_middle_reads_nothing_before_it(source: RecordingSource):
-    loader = ooc.open(source).batches(4)
-    iterator = loader.epoch(0, start=8)
-    next(iterator)
-    iterator.close()
-    assert min(row for read in source.rows for row in read) >= 32
-
-
 def test_only_the_parts_that_are_needed_are_read():
     parts = [RecordingSource(sample_array((10, 2))) for _ in range(4)]
     view = ooc.open(concatenate(parts, 0))

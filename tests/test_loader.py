@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from counting import counted
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
@@ -29,32 +27,6 @@ from oocdata.testing import RecordingSource, sample_array
 
 def elements(batches: Iterator[Any]) -> np.ndarray:
     return np.concatenate(list(batches))
-
-
-@given(
-    count=st.integers(1, 200),
-    batch_size=st.integers(1, 60),
-    drop=st.booleans(),
-    shuffle=st.sampled_from([False, True, "global", "block", ooc.BlockShuffle(Blocks(7, 2), 3)]),
-    seed=st.integers(-(10**20), 10**20),
-    epoch=st.integers(0, 50),
-)
-def test_an_epoch_is_every_element_once(
-    count: int, batch_size: int, drop: bool, shuffle: Any, seed: int, epoch: int
-) -> None:
-    view = ooc.open(np.arange(count))
-    if drop and count < batch_size:
-        with pytest.raises(EmptyError, match="batch_size"):
-            view.batches(batch_size, shuffle=shuffle, drop_remainder=True)
-        return
-    loader = view.batches(batch_size, shuffle=shuffle, seed=seed, drop_remainder=drop)
-    batches = [loader.batch(step, epoch) for step in range(len(loader))]
-    assert all(len(batch) == batch_size for batch in batches[:-1])
-    seen = np.concatenate(batches)
-    assert len(np.unique(seen)) == len(seen)
-    assert len(seen) == (count // batch_size * batch_size if drop else count)
-    short = count % batch_size and not drop
-    assert loader.spec.shape[0] == (None if short else batch_size)
 
 
 def test_a_batch_is_a_pure_function() -> None:
@@ -78,15 +50,6 @@ def test_iter_gives_the_next_epoch() -> None:
     assert_array_equal(elements(iter(loader)), elements(loader.epoch(0)))
     assert_array_equal(elements(iter(loader)), elements(loader.epoch(1)))
     assert_array_equal(elements(unused), elements(loader.epoch(2)))
-
-
-def test_start_reads_nothing_before_it() -> None:
-    source = RecordingSource(sample_array((40, 2)))
-    loader = View.of(source).batches(4)
-    rest = list(loader.epoch(0, start=8))
-    assert sorted(row for rows in source.rows for row in rows) == list(range(32, 40))
-    assert_array_equal(np.concatenate(rest), source.array[32:])
-    assert list(loader.epoch(0, start=10)) == []
 
 
 @pytest.mark.parametrize(("step", "epoch"), [(-1, 0), (3, 0), (0, -1), (0.5, 0), (0, 1.0)])
@@ -166,31 +129,6 @@ def test_an_error_comes_out_as_itself() -> None:
     with pytest.raises(ooc.errors.DamagedChunkError, match=r"a\.h5.*'/u'.*rows 50") as caught:
         next(batches)
     assert caught.value.rows == tuple(range(50, 60))
-
-
-@given(count=st.integers(1, 100), shards=st.sampled_from([1, 2, 3, 4, 6]), seed=st.integers(0, 99))
-def test_shards_make_up_the_global_batches(count: int, shards: int, seed: int) -> None:
-    loader = ooc.open(np.arange(count)).batches(12, shuffle=True, seed=seed)
-    if count < shards:
-        with pytest.raises(EmptyError):
-            loader.shard(shards, 0)
-        return
-    parts = [loader.shard(shards, index) for index in range(shards)]
-    assert len({len(part) for part in parts}) == 1
-    for step in range(len(parts[0])):
-        shares = [part.batch(step, 4) for part in parts]
-        assert len({len(share) for share in shares}) == 1
-        whole = np.concatenate(shares)
-        assert_array_equal(whole, loader.batch(step, 4)[: len(whole)])
-    dropped = count - sum(len(part.batch(s)) for part in parts for s in range(len(part)))
-    assert 0 <= dropped < shards
-
-
-def test_shards_read_only_their_own() -> None:
-    source = RecordingSource(sample_array((24, 2)))
-    loader = View.of(source).batches(6).shard(3, 1)
-    list(loader.epoch(0))
-    assert sorted(row for rows in source.rows for row in rows) == [2, 3, 8, 9, 14, 15, 20, 21]
 
 
 def test_mapped_draws_depend_on_seed_epoch_and_step_alone() -> None:

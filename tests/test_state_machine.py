@@ -345,21 +345,35 @@ class Chains(RuleBasedStateMachine):
             pair = self._selected(pair, slice(None, None, data.draw(st.sampled_from([1, -1, -2]))))
         options = {"shift": shift, "stride": stride, "horizon": horizon}
         make = partial(pair.dataset.windows, inputs, targets, **options)
-        return self._windows(pair, make, (inputs, targets, shift, stride, horizon), True, data)
+        numbers = (inputs, targets, shift, stride, horizon)
+        return self._windows(pair, make, partial(models.windows, pair.model, *numbers), data)
+
+    @rule(target=datasets, pair=views, data=st.data(), pad=st.sampled_from([True, True, False]))
+    def windows_at(self, pair: Pair, data: st.DataObject, pad: bool) -> Any:
+        offsets = st.sets(st.integers(-4, 4), min_size=1, max_size=3).map(sorted)
+        x, y = data.draw(offsets, label="x"), data.draw(offsets | st.just([]), label="y")
+        options = {
+            "shift": data.draw(st.integers(1, 3)),
+            "pad": pad,
+            "mask": data.draw(st.booleans()),
+        }
+        make = partial(pair.dataset.windows, x, y or 0, **options)
+        return self._windows(
+            pair, make, partial(models.windows_at, pair.model, x, y, **options), data
+        )
 
     @rule(target=datasets, pair=views, horizon=st.integers(1, 3), data=st.data())
     def next_frame(self, pair: Pair, horizon: int, data: st.DataObject) -> Any:
         make = partial(pair.dataset.next_frame, horizon)
-        return self._windows(pair, make, (1, 1, 1, 1, horizon), False, data)
+        wanted = partial(models.windows, pair.model, 1, 1, 1, 1, horizon, time_axis=False)
+        return self._windows(pair, make, wanted, data)
 
-    def _windows(
-        self, pair: Pair, make: Any, numbers: Any, time_axis: bool, data: st.DataObject
-    ) -> Any:
+    def _windows(self, pair: Pair, make: Any, model: Any, data: st.DataObject) -> Any:
         episodes, borders, count = None, [], len(pair.model)
         if count > 2 and data.draw(st.integers(0, 3), label="episodes") == 3:
             borders = sorted({0, count, data.draw(st.integers(1, count - 1))})
             episodes = np.diff(borders).tolist()
-        wanted = models.windows(pair.model, *numbers, borders, time_axis=time_axis)
+        wanted = model(borders=borders)
         if not len(wanted):
             with pytest.raises(EmptyError):
                 make(episodes=episodes)
@@ -369,7 +383,8 @@ class Chains(RuleBasedStateMachine):
     @rule(target=datasets, pair=datasets, data=st.data())
     def patches(self, pair: Pair, data: st.DataObject) -> Any:
         dataset, model = pair.dataset, pair.model
-        shapes = [column.shape for column in model.columns]
+        cut = [column for column in model.columns if not column.mask]
+        shapes = [column.shape for column in cut]
         ndim = min(map(len, shapes))
         alike = [at for at in range(-ndim, 0) if len({shape[at] for shape in shapes}) == 1]
         alike = [at for at in alike if shapes[0][at]]
@@ -391,7 +406,7 @@ class Chains(RuleBasedStateMachine):
             rooms = [shapes[0][axis] - part for axis, part in zip(axes, size, strict=True)]
             count = math.prod(room // by + 1 for room, by in zip(rooms, step, strict=True))
             made = partial(models.grid_patches, model, axes, size, step)
-        room = min(len(column.shape) - column.time for column in model.columns)
+        room = min(len(column.shape) - column.time for column in cut)
         if model.mapped or max(-axis for axis in axes) > room:
             with pytest.raises(ArgumentError):
                 make()
@@ -588,6 +603,9 @@ class Chains(RuleBasedStateMachine):
         reading = Reading(loader, pair.model)
         used = count // size * size if options["drop_remainder"] else count
         assert len(loader) == -(-used // size)
+        short = count % size and not options["drop_remainder"]
+        lengths = {spec.shape[0] for spec in leaves(loader.spec)}
+        assert lengths == {None if short else size}
         for epoch in (0, 3):
             steps = [loader.positions(step, epoch) for step in range(len(loader))]
             assert [len(step) for step in steps[:-1]] == [size] * (len(steps) - 1)
@@ -664,6 +682,29 @@ class Chains(RuleBasedStateMachine):
                 arrays = zip(*map(leaves, parts), strict=True)
                 together = [np.concatenate(column) for column in arrays]
                 reading.check(models.filled(parts[0], together), epoch, step)
+
+    @rule(target=readings, data=st.data(), number=st.sampled_from([2, 4]))
+    @precondition(lambda self: self._opened < 5)
+    def chain(self, data: st.DataObject, number: int) -> Any:
+        """A whole chain of an array of its own: single rules seldom come as far as its batches."""
+        made: Any = self.open(data=data)
+        changes = st.sampled_from([self._rows, self._rows, self._cut, self._transpose])
+        for change in data.draw(st.lists(changes, max_size=2), label="changes"):
+            made = change(made, data)
+        makes = st.sampled_from([None, self.windows, self.windows_at, self.patches])
+        for make in (
+            data.draw(makes, label="make"),
+            data.draw(st.sampled_from([None, self.select])),
+        ):
+            how = {"how": "_rows"} if make == self.select else {}
+            how |= {"pad": data.draw(st.booleans())} if make == self.windows_at else {}
+            found = make(pair=made, data=data, **how) if make else made
+            made = found if isinstance(found, Pair) else made
+        reading = self.batches(pair=made, data=data)
+        if isinstance(reading, Reading):
+            self.ranks(reading=reading, number=number, epoch=1)
+            self.read_batches(reading=reading, how="_epoch", epoch=2, data=data)
+        return reading
 
     @rule(target=readings, reading=readings, how=st.sampled_from(["pickle", "description"]))
     def restart(self, reading: Reading, how: str) -> Any:

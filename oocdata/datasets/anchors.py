@@ -111,8 +111,9 @@ class Part:
         extent, placement, length = view.extent, view.placement, len(offsets)
         regular = isinstance(offsets, range) and (length == 1 or isinstance(view.rows, range))
         if regular and self.reaches:
+            # Without anchors, what holds for any: whoever asks whether boxes can be cut along time.
             last = anchors + offsets[-1] < self.runs.lengths[episodes]
-            regular = bool((anchors >= -offsets[0]).all() and last.all())
+            regular = len(anchors) > 0 and bool((anchors >= -offsets[0]).all() and last.all())
         if not (regular and isinstance(offsets, range)):
             numbers = self.rows(episodes, anchors).ravel()
         else:

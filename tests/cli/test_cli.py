@@ -321,9 +321,7 @@ def test_version() -> None:
     assert (result.exit_code, result.stdout) == (0, f"oocdata {ooc.__version__}\n")
 
 
-@pytest.mark.parametrize(
-    "name", ["ds.npy", "two.npz", "sim.h5", "v2.zarr", "v3.zarr", "group.zarr"]
-)
+@pytest.mark.parametrize("name", ["ds.npy", "sim.h5", "group.zarr"])
 def test_info_loads_nothing_heavy(folder: Path, name: str) -> None:
     code = f"""
 import sys

@@ -344,7 +344,7 @@ def in_terminal(answer: bytes | None, *arguments: str, **environment: str) -> tu
             shown += got
             if answer is not None and b"\x1b[c" in got:
                 os.write(terminal, answer)
-        return process.wait(60), shown
+        return process.wait(120), shown
     finally:
         process.kill()
         process.wait()

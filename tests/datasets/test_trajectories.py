@@ -408,6 +408,8 @@ def test_patches_of_padded_windows() -> None:
     assert named.spec["x_mask"].shape == (2,)
     with pytest.raises(ArgumentError, match="4 different axes"):
         ooc.open(array).windows(2, pad=True).patches((1, 1, 1, 1))
+    with pytest.raises(ArgumentError, match="which has 2; got -3"):  # some repeat rows
+        ooc.open(array).windows(2, pad=True, mask=False).patches((1, 1, 1))
 
 
 def test_zip_map_shard_and_sources() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import socket
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from anndata_files import random_csr, write_file
+from ports import lasting_ports
 
 from oocdata.axes import axes_of
 
@@ -67,22 +68,23 @@ def missing(code: str) -> str | None:
     return None
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the files that the documents speak of."""
+    folder = tmp_path_factory.mktemp("files")
     random = np.random.default_rng(0)
     frames = random.random((500, 16, 16), "f4")
-    np.save(tmp_path / "ds.npy", frames)
-    frames[:10].tofile(tmp_path / "dump.bin")
+    np.save(folder / "ds.npy", frames)
+    frames[:10].tofile(folder / "dump.bin")
     for number in (1, 2, 10):
-        np.save(tmp_path / f"part{number}.npy", frames[:40])
-    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        np.save(folder / f"part{number}.npy", frames[:40])
+    with h5py.File(folder / "sim.h5", "w") as file:
         u = random.integers(0, 9, (300, 4, 40, 48)).astype("f4")
         file.create_dataset("u", data=u, chunks=(8, 4, 40, 48), compression="gzip", shuffle=True)
-    with h5py.File(tmp_path / "data.h5", "w") as file:
+    with h5py.File(folder / "data.h5", "w") as file:
         file["images"] = random.integers(0, 255, (200, 32, 32, 3)).astype("u1")
         file["labels"] = random.integers(0, 9, 200)
-    with h5py.File(tmp_path / "well.hdf5", "w") as file:
+    with h5py.File(folder / "well.hdf5", "w") as file:
         axes = ("trajectory", "time", "y", "x")
         each = {"t0_fields/density": (), "t0_fields/pressure": (), "t1_fields/velocity": (2,)}
         for field, more in each.items():
@@ -92,22 +94,28 @@ def folder(tmp_path: Path) -> Path:
         made = file.create_dataset("t0_fields/inflow", data=random.random((10, 8, 12), "f4"))
         made.dims[0].label = "trajectory"
         file["mask"] = random.random((8, 12), "f4")
-    with h5py.File(tmp_path / "robomimic.hdf5", "w") as file:
+    with h5py.File(folder / "robomimic.hdf5", "w") as file:
         for number, length in enumerate((30, 12, 25)):
             file[f"data/demo_{number}/actions"] = random.random((length, 7))
             image = random.integers(0, 255, (length, 12, 12, 3)).astype("u1")
             file[f"data/demo_{number}/obs/image"] = image
         file["mask/train"] = np.array([b"demo_0", b"demo_2"])
-    with h5py.File(tmp_path / "table.h5", "w") as file:
+    with h5py.File(folder / "table.h5", "w") as file:
         rows = np.zeros(50, [("position", "f4", 3), ("label", "i8")])
         file.create_dataset("rows", data=rows, chunks=(16,), compression="gzip")
     np.save(
-        tmp_path / "dates.npy", np.arange("2020-01-01", "2020-02-01", dtype="M8[D]").astype("M8[s]")
+        folder / "dates.npy", np.arange("2020-01-01", "2020-02-01", dtype="M8[D]").astype("M8[s]")
     )
-    write_file(tmp_path / "cells.h5ad", random_csr(400, 60), chunks=(300,), compression="gzip")
+    write_file(folder / "cells.h5ad", random_csr(400, 60), chunks=(300,), compression="gzip")
     hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
-    hours.to_netcdf(tmp_path / "era5.nc", encoding={"t2m": PACKED})
-    return tmp_path
+    hours.to_netcdf(folder / "era5.nc", encoding={"t2m": PACKED})
+    return folder
+
+
+@pytest.fixture
+def folder(files: Path, tmp_path: Path) -> Path:
+    """Return a folder of copies: pages change some."""
+    return shutil.copytree(files, tmp_path, dirs_exist_ok=True)
 
 
 def run(code: str, folder: Path, *arguments: str, **environment: str) -> None:
@@ -184,9 +192,7 @@ def test_a_cluster_reads(service: str, folder: Path) -> None:
 @pytest.mark.long
 def test_ranks_of_tensorflow(folder: Path) -> None:
     script_of("docs/howto/distributed.md", folder)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{lasting_ports(1)[0]}"
     run((folder / "workers.py").read_text(), folder, "0", address)
 
 

@@ -115,7 +115,7 @@ class TestV2Filters(Written):
     options: ClassVar[dict[str, Any]] = {
         "zarr_format": 2,
         "filters": lambda array: [numcodecs.Delta(array.dtype.str)],
-        "compressors": numcodecs.LZMA(),
+        "compressors": numcodecs.LZMA(preset=0),
     }
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import socket
 import textwrap
 from typing import Any
 
@@ -15,6 +14,7 @@ import fork_server
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from ports import lasting_ports
 
 import oocdata as ooc
 from oocdata.testing import RecordingSource
@@ -229,21 +229,11 @@ class TestMirrored:
         assert steps == expected
 
 
-def free_ports() -> list[int]:
-    sockets = [socket.socket() for _ in range(2)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 @pytest.mark.long
 def test_two_processes_with_an_uneven_end() -> None:
     """MultiWorkerMirroredStrategy on loopback: no hang in the last, short step of an epoch."""
     pytest.importorskip("tensorflow")
-    ports = json.dumps(free_ports())
+    ports = json.dumps(lasting_ports(2))
     workers = [start(WORKER, str(rank), ports, "37") for rank in range(2)]
     ranks = [told(worker) for worker in workers]
     expected = global_batches(37, 2)

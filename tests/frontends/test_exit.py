@@ -153,7 +153,7 @@ def counted() -> dict[str, int]:
     close_files()
     gc.collect()
     for thread in our_threads():  # those of an iterator that is gone end by themselves
-        thread.join(1)
+        thread.join(60)
     return {
         "threads": len(our_threads()),
         "processes": processes(),

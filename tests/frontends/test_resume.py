@@ -140,7 +140,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestGoesOn:
     @pytest.mark.parametrize(
         ("execution", "stops"),
-        [(1, (2, 4, 3)), (3, (4,))],  # before a save, after one, between two
+        [(1, (2, 4)), (3, (4,))],  # before a save, and after one
         ids=["1", "3"],
     )
     def test_as_if_nothing_had_been(
@@ -178,7 +178,7 @@ class TestGoesOn:
         """As in a notebook: the same objects, `fit` again."""
         resume, model = ooc.Resume(tmp_path, loader_of(), every=2), model_of()
         data = resume.to_tf()
-        for after in (7, 9, 0):
+        for after in (7, 0):
             callbacks = [Interrupt(after), resume]
             try:
                 model.fit(data, epochs=3, callbacks=callbacks, verbose=0, shuffle=False)
@@ -203,12 +203,14 @@ class TestGoesOn:
     def test_a_dataset_that_was_mapped(self, tmp_path: Path) -> None:
         """What is derived from the dataset does not know its cardinality."""
 
-        def data(resume: Any) -> Any:
-            return resume.to_tf().map(lambda x, y: (x * 2, y))
+        def data(parallel: int, prefetch: int) -> Any:  # which may change
+            return lambda resume: resume.to_tf(parallel=parallel, prefetch=prefetch).map(
+                lambda x, y: (x * 2, y)
+            )
 
-        expected = train(tmp_path / "whole", data=data)
-        train(tmp_path / "parts", data=data, after=STEPS + 8)
-        found = train(tmp_path / "parts", data=data)
+        expected = train(tmp_path / "whole", data=data(2, 2))
+        train(tmp_path / "parts", data=data(1, 0), after=STEPS + 8)
+        found = train(tmp_path / "parts", data=data(4, 9))
         assert same(found[0], expected[0])
         assert found[2] == [*range(STEPS - 6), *range(STEPS)]
 
@@ -224,15 +226,10 @@ class TestGoesOn:
             return train(folder, model=model, after=after, callbacks=[Halve()])[0]
 
         expected = with_rates(tmp_path / "whole")
-        for after in (8, 9, 0):
+        for after in (8, 0):
             found = with_rates(tmp_path / "parts", after)
         assert same(found, expected)
         assert float(found.optimizer.learning_rate.numpy()) == pytest.approx(0.1 / 8)
-
-    def test_parallel_and_prefetch_may_change(self, tmp_path: Path, whole: Any) -> None:
-        train(tmp_path, after=8, data=lambda resume: resume.to_tf(parallel=1, prefetch=0))
-        model, *_ = train(tmp_path, data=lambda resume: resume.to_tf(parallel=4, prefetch=9))
-        assert same(model, whole)
 
     def test_a_signal_ends_it_after_a_save(self, tmp_path: Path, whole: Any) -> None:
         resume, model = ooc.Resume(tmp_path, loader_of()), model_of()

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import service_functions
 import tensorflow as tf
+from ports import lasting_ports
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
@@ -110,22 +111,6 @@ def cluster_of(workers: int, *arguments: str) -> Iterator[Cluster]:
         yield made
     finally:
         made.end()
-
-
-def lasting_port() -> int:
-    """Return a free port below those that the system hands out.
-
-    Whoever tries to connect to one of those while nobody listens may be given that very port for
-    his own end, and then talks to himself: the server can't come back.
-    """
-    for port in range(20_000 + os.getpid() * 10 % 10_000, 32_000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +398,7 @@ class TestKilled:
     ) -> None:
         """What tf.data service promises: at most once; and it waits for that address."""
         with cluster_of(1) as cluster:
-            lost = cluster.worker("--port", str(lasting_port()))
+            lost = cluster.worker("--port", str(lasting_ports(1)[0]))
             dataset = loader.to_tf(service=cluster.main.address, job_name="both")
             got = []
             with ThreadPoolExecutor() as pool:
@@ -431,7 +416,7 @@ class TestKilled:
     def test_a_dispatcher_killed_and_started_again(
         self, loader: ooc.Loader, tmp_path: Path
     ) -> None:
-        journal = ("--journal", str(tmp_path / "journal"), "--port", str(lasting_port()))
+        journal = ("--journal", str(tmp_path / "journal"), "--port", str(lasting_ports(1)[0]))
         with cluster_of(2, *journal) as cluster:
             dataset = loader.to_tf(service=cluster.main.address)
             got = []
@@ -445,7 +430,7 @@ class TestKilled:
             assert sorted(got) == expected(loader, 0)
 
     def test_without_a_journal_it_has_forgotten(self, loader: ooc.Loader) -> None:
-        port = ("--port", str(lasting_port()))
+        port = ("--port", str(lasting_ports(1)[0]))
         with cluster_of(1, *port) as cluster, ThreadPoolExecutor() as pool:
             iterator = iter(loader.to_tf(service=cluster.main.address))
             next(iterator)
@@ -550,7 +535,7 @@ class TestCommands:
             pytest.skip("this machine has no other address than loopback")
         made = Cluster(fork=False)
         try:
-            port = lasting_port()
+            port = lasting_ports(1)[0]
             # The worker waits for its dispatcher.
             with ThreadPoolExecutor() as pool:
                 place = ("--dispatcher", f"{address}:{port}")

@@ -13,6 +13,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from ports import lasting_ports
 
 import oocdata as ooc
 from oocdata.describe import as_json
@@ -260,10 +261,12 @@ class TestContract:
 
 class TestListening:
     def test_a_port_that_is_taken(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-            with pytest.raises(ServiceError, match=f"`port` must be free; {port} is not"):
-                listening.free_port(port)
+        (port,) = lasting_ports(1)  # or whoever comes may be handed it
+        with (
+            socket.create_server(("127.0.0.1", port)),
+            pytest.raises(ServiceError, match=f"`port` must be free; {port} is not"),
+        ):
+            listening.free_port(port)
         assert listening.free_port(port) == port
 
     def test_where_others_can_not_be_kept_out_nothing_starts(

@@ -124,10 +124,10 @@ def test_a_lane_needs_few_blocks_at_a_time(
     assert len(seen) == number
 
 
-@pytest.mark.parametrize("first", [1, 5, 32])
+@pytest.mark.parametrize("first", [5, 32])
 @pytest.mark.parametrize("period", [None, 10**4 + 1])
 @pytest.mark.parametrize("mixed", [1, 16, 10**5])
-@pytest.mark.parametrize("count", [10**9, 10**9 + 7, 2**61])
+@pytest.mark.parametrize("count", [10**9 + 7, 2**61])
 def test_huge_counts(count: int, mixed: int, period: int | None, first: int) -> None:
     order = BlockShuffle(Blocks(32, first, period), mixed, lanes=1)
     width = min(mixed, 2000)

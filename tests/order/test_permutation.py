@@ -26,7 +26,7 @@ def test_every_size_up_to_4096_is_permuted() -> None:
         assert is_permutation(permuted, size), size
 
 
-@pytest.mark.parametrize("exponent", range(1, 23))
+@pytest.mark.parametrize("exponent", range(13, 21))
 def test_sizes_next_to_powers_of_two_are_permuted(exponent: int) -> None:
     for size in range(max(2**exponent - 2, 1), 2**exponent + 3):
         permuted = forward(np.arange(size, dtype=np.uint64), size, KEY)

@@ -76,7 +76,7 @@ def test_all_orders_are_equally_likely(size: int) -> None:
     assert whole_permutations(permutations(size, 200_000)) < LIMIT
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.parametrize("size", [3, 5])
 def test_all_orders_are_equally_likely_over_seeds_and_epochs(size: int) -> None:
     shuffle = Shuffle()
     drawn = [
@@ -103,14 +103,14 @@ def test_every_place_sees_every_position_equally_often(size: int) -> None:
     assert deviate(float(chi_squared), (size - 1) ** 2) < LIMIT
 
 
-@pytest.mark.parametrize("size", [8, 10, 16, 31, 50, 64, 100, 256, 511, 512, 1000, 4096])
+@pytest.mark.parametrize("size", [8, 10, 31, 64, 100, 511, 512, 4096])
 def test_no_difference_is_favoured(size: int) -> None:
     drawn = permutations(size, -(-1_000_000 // size))
     for lag in lags(size):
         assert differences(drawn, lag) < LIMIT, lag
 
 
-@pytest.mark.parametrize("size", [65_535, 65_536, 1_000_000])
+@pytest.mark.parametrize("size", [65_535, 1_000_000])
 def test_no_difference_is_favoured_on_large_sizes(size: int) -> None:
     drawn = permutations(size, 4_000_000 // size)
     for lag in lags(size):
@@ -140,7 +140,7 @@ def test_low_bits_of_neighbours_are_independent(count: int) -> None:
     assert uniformity(np.bincount(triples, minlength=512)) < LIMIT
 
 
-@pytest.mark.parametrize("count", [100, 1000, 65_537, 10**6, 10**9])
+@pytest.mark.parametrize("count", [100, 65_537, 10**9])
 @pytest.mark.parametrize("step", [(0, 1), (1, 0), (1, -1), (-1, 0), (2**64, 0)])
 def test_neighbouring_seeds_and_epochs_are_unrelated(count: int, step: tuple[int, int]) -> None:
     shuffle, number = Shuffle(), min(count, 50_000)
@@ -159,7 +159,7 @@ def test_neighbouring_seeds_and_epochs_are_unrelated(count: int, step: tuple[int
 def test_block_shuffle_visits_blocks_and_mixes_windows_in_every_order() -> None:
     order, count = BlockShuffle(2, 2), 8
     drawn = np.array(
-        [order.positions(count, 0, count, seed=1, epoch=epoch) for epoch in range(4000)]
+        [order.positions(count, 0, count, seed=1, epoch=epoch) for epoch in range(1200)]
     )
     # Six pairs of blocks can make the first window; each of the windows has 4! orders.
     pairs = np.unique(np.bitwise_or.reduce(1 << drawn[:, :4] // 2, axis=1), return_counts=True)[1]

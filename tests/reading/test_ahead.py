@@ -20,7 +20,6 @@ from oocdata.engines.cache import cache
 from oocdata.errors import DatasetGoneError
 from oocdata.memory import Account, account, batch_share, cache_share
 from oocdata.reading.inflight import input_bytes, run_bytes
-from oocdata.testing import RecordingSource
 
 pytestmark = pytest.mark.usefixtures("own_account")
 
@@ -135,22 +134,14 @@ def test_what_a_function_gets_counts_too(memory: Any) -> None:
     iterator.close()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(("parallel", "prefetch"), [(1, 0), (4, 9)])
-def test_every_batch_once_in_order(workers: int, parallel: int, prefetch: int) -> None:
+def test_every_batch_of_workers_once_in_order(parallel: int, prefetch: int) -> None:
     array = np.arange(997 * 4.0).reshape(997, 4)
-    loader = ooc.open(array).batches(8, shuffle=True, seed=3, workers=workers)
+    loader = ooc.open(array).batches(8, shuffle=True, seed=3, workers=1)
     found = list(loader.epoch(2, 5, parallel=parallel, prefetch=prefetch))
     assert_array_equal(np.concatenate(found), np.concatenate(
         [array[loader.positions(step, 2)] for step in range(5, len(loader))]
     ))  # fmt: skip
-
-
-def test_each_row_is_read_once() -> None:
-    source = RecordingSource(np.arange(3200 * 8.0).reshape(3200, 8))
-    loader = ooc.View.of(source).batches(16, shuffle="global")
-    list(loader)
-    assert len(source.reads) == -(-len(loader) // loader.steps_together)
 
 
 def test_a_dropped_iterator_gives_back_what_it_took() -> None:
@@ -187,8 +178,9 @@ def test_a_fork_begins_anew() -> None:
         try:
             while True:
                 next(iterator)
-        except DatasetGoneError:
-            fine = account().nbytes == 0 and len(list(loader.epoch(0))) == 40
+        except DatasetGoneError as error:
+            fine = "in the process that began to read them" in str(error)
+            fine = fine and account().nbytes == 0 and len(list(loader.epoch(0))) == 40
             os._exit(0 if fine else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

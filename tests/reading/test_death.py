@@ -9,6 +9,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def tensorflow_way(loader: ooc.Loader) -> Iterator[Any]:
 WAYS = pytest.mark.parametrize("way", [numpy_way, tensorflow_way], ids=["NumPy", "TensorFlow"])
 
 
-def loader_of(act: Callable[[], object], workers: int = 2) -> ooc.Loader:
+def loader_of(act: Callable[[], object], workers: int = 1) -> ooc.Loader:
     """Return a loader whose workers do something at step 9."""
 
     def function(x: np.ndarray) -> np.ndarray:
@@ -88,7 +89,7 @@ def test_a_worker_that_dies(
     looked = count_looks(monkeypatch, note)
     batches = []
     with pytest.raises(WorkerError, match=said) as caught:
-        batches.extend(way(loader_of(noted)))
+        batches.extend(way(loader_of(noted, workers=2 if end == "killed" else 1)))
     assert_array_equal(np.concatenate(batches), np.arange(10.0 * len(batches)))
     # TensorFlow asks for four steps at a time, in any order: those before step 9 that it asks for
     # after the death end in the same error.
@@ -118,9 +119,14 @@ def count_looks(monkeypatch: pytest.MonkeyPatch, note: Path) -> list[float]:
     return looked
 
 
-@WAYS
 @pytest.mark.parametrize(
-    "act", [loop, lambda: os.kill(os.getpid(), signal.SIGSTOP)], ids=["loops", "is stopped"]
+    ("way", "act"),
+    [
+        (numpy_way, loop),
+        (tensorflow_way, loop),
+        (numpy_way, lambda: os.kill(os.getpid(), signal.SIGSTOP)),
+    ],
+    ids=["loops beside NumPy", "loops beside TensorFlow", "is stopped"],
 )
 def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OOCDATA_WORKER_SECONDS", "2")
@@ -163,7 +169,7 @@ def test_killed_from_outside_while_it_waits(number: signal.Signals) -> None:
 
 def test_all_that_a_worker_was_sent_names_the_step_that_it_died_of() -> None:
     """TensorFlow's threads may ask for step 9 before step 8, whose error it then shows first."""
-    pool = WorkerPool(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL), workers=1), held=2)
+    pool = WorkerPool(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL)), held=2)
     calls = [pool.begin(Run(0, step, step + 1)) for step in (9, 8)]
     errors = []
     for call in calls:
@@ -190,7 +196,7 @@ def test_a_child_of_a_worker_does_not_hide_its_death() -> None:
 
     try:
         with pytest.raises(WorkerError, match="SIGKILL"):
-            list(loader_of(fork_and_die, workers=1))
+            list(loader_of(fork_and_die))
     finally:
         os.close(writing)
         os.close(reading)
@@ -207,7 +213,7 @@ def test_others_finish_what_they_began_and_another_pass_begins_anew(
             note.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    loader = loader_of(once)
+    loader = loader_of(once, workers=2)
     source = loader if way is numpy_way else loader.to_tf()
     with pytest.raises(WorkerError):
         list(source)
@@ -275,13 +281,17 @@ class TestExceptions:
         assert caught.value.path == str(path)
         assert caught.value.rows
 
-    @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError])
-    def test_any_kind(self, kind: type[BaseException]) -> None:
-        def refuse() -> None:
-            raise kind("why")
+    def test_any_kind(self) -> None:
+        kinds = [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError]
 
-        with pytest.raises(kind, match="why"):
-            list(loader_of(refuse))
+        def refuse(x: np.ndarray) -> np.ndarray:
+            raise kinds[int(x[0])]("why")
+
+        mapped = ooc.open(np.arange(4.0)).map(refuse, spec=SPEC)
+        with closing(WorkerPool(mapped.batches(1, workers=1), held=2)) as pool:
+            for step, kind in enumerate(kinds):
+                with pytest.raises(kind, match="why"):
+                    pool.begin(Run(0, step, step + 1)).result()
 
     def test_with_an_init_of_its_own_or_that_cannot_be_pickled(self) -> None:
         class NeedsTwoError(Exception):
@@ -344,7 +354,7 @@ class TestEnds:
 
     def test_an_epoch_that_is_over(self) -> None:
         before = pids_now()
-        loader = ooc.open(np.arange(400.0)).batches(10, workers=2)
+        loader = ooc.open(np.arange(400.0)).batches(10, workers=1)
         iterator = iter(loader)
         next(iterator)
         pids = set(pids_now()) - set(before)

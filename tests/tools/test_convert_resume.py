@@ -221,7 +221,7 @@ def test_hdf5_between_saves_is_what_was_saved(
     from oocdata.writers.storage import open_storage
     from oocdata.writers.target import Target
 
-    rows = 50_000  # chunks enough to fill HDF5's cache several times
+    rows = 20_000  # chunks enough to fill HDF5's cache several times
     monkeypatch.setattr(hdf5, "_MOST_UNSAVED", rows)
     values = np.arange(2 * rows, dtype="i4").reshape(rows, 2)
     target = Target(format="hdf5", key="/u", shape=values.shape, dtype=values.dtype,

@@ -323,11 +323,10 @@ def test_trajectories_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("values", "picture"),
     [
         (np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8), "out.png"),
-        (np.random.default_rng(0).random((30, 20)), "out.pdf"),
-        (np.arange(30) % 7 > 3, None),
-        (np.zeros((30, 9, 9), "f2"), None),
+        (np.zeros(30, "?"), None),
+        pytest.param(np.random.default_rng(0).random((30, 20)), "out.pdf", marks=pytest.mark.long),
     ],
-    ids=["image", "row", "bool", "constant"],
+    ids=["image", "constant bool", "row"],
 )
 def test_demo_on_any_shape(
     tmp_path: Path, values: np.ndarray[Any, Any], picture: str | None

@@ -57,7 +57,7 @@ def test_repeats_and_constants_of_any_rows(
     assert (found.constant, list(found.constant_shown)) == (len(constant), constant)
 
 
-@pytest.mark.parametrize("width", [2, 16, 17, 785, 40_001, 70_000])
+@pytest.mark.parametrize("width", [2, 17, 785, 70_000])
 def test_one_bit_anywhere_tells_two_rows_apart(width: int) -> None:
     row = RNG.integers(0, 256, width, "u1")
     places = RNG.integers(0, width * 8, 60)
