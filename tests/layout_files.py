@@ -388,7 +388,7 @@ def write_anemoi(
     ensembles: int = 1,
     cells: int = 300,
 ) -> str:
-    """Write anemoi's layout: Zarr v2 `data` (dates, variables, ensembles, cells), chunks of a date."""
+    """Write anemoi's layout: Zarr v2 `data` (dates, variables, ensembles, cells), one date each."""
     rng, path = np.random.default_rng(seed), Path(folder) / "aifs-ea-an-oper-o96-6h-v1.zarr"
     root = zarr.open_group(path, mode="w", zarr_format=2)
     count = dates * scale
