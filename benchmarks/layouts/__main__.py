@@ -11,11 +11,9 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
-from benchmarks.check import check
+from benchmarks.check import Check, check
 from benchmarks.layouts.layout import Layout, LayoutCase, prepare
 from benchmarks.layouts.table import LAYOUTS
 from benchmarks.layouts.ways import BESIDE, LIMIT, MAKERS, OURS
@@ -29,6 +27,7 @@ from benchmarks.ways import WAYS
 __all__ = ["main", "quick"]
 
 _QUICK_BYTES = 200_000
+_BEGIN, _END = "<!-- layouts: begin -->", "<!-- layouts: end -->"
 _PEERS = ("scDataset", "annbatch, its own Zarr")
 
 NOTES = """\
@@ -48,27 +47,26 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
     parser.add_argument("--seconds", type=float, default=1.5, help="of a way in a round (1.5)")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write layouts.md and .json")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the table between its marks")
     parser.add_argument("--write", action="store_true", help="write the files, measure nothing")
     parser.add_argument("--quick", action="store_true", help="tiny files, one epoch, no processes")
     return parser.parse_args(arguments)
 
 
-def quick(layout: Layout, folder: Path) -> dict[str, Any]:
-    """Let every way that is installed deliver an epoch of a tiny file, here, and look at it."""
+def quick(
+    layout: Layout, folder: Path, ways: tuple[str, ...] = (OURS, BESIDE, *MAKERS, LIMIT)
+) -> dict[str, Check]:
+    """Let ways deliver an epoch of a tiny file, in this process, and look at it."""
     case = prepare(layout, folder, _QUICK_BYTES)
     found = {}
-    for name in (OURS, BESIDE, *MAKERS, LIMIT):
-        way = WAYS[name]
-        if way.missing or not way.applies(case):
-            continue
-        made = way.make(case, folder / case.file_name)
-        if way.kind == "limit":
-            assert sum(made) == case.elements
-            continue
-        began = time.perf_counter()
-        looked = check(case, made, 60)
-        found[name] = (looked, case.elements / (time.perf_counter() - began))
-    return {"case": case, "found": found}
+    for way in map(WAYS.__getitem__, ways):
+        if not way.missing and way.applies(case):
+            made = way.make(case, folder / case.file_name)
+            if way.kind == "limit":
+                assert sum(made) == case.elements
+            else:
+                found[way.name] = check(case, made, 60)
+    return found
 
 
 def _section(layout: Layout, case: LayoutCase) -> Section:
@@ -77,8 +75,8 @@ def _section(layout: Layout, case: LayoutCase) -> Section:
 
     names = (OURS, BESIDE, *MAKERS, *_PEERS, LIMIT)
     ways = [name for name in names if WAYS[name].applies(case)]
-    if MAKERS[1] in ways and not WAYS[MAKERS[1]].missing:
-        ways.remove(MAKERS[0])  # the same loop in a generator
+    if not WAYS["maker's loop, PyTorch"].missing and "maker's loop" in ways:
+        ways.remove("maker's loop")  # the same in a generator
     return Section(
         layout.name,
         layout.title,
@@ -97,50 +95,48 @@ def _row(*cells: str) -> str:
 
 
 def _table(measured: list[tuple[Section, Results]]) -> str:
-    heads = ("layout", "way", "elements/s", "MB/s", "times (asked)", "of the limit", "memory, MiB")
-    lines = [_row(*heads), _row("---", "---", *["---:"] * 5)]
+    """Return a row for each loader that was measured beside ours, and what the layouts are."""
+    heads = (
+        *("layout", "beside", "oocdata, elements/s", "it", "times (asked)", "of the limit"),
+        *("memory, MiB (bound)", "its memory"),
+    )
+    lines = [_row(*heads), _row("---", "---", *["---:"] * 6)]
+    told = []
     for section, results in measured:
         layout, case = LAYOUTS[section.name], section.cases[0]
-        lines += [_row(*_cells(layout, case, results, figure)) for figure in results]
-    lines += ["", "What each layout is, and where its maker's loop is found:", ""]
-    for section, _ in measured:
-        layout, case = LAYOUTS[section.name], section.cases[0]
+        ours = next(figure for figure in results if figure.way == OURS)
+        lines += [
+            _row(layout.name, *_beside(layout, results, ours, figure))
+            for figure in results
+            if figure.kind == "peer"
+        ]
         size = f"{case.elements:,} elements of {case.element_bytes:,} bytes, batch {case.batch}"
-        lines.append(f"- **{layout.name}**: {layout.title}; {size}. {layout.source}.")
-    return "\n".join(lines)
+        told.append(f"- **{layout.name}**: {layout.title}; {size}. {layout.source}.")
+    return "\n".join([*lines, "", "What they are, and where the makers' loops are:", "", *told])
 
 
-def _cells(layout: Layout, case: Any, results: Results, figure: Figure) -> list[str]:
-    ours = figure.way == OURS
-    name = layout.name if ours else ""
-    if not figure.rates:
-        return [name, figure.way, figure.status, "", "", "", ""]
-    times = ""
-    if not ours and figure.kind != "limit":
-        found = ratio(results.find(OURS), figure)
-        asked = figure is _other(layout, results)
-        times = f"{found:.2g} ({layout.wanted:g})" if asked else f"{found:.2g}"
-    of_limit = ratio(figure, results.limit(case.name))
-    memory = f"{figure.growth / 2**20:,.0f}"
-    if figure.bound:
-        memory += f" of {figure.bound / 2**20:,.0f}"
-    if figure.kind == "limit":
-        memory = ""
-    rate = f"{figure.rate:,.0f}" if figure.rate >= 10 else f"{figure.rate:.2g}"
-    share = "" if of_limit is None or figure.kind == "limit" else f"{of_limit:.2f}"
-    amount = f"{figure.rate * case.element_bytes / 1e6:,.0f}"
-    return [name, figure.way, rate, amount, times, share, memory]
+def _beside(layout: Layout, results: Results, ours: Figure, figure: Figure) -> tuple[str, ...]:
+    times, of_limit = ratio(ours, figure), ratio(ours, results.limit(figure.case))
+    asked = f" ({layout.wanted:g})" if figure is _other(layout, results) else ""
+    return (
+        figure.way,
+        f"{ours.rate:,.0f}" if ours.rates else ours.status,
+        f"{figure.rate:,.0f}" if figure.rates else figure.status,
+        "" if times is None else f"{times:.2g}{asked}",
+        "" if of_limit is None else f"{of_limit:.2f}",
+        f"{ours.growth / 2**20:,.0f} ({(ours.bound or 0) / 2**20:,.0f})",
+        f"{figure.growth / 2**20:,.0f}",
+    )
 
 
 def _quickly(layouts: list[Layout]) -> int:
+    wrong = 0
     with tempfile.TemporaryDirectory(prefix="oocdata-") as folder:
         for layout in layouts:
-            for name, (looked, rate) in quick(layout, Path(folder))["found"].items():
-                once = "each once" if looked.sound else f"WRONG: {looked}"
-                print(f"{layout.name}: {name}: {looked.elements}, {once}; {rate:,.0f}/s")
-                if not looked.sound:
-                    return 1
-    return 0
+            for name, looked in quick(layout, Path(folder)).items():
+                wrong += not looked.sound
+                print(f"{layout.name}: {name}: {looked if not looked.sound else looked.elements}")
+    return bool(wrong)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -171,6 +167,11 @@ def main(arguments: list[str] | None = None) -> int:
         (options.output / "layouts.md").write_text(text, encoding="utf-8")
         found = as_json(here, plan.rounds, plan.seconds, measured)
         (options.output / "layouts.json").write_text(json.dumps(found, indent=1) + "\n")
+    if options.into:
+        page = options.into.read_text(encoding="utf-8")
+        before, _, rest = page.partition(_BEGIN)
+        after = rest.partition(_END)[2]
+        options.into.write_text(f"{before}{_BEGIN}\n{text}{_END}{after}", encoding="utf-8")
     failed = [f for _, results in measured for f in results if f.status.startswith("failed")]
     for figure in failed:
         print(f"{figure.case}: {figure.label}: {figure.status}", file=sys.stderr)

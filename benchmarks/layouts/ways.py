@@ -137,15 +137,19 @@ def sc_dataset(case: Any, path: Path) -> Any:
     from scdataset import BlockShuffling, scDataset
     from torch.utils.data import DataLoader
 
-    cells = anndata.read_h5ad(case.target, backed="r").X
     dataset = scDataset(
-        cells,
+        anndata.read_h5ad(case.target, backed="r"),
         BlockShuffling(block_size=16),
         case.batch,
         fetch_factor=64,
+        fetch_callback=_matrix,
         batch_transform=None if _sparse(case) else _dense,
     )
     return DataLoader(dataset, batch_size=None, collate_fn=_as_it_is)
+
+
+def _matrix(cells: Any, rows: Any) -> Any:
+    return cells.X[rows]
 
 
 def _dense(rows: Any) -> Any:
