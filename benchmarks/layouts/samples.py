@@ -110,7 +110,7 @@ for _name, _loads in (("d4rl", True), ("d4rl-from-file", False)):
         _transitions,
         _transition_places,
         _transition,
-        batch=256, wanted=10, loads=_loads, whole_batches=True, file="d4rl",
+        batch=256 if _loads else 16, wanted=10, loads=_loads, whole_batches=True, file="d4rl",
     )  # fmt: skip
 
 
