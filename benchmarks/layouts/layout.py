@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Elements", "Layout", "LayoutCase", "fingerprints", "paths", "prepare"]
+__all__ = ["Elements", "Layout", "LayoutCase", "fingerprints", "keys_read", "paths", "prepare"]
 
 Arrays = tuple[NDArray[Any], ...]
 Opener = Callable[[str], Any]
@@ -233,6 +233,30 @@ class Elements:
             return tuple(array[positions] for array in self.loaded)
         # h5py asks for indices that increase.
         return self.layout.element(self.opener, self.target, self.places[np.sort(positions)])
+
+
+class _Noted:
+    """A file that notes which of its arrays are asked for."""
+
+    def __init__(self, path: str, keys: set[str]) -> None:
+        with _held(path) as root:
+            self.root, self.keys = root, keys
+
+    def __getitem__(self, key: str) -> Any:
+        self.keys.add(key)
+        return self.root[key]
+
+
+def keys_read(layout: Layout, target: str) -> set[str]:
+    """Return the keys of the arrays that an element is made of."""
+    keys: set[str] = set()
+
+    def noted(path: str) -> Any:
+        return nullcontext(_Noted(path, keys))
+
+    first = layout.places(target)[:1]
+    layout.element(noted, target, *([first] if layout.whole_batches else first[0]))
+    return keys
 
 
 def _again(name: str, target: str, memory: bool) -> Elements:

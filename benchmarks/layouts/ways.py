@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.layouts.layout import Elements, Layout, LayoutCase
+from benchmarks.layouts.layout import Elements, Layout, LayoutCase, keys_read
 from benchmarks.layouts.table import LAYOUTS
 from benchmarks.ways.limits import THREADS, Epochs
 from benchmarks.ways.way import way
@@ -205,7 +205,8 @@ def limit(case: Any, path: Path) -> Iterable[Any]:
     """
     stored = path.parent / case.file_name
     files = [p for p in sorted(stored.rglob("*")) if p.is_file() and "expected" not in p.name]
-    chunks = [chunk for file in files for chunk in _chunks(file)]
+    keys = keys_read(LAYOUTS[case.name], case.target)
+    chunks = [chunk for file in files for chunk in _chunks(file, keys)]
     source = np.ones(_COPIED, np.uint8)
     if not chunks:
         source = np.memmap(max(files, key=lambda file: file.stat().st_size), np.uint8, "r")
@@ -225,18 +226,19 @@ def limit(case: Any, path: Path) -> Iterable[Any]:
     return Epochs(case.elements, work, THREADS)
 
 
-def _chunks(file: Path) -> list[Callable[[], Any]]:
-    """Return calls that decode the compressed chunks of a file."""
+def _chunks(file: Path, keys: set[str]) -> list[Callable[[], Any]]:
+    """Return calls that decode the compressed chunks of a file, of the arrays that are read."""
     if file.suffix in (".h5", ".hdf5", ".h5ad"):
-        return _hdf5_chunks(file)
-    if ".zarr" in str(file) and not file.name.startswith((".", "zarr.")):
+        return _hdf5_chunks(file, {key.rpartition("/")[2] for key in keys})
+    of_key = any(f".zarr/{key}/" in str(file) for key in keys)
+    if of_key and not file.name.startswith((".", "zarr.")):
         import numcodecs
 
         return [lambda: numcodecs.blosc.decompress(file.read_bytes())]
     return []
 
 
-def _hdf5_chunks(path: Path) -> list[Callable[[], Any]]:
+def _hdf5_chunks(path: Path, names: set[str]) -> list[Callable[[], Any]]:
     import h5py
     import imagecodecs
 
@@ -244,7 +246,8 @@ def _hdf5_chunks(path: Path) -> list[Callable[[], Any]]:
     codecs = {"gzip": imagecodecs.deflate_decode, "lzf": imagecodecs.lzf_decode}
 
     def visit(name: str, item: Any) -> None:
-        if not isinstance(item, h5py.Dataset) or item.compression not in codecs:
+        packed = isinstance(item, h5py.Dataset) and item.compression in codecs
+        if not packed or name.rpartition("/")[2] not in names:
             return
         decode = codecs[item.compression]
         nbytes = int(np.prod(item.chunks)) * item.dtype.itemsize
