@@ -19,7 +19,7 @@ __all__ = ["BESIDE", "LIMIT", "MAKERS", "OURS"]
 
 OURS, BESIDE, LIMIT = "oocdata, training", "oocdata, beside", "limit: decode and copy"
 MAKERS = ("maker's loop", "maker's loop, PyTorch")
-_COPIED = 32 << 20
+_COPIED, _BLOCK = 32 << 20, 4 << 20
 
 
 def _applies(which: Callable[[Layout], bool]) -> Callable[[Any], bool]:
@@ -208,20 +208,20 @@ def limit(case: Any, path: Path) -> Iterable[Any]:
     keys = keys_read(LAYOUTS[case.name], case.target)
     chunks = [chunk for file in files for chunk in _chunks(file, keys)]
     source = np.ones(_COPIED, np.uint8)
-    if not chunks:
-        source = np.memmap(max(files, key=lambda file: file.stat().st_size), np.uint8, "r")
-    total = case.elements * case.element_bytes
-    block = 4 << 20
-    buffers = [np.zeros(block, np.uint8) for _ in range(THREADS)]
+    largest = max(files, key=lambda file: file.stat().st_size)
+    if not chunks and largest.stat().st_size > _COPIED:
+        source = np.memmap(largest, np.uint8, "r")
+    share = case.elements * case.element_bytes // THREADS
+    buffers = [np.zeros(_BLOCK, np.uint8) for _ in range(THREADS)]
 
     def work(number: int) -> None:
         for chunk in chunks[number::THREADS]:
             chunk()
-        done = number * (len(source) // THREADS)
-        for _ in range(total // block // THREADS + 1):
-            part = source[done % len(source) :][:block]
+        at, left = number * (len(source) // THREADS), share
+        while left > 0:
+            part = source[at % len(source) :][: min(_BLOCK, left)]
             np.copyto(buffers[number][: len(part)], part)
-            done += block
+            at, left = at + len(part), left - len(part)
 
     return Epochs(case.elements, work, THREADS)
 
