@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -126,6 +127,17 @@ class Case:
         """
         beginnings, ends = _stamps(np.ascontiguousarray(batch, self.dtype))
         return np.where(beginnings == ends, beginnings, -1)
+
+    def look(self, arrays: Sequence[NDArray[np.generic]]) -> tuple[NDArray[np.int64], int]:
+        """Return the row numbers of a batch, and how many elements are wrong."""
+        wrong = sum(array.shape[1:] != self.element for array in arrays) * len(arrays[0])
+        if not self.stamped:
+            return np.full(len(arrays[0]), -1), wrong
+        rows = self.rows_of(arrays[0])
+        wrong += int((rows < 0).sum())
+        if self.pairs:
+            wrong += int((self.rows_of(arrays[1]) != rows + 1).sum())
+        return rows, wrong
 
 
 def _stamp(rows: NDArray[np.generic], numbers: NDArray[np.int64]) -> None:

@@ -59,7 +59,18 @@ def arrays_of(batch: Any) -> list[NDArray[Any]]:
     if isinstance(batch, dict):
         batch = tuple(batch.values())
     parts = batch if isinstance(batch, tuple | list) else (batch,)
-    return [np.asarray(part) for part in parts]
+    return [_dense(part) for part in parts]
+
+
+def _dense(part: Any) -> NDArray[Any]:
+    """Return an array; one of a sparse matrix of SciPy or a sparse tensor of TensorFlow too."""
+    if hasattr(part, "toarray"):
+        return np.asarray(part.toarray())
+    if hasattr(part, "dense_shape"):
+        made = np.zeros(tuple(part.dense_shape), np.asarray(part.values).dtype)
+        made[tuple(np.asarray(part.indices).T)] = part.values
+        return made
+    return np.asarray(part)
 
 
 def check(case: Case, batches: Iterable[Any], seconds: float) -> Check:
@@ -70,15 +81,8 @@ def check(case: Case, batches: Iterable[Any], seconds: float) -> Check:
     complete = True
     deadline = time.perf_counter() + seconds
     for batch in batches:
-        arrays = arrays_of(batch)
-        wrong += sum(array.shape[1:] != case.element for array in arrays) * len(arrays[0])
-        if case.stamped:
-            rows = case.rows_of(arrays[0])
-            wrong += int((rows < 0).sum())
-            if case.pairs:
-                wrong += int((case.rows_of(arrays[1]) != rows + 1).sum())
-        else:
-            rows = np.full(len(arrays[0]), -1)
+        rows, bad = case.look(arrays_of(batch))
+        wrong += bad
         found.append(rows)
         most = _most(most, memory())
         if time.perf_counter() > deadline:

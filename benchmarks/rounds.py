@@ -74,7 +74,7 @@ class Process:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # as long as the process
         case_text = json.dumps(dataclasses.asdict(case))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", way.name, case_text, str(path), *more],
+            [way.interpreter, "-m", "benchmarks.worker", way.name, case_text, str(path), *more],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

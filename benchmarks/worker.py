@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.case import Case
 from benchmarks.check import check
+from benchmarks.layouts.layout import LayoutCase
 from benchmarks.memory import forget_peak, memory, peak
 from benchmarks.ways import WAYS, Way
 
@@ -36,9 +37,11 @@ What was read ahead would count for nothing if it were stopped.
 """
 
 
-def case_from(text: str) -> Case:
+def case_from(text: str) -> Any:
     """Return the case that a line of JSON describes."""
     fields = json.loads(text)
+    if "layout" in fields:
+        return LayoutCase(**fields)
     return Case(**{**fields, "element": tuple(fields["element"])})
 
 

@@ -19,6 +19,11 @@ from benchmarks import rounds
 from benchmarks.case import Case
 from benchmarks.check import check
 from benchmarks.files import array_path, can_evict, evict, write
+from benchmarks.layouts import __main__ as layouts_command
+from benchmarks.layouts.__main__ import quick
+from benchmarks.layouts.layout import Elements, prepare
+from benchmarks.layouts.table import LAYOUTS
+from benchmarks.layouts.ways import BESIDE, LIMIT, MAKERS, OURS
 from benchmarks.machine import machine
 from benchmarks.picture import draw
 from benchmarks.quick import QUICK
@@ -397,3 +402,56 @@ def test_the_command_writes_the_table_the_figures_and_the_picture(
     assert json.loads((output / "results.json").read_text())["sections"][0]["name"] == "tiny"
     assert (output / "results.png").stat().st_size > 1000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+
+
+@pytest.fixture(scope="module")
+def layouts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("layouts")
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_our_lines_deliver_what_the_makers_loop_does(name: str, layouts_folder: Path) -> None:
+    pytest.importorskip("tensorflow")
+    ways = (OURS, BESIDE, LIMIT)
+    if name in ("well", "robomimic-gzip", "d4rl-from-file"):
+        ways += MAKERS[:1]
+    found = quick(LAYOUTS[name], layouts_folder, ways)
+    assert OURS in found
+    for looked in found.values():
+        assert looked.sound
+        assert looked.complete
+        assert looked.elements > 0
+
+
+def test_a_layout_case_sees_elements_that_are_not_in_the_file(layouts_folder: Path) -> None:
+    layout = LAYOUTS["pcam"]
+    case = prepare(layout, layouts_folder, 1000)
+    elements = Elements(layout, case.target)
+    assert case.elements == len(elements)
+    batch = [np.stack(arrays) for arrays in zip(*map(elements.__getitem__, (5, 0, 7)), strict=True)]
+    assert case.element_bytes * 3 == sum(array.nbytes for array in batch)
+    assert case.look(batch)[0].tolist() == [5, 0, 7]
+    batch[1][2] += 1  # the label of another picture
+    rows, wrong = case.look(batch)
+    assert rows.tolist() == [5, 0, -1]
+    assert wrong == 1
+    twice = check(case, [[array[[0, 0]] for array in batch]], 60)
+    assert not twice.sound
+
+
+def test_layouts_are_measured_in_turns_and_put_into_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("above <!-- layouts: begin -->old<!-- layouts: end --> below")
+    monkeypatch.setattr(layouts_command, "OURS", LIMIT)  # which takes no TensorFlow to start
+    monkeypatch.setattr(layouts_command, "MAKERS", ())
+    arguments = ["--only", "pcam", "--bytes", "1000", "--rounds", "1", "--seconds", "0.1"]
+    folders = ["--folder", str(tmp_path), "--output", str(tmp_path / "out"), "--into", str(page)]
+    assert layouts_command.main([*arguments, *folders]) == 0
+    written = page.read_text()
+    assert written.startswith("above ")
+    assert written.endswith(" below")
+    assert "old" not in written
+    assert "PCam, contiguous" in written
+    assert json.loads((tmp_path / "out" / "layouts.json").read_text())["sections"][0]["figures"]

@@ -20,6 +20,7 @@ from benchmarks.ways import hdf5 as hdf5
 from benchmarks.ways import zarr as zarr
 from benchmarks.ways import tensorstore as tensorstore
 from benchmarks.ways import limits as limits
+from benchmarks.layouts import ways as ways
 
 # isort: on
 from benchmarks.ways.way import WAYS, Way

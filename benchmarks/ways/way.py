@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -45,6 +47,8 @@ class Way:
         Writes the case's rows into another format and returns that file, for `make` to read.
     bound : callable or None
         The bytes of memory that the way itself says it needs.
+    python : str
+        The environment variable that names an interpreter for it, if it needs another one.
     """
 
     name: str
@@ -55,10 +59,18 @@ class Way:
     tf_data: bool = False
     convert: Callable[[Case, Path], Path] | None = None
     bound: Callable[[Case, Path], int] | None = None
+    python: str = ""
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs it."""
+        return os.environ.get(self.python) or sys.executable
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The modules that are not installed here."""
+        if self.interpreter != sys.executable:
+            return ()
         # A folder of the same name, such as tests/datasets, is a package without an origin.
         specs = {name: find_spec(name) for name in self.packages}
         return tuple(name for name, spec in specs.items() if spec is None or spec.origin is None)
@@ -75,11 +87,12 @@ def way(
     tf_data: bool = False,
     convert: Callable[[Case, Path], Path] | None = None,
     bound: Callable[[Case, Path], int] | None = None,
+    python: str = "",
 ) -> Callable[[Make], Make]:
     """Enter a function into the table of ways."""
 
     def enter(make: Make) -> Make:
-        WAYS[name] = Way(name, make, kind, packages, applies, tf_data, convert, bound)
+        WAYS[name] = Way(name, make, kind, packages, applies, tf_data, convert, bound, python)
         return make
 
     return enter

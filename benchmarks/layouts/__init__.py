@@ -1,0 +1,1 @@
+"""Public data sets as they lie: oocdata beside the loops that their makers train with."""
