@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.formats.checksums import checksums_of
+from oocdata.formats.manifest import checksums_of
 from oocdata.tools.libraries import library
 from oocdata.writers import create
 
