@@ -19,6 +19,7 @@ from oocdata.blocks import AnyBlocks, BlockIds, joined
 from oocdata.box import Extent
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Composite, Placement, Request
+from oocdata.datasets.rows import arrays_of
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
 from oocdata.engines.memory_array import Numbers
@@ -196,7 +197,7 @@ class Concat(Dataset):
 
     def _check_sources(self) -> None:
         """Raise if two parts read the same array, of which parts of a split could share a row."""
-        read = [source for part in self.parts for source in set(map(_where, part.sources()))]
+        read = [array for part in self.parts for array in arrays_of(part.sources())]
         if len(set(read)) < len(read):
             raise ArgumentError(
                 "datasets that read the same array must be split before they are put one after "
@@ -318,9 +319,3 @@ def _within(chosen: Selection, start: int, stop: int) -> Selection:
     low, high = np.searchsorted(chosen, (start, stop)).tolist()
     found: NDArray[np.int64] = chosen[low:high] - start
     return found
-
-
-def _where(source: Any) -> Any:
-    """Return what two sources of one array have in common."""
-    storage = source.storage()
-    return id(source) if storage.path is None else (storage.path, storage.key)

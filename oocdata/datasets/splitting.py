@@ -141,6 +141,11 @@ class Splitting(ABC):
                 "a random one give each row the same class: stratify=numpy.zeros(rows, int)."
             )
         if len(self.sample_shape) > 1:
+            if self._rows_apart():
+                raise ArgumentError(
+                    "elements along several sample axes must not hold one row of an array at "
+                    "several positions to be split; these do. Split what they are made of."
+                )
             return self._split_axis(sizes, rows, axis)
         self._check_split_axis(axis)
         each = self._together
@@ -307,7 +312,7 @@ class Splitting(ABC):
             )
         if self._rows_apart():
             raise ArgumentError(
-                "a split by `by` or `stratify` must be of elements that share no row; in this zip "
+                "a split by `by` or `stratify` must be of elements that share no row; here "
                 "one row is in several elements. Split what is zipped, or make windows of it."
             )
         if isinstance(seed, bool) or not (seed is None or isinstance(seed, int | np.integer)):

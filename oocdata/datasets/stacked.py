@@ -6,6 +6,7 @@ those of an element. `oocdata.datasets.stack` makes a `View` of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn, Self, TypeAlias
@@ -21,7 +22,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.placed import Line, Placed
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, compose_ranges, take
+from oocdata.index import Selection, compose_ranges, select, take
 
 __all__ = ["Constant", "Part", "Stacked", "outer_axes", "said"]
 
@@ -120,8 +121,7 @@ class Stacked(Described):
     @cached_property
     def rows(self) -> View:
         """The first part that has all sample axes."""
-        views = [part for part in self.parts if isinstance(part, View)]
-        return max(views, key=lambda view: len(view.axes))
+        return max(self.views, key=lambda view: len(view.axes))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -164,6 +164,18 @@ class Stacked(Described):
             dimensions=tuple(one.pop() if len(one) == 1 else "" for one in names),
             opened=None,
         )
+
+    @property
+    def views(self) -> list[View]:
+        """The parts that are not the same in every row."""
+        return [part for part in self.parts if isinstance(part, View)]
+
+    def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
+        """Yield each of `views`, with its row at each place along the sample axes."""
+        for part in self.views:
+            own = [places[axis] for axis in outer_axes(part, self.rows)]
+            at = own[0] if len(own) == 1 else np.ravel_multi_index(own, part.sample_shape)
+            yield part, select(part.rows, at)
 
     # Where each part lies in the whole.
 

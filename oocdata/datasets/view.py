@@ -19,6 +19,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
+from oocdata.datasets.rows import apart, stored_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, windows_of_view
@@ -269,7 +270,10 @@ class View(Dataset):
 
     def _gap_positions(self, gap: int) -> int:
         check_distinct(self.rows)
-        return gap
+        return gap + self._rows_apart()
+
+    def _rows_apart(self) -> int:
+        return apart(stored_rows(self, self.rows))
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
         check_distinct(self.rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,10 +23,11 @@ from oocdata.datasets.chunking import MOST_IDS
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, is_listed
 from oocdata.datasets.request import Request
+from oocdata.datasets.rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, check_distinct, compose_ranges, is_same, select, take
+from oocdata.index import Selection, as_count, check_distinct, compose_ranges, select, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
@@ -286,17 +288,16 @@ class Windows(Dataset):
 
     def _check_rows(self) -> None:
         """Raise if two parts of a split could share a row, because views chose it twice."""
-        known: dict[int, View] = {}
+        found: list[StoredRows] = []
         for view in self._members:
             check_distinct(view.rows)
-            other = known.setdefault(id(view.source), view)
-            if (view.axes, view.grid) != (other.axes, other.grid) or not is_same(
-                view.rows, other.rows
-            ):
+            own = stored_rows(view, view.rows)
+            if any(one.differ(other) for one, other in product(own, found)):
                 raise ArgumentError(
                     "views of one array must have the same rows for their windows to be split "
                     "without sharing one. Give the one view at several offsets: (view, (1,))."
                 )
+            found += own
 
     @property
     def _leading(self) -> Part:
@@ -325,7 +326,7 @@ class Windows(Dataset):
 
     def _gap_positions(self, gap: int) -> int:
         self._check_rows()
-        return self.anchors.between(self.chosen, gap)
+        return self.anchors.between(self.chosen, gap + self._rows_apart())
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:

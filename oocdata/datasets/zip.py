@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.rows import stored_rows
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.splits import farthest
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import is_same, repeated
+from oocdata.index import repeated
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -96,10 +98,12 @@ class Zip(Dataset):
         for at, (view, rows) in enumerate(found):
             if not self.tables and _repeats(view):
                 apart = max(apart, farthest(rows, rows))
+            own = stored_rows(view, rows)
             for other, others in found[at + 1 :]:
                 looked_up = self.tables and (_repeats(view) or _repeats(other))
-                if _alike(view, other) and not looked_up and not is_same(rows, others):
-                    apart = max(apart, farthest(rows, others))
+                if not looked_up:
+                    pairs = product(own, stored_rows(other, others))
+                    apart = max([apart, *(one.apart(two) for one, two in pairs)])
         return apart
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
@@ -129,13 +133,6 @@ class Zip(Dataset):
 def _repeats(part: Dataset) -> bool:
     """Return whether it is a View that chose rows more than once."""
     return isinstance(part, View) and repeated(part.rows) is not None
-
-
-def _alike(view: View, other: View) -> bool:
-    """Return whether rows of one number are the same in both."""
-    opened, others = view.storage.opened, other.storage.opened
-    same = view.source is other.source or (opened is not None and opened == others)
-    return same and view.axes == other.axes and view.grid == other.grid
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain

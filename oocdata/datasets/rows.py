@@ -1,0 +1,150 @@
+"""Which row of which stored array an element begins with, so that parts of a split share none.
+
+One array can be read in several ways at once: by itself and in a stack, as one of several files, by
+two of its fields. It is known by where it is stored, however it was opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.datasets.splits import farthest
+from oocdata.engines.source import Source
+from oocdata.index import Selection, compose_ranges, is_same, select
+
+if TYPE_CHECKING:
+    from oocdata.datasets.view import View
+
+__all__ = ["StoredRows", "apart", "arrays_of", "stored_rows"]
+
+_LAYOUT = ("dtype", "shape", "offset", "order")
+"""Arguments of `open` that say which rows a file of bare numbers has."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """The row that each element begins with, in an array or in several that lie end to end.
+
+    Attributes
+    ----------
+    view : View
+    numbers : range or ndarray of int64, shape (elements,)
+        Of rows in the view's grid.
+    """
+
+    view: View
+    numbers: Selection
+
+    def differ(self, other: StoredRows) -> bool:
+        """Return whether both read one array, but other rows of it, or in another order."""
+        if self.arrays == other.arrays and self.view.grid == other.view.grid:
+            return not is_same(self.numbers, other.numbers)
+        rows = other._numbered_as(self)
+        return rows is not None and not is_same(self.rows, rows)
+
+    def apart(self, other: StoredRows) -> int:
+        """Return how far from each other two positions lie, at most, that share a row."""
+        if not self.differ(other):
+            return 0
+        if self.arrays == other.arrays and self.view.grid == other.view.grid:
+            return farthest(self.numbers, other.numbers)
+        rows = other._numbered_as(self)
+        assert rows is not None
+        return farthest(self.rows, rows)
+
+    @cached_property
+    def arrays(self) -> tuple[Hashable, ...]:
+        """What tells each array from others; its axes that number rows are part of it."""
+        return tuple((array, self.view.axes) for array in _arrays(self.view.source))
+
+    @cached_property
+    def rows(self) -> Selection:
+        """Numbers of rows in the array, of which the view's grid has some, shape (elements,)."""
+        view, numbers = self.view, self.numbers
+        if len(view.axes) == 1 and isinstance(numbers, range):
+            return compose_ranges(view.grid[0], numbers)
+        places = view.places(np.asarray(numbers, np.int64))
+        found: NDArray[np.int64] = np.ravel_multi_index(places, self._lengths)
+        return found
+
+    @property
+    def _lengths(self) -> list[int]:
+        return [self.view.source.shape[axis] for axis in self.view.axes]
+
+    @property
+    def _starts(self) -> NDArray[np.int64]:
+        """The number of the first row of each array."""
+        return np.asarray(self.view.storage.parts, np.int64) * prod(self._lengths[1:])
+
+    def _numbered_as(self, other: StoredRows) -> Selection | None:
+        """Return the rows by another one's numbers, negative without one; None if all are."""
+        if self.arrays == other.arrays:
+            return self.rows
+        numbers = dict(zip(other.arrays, other._starts.tolist(), strict=True))
+        known = np.array([numbers.get(array, -1) for array in self.arrays])
+        if (known < 0).all():
+            return None
+        rows, starts = np.asarray(self.rows, np.int64), self._starts
+        owners = np.searchsorted(starts, rows, side="right") - 1
+        # Negative numbers that differ: what is not there is no row twice.
+        return np.where(known[owners] < 0, -1 - rows, known[owners] + rows - starts[owners])
+
+
+def apart(found: Sequence[StoredRows]) -> int:
+    """Return how far from each other two elements lie, at most, that share a row of an array."""
+    return max((one.apart(other) for one, other in combinations(found, 2)), default=0)
+
+
+def stored_rows(view: View, numbers: Selection) -> list[StoredRows]:
+    """Return rows of a view as rows of what is stored: of each part of a stack.
+
+    Parameters
+    ----------
+    view : View
+    numbers : range or ndarray of int64
+        Of rows in the view's grid.
+    """
+    parts_at = getattr(view.source, "parts_at", None)
+    if parts_at is None:
+        return [StoredRows(view, numbers)]
+    if len(view.axes) == 1:
+        places: list[Any] = [select(view.grid[0], numbers)]
+    else:
+        places = view.places(np.asarray(numbers, np.int64))
+    return [one for part, own in parts_at(places) for one in stored_rows(part, own)]
+
+
+def arrays_of(sources: Iterable[Source]) -> set[Hashable]:
+    """Return what tells the arrays that sources read from others."""
+    found: set[Hashable] = set()
+    for source in sources:
+        views = getattr(source, "views", None)
+        found |= set(_arrays(source)) if views is None else arrays_of(one.source for one in views)
+    return found
+
+
+def _arrays(source: Source) -> tuple[Hashable, ...]:
+    """Return what tells each array that a source is put together from, in their order."""
+    storage = source.storage()
+    names = storage.part_names or ((storage.path, storage.key),)
+    if storage.opened is None or len(names) != len(storage.parts):
+        return (id(getattr(source, "array", source)),)
+    layout = tuple(repr(storage.opened.get(name)) for name in _LAYOUT)
+    return tuple((_place(path, key), layout) for path, key in names)
+
+
+def _place(path: str | None, key: str | None) -> str:
+    """Return a file and a dataset in it as one: an array in a Zarr group is one by itself too."""
+    place = path or ""
+    if "://" not in place:
+        place = os.path.realpath(place)
+    return f"{place}/{(key or '').strip('/')}".rstrip("/")

@@ -1,0 +1,161 @@
+"""Parts of a split share no row, also of arrays that are read in two ways by one dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oocdata as ooc
+from oocdata.errors import ArgumentError
+
+ROWS = 24
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of arrays: row i holds 1000 i, in `v` 100 more; and less than 100 more."""
+    whole = 1000 * np.arange(ROWS)
+    np.save(tmp_path / "u.npy", whole)
+    np.save(tmp_path / "v.npy", whole + 100)
+    np.save(tmp_path / "wide.npy", whole[:, None] + np.arange(4))
+    fields = np.zeros(ROWS, [("a", "i8"), ("b", "i8")])
+    fields["a"], fields["b"] = whole, whole + 1
+    np.save(tmp_path / "fields.npy", fields)
+    for number, part in enumerate(np.split(whole, 3)):
+        np.save(tmp_path / f"part{number}.npy", part)
+    return tmp_path
+
+
+def rows_of(part: Any) -> set[int]:
+    """Return the rows that all elements of a part hold; those of `v` by other numbers."""
+    found: set[int] = set()
+    for position in range(len(part)):
+        element = part[position]
+        for array in element if isinstance(element, tuple) else (element,):
+            found |= set((np.ravel(array) // 100).tolist())
+    return found
+
+
+def check(parts: Any) -> None:
+    """Compare the rows of two parts."""
+    first, second = map(rows_of, parts)
+    assert first
+    assert second
+    assert not first & second
+
+
+PAIRS: dict[str, Callable[[Path], Any]] = {
+    "a stack and what it is made of": lambda folder: (
+        ooc.stack([ooc.open(folder / "u.npy"), ooc.open(folder / "v.npy")])[:-1],
+        ooc.open(folder / "u.npy")[1:],
+    ),
+    "two stacks of one array": lambda folder: (
+        ooc.stack([ooc.open(folder / "u.npy"), ooc.open(folder / "v.npy")])[:-1],
+        ooc.stack([ooc.open(folder / "v.npy")[1:]]),
+    ),
+    "a stack of chosen rows": lambda folder: (
+        ooc.stack([ooc.open(folder / "u.npy")[2:], ooc.open(folder / "v.npy")[:-2]]),
+        ooc.open(folder / "v.npy")[1:-1],
+    ),
+    "several files and one of them": lambda folder: (
+        ooc.open(folder / "part*.npy")[8:15],
+        ooc.open(folder / "part1.npy")[1:],
+    ),
+    "several files and others": lambda folder: (
+        ooc.open([folder / f"part{number}.npy" for number in (0, 1)])[1:],
+        ooc.open([folder / f"part{number}.npy" for number in (0, 1, 2)])[:15],
+    ),
+    "a stack of rows that lie apart": lambda folder: (
+        ooc.stack([ooc.open(folder / "u.npy")[:-2], ooc.open(folder / "u.npy")[2:]]),
+        ooc.open(folder / "v.npy")[2:],
+    ),
+    "two fields": lambda folder: (
+        ooc.open(folder / "fields.npy")["a"][:-1],
+        ooc.open(folder / "fields.npy")["b"][1:],
+    ),
+    "two columns": lambda folder: (
+        ooc.open(folder / "wide.npy")[:-1, 0],
+        ooc.open(folder / "wide.npy")[1:, 1:],
+    ),
+    "two dtypes": lambda folder: (
+        ooc.open(folder / "u.npy")[:-2].astype("f8"),
+        ooc.open(folder / "u.npy")[2:],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("how", ["zip", "windows", "map"])
+def test_zips_of_one_array_at_different_rows(folder: Path, name: str, how: str) -> None:
+    one, other = PAIRS[name](folder)
+    if how == "windows":
+        one, other = one.windows(2), other.windows(2)
+    if how == "map":
+        one = one.map(np.negative).map(np.negative)
+    parts = ooc.zip(one, other).split(0.5, 0.5)
+    check(parts)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_joins_of_one_array_at_different_rows(folder: Path, name: str) -> None:
+    one, other = PAIRS[name](folder)
+    ids = np.arange(len(one))
+    check(ooc.join(one, other, on=(ids, ids)).split(0.5, 0.5))
+
+
+def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
+    u = ooc.open(folder / "u.npy")
+    lagged = ooc.stack([u[:-3], u[3:]])
+    for made in (lagged, lagged.windows(2, 1), lagged.map(np.negative).map(np.negative)):
+        check(made.split(0.5, 0.5))
+        check(made.split_at(10, coordinate=np.arange(ROWS - 3)))
+    for training, validation in lagged.folds(3):
+        assert not rows_of(training) & rows_of(validation)
+    with pytest.raises(ArgumentError, match="share no row"):
+        lagged.split(0.5, 0.5, by=np.arange(ROWS - 3) // 4)
+
+
+def test_one_array_in_memory(folder: Path) -> None:
+    array = np.load(folder / "u.npy")
+    pairs = ooc.zip(ooc.open(array)[:-1], ooc.open(array)[1:])
+    check(pairs.split(0.5, 0.5))
+
+
+def test_several_sample_axes(folder: Path) -> None:
+    np.save(folder / "runs.npy", 1000 * np.arange(ROWS).reshape(6, 4))
+    runs = ooc.open(folder / "runs.npy", axis=(0, 1))
+    first, second = map(rows_of, ooc.stack([runs, runs]).split(0.5, 0.5))
+    assert (first, second) == (set(range(0, 120, 10)), set(range(120, 240, 10)))
+    early, late = runs.split(4, 2)[0], runs.split(2, 4)[1]
+    for made in (ooc.zip(early, late), ooc.stack([early, late])):
+        with pytest.raises(ArgumentError, match="several positions"):
+            made.split(2, 2)
+
+
+def test_windows_of_views_of_one_array(folder: Path) -> None:
+    u, v = ooc.open(folder / "u.npy"), ooc.open(folder / "v.npy")
+    for other in (ooc.stack([u, v])[:-1], ooc.open(folder / "u.npy")[:-1], ooc.stack([v, u])[:-1]):
+        with pytest.raises(ArgumentError, match="same rows"):
+            ooc.windows((u[1:], 2), (other, 2), shift=1).split(0.5, 0.5)
+    parts = ooc.windows((u, 2), (ooc.stack([u, v]), 2), shift=1).split(0.5, 0.5)
+    check(parts)
+
+
+def test_concats_that_read_one_array(folder: Path) -> None:
+    u, v, wide = (ooc.open(folder / name) for name in ("u.npy", "v.npy", "wide.npy"))
+    whole, part = ooc.open(folder / "part*.npy"), ooc.open(folder / "part1.npy")
+    for alike in (
+        [ooc.stack([u, v]), ooc.stack([v, u])],
+        [ooc.stack([u, u]), ooc.stack([v, u])],
+        [wide[:, 0], wide[:, 1]],
+        [whole, part],
+        [part, whole.astype("i8")],
+        [ooc.open(folder / "fields.npy")[name] for name in "ab"],
+    ):
+        with pytest.raises(ArgumentError, match="the same array"):
+            ooc.concat(alike).split(0.5, 0.5)
+    assert len(ooc.concat([whole, u]).split(0.5, 0.5)) == 2
