@@ -227,7 +227,7 @@ def cut(places: range, part: Any) -> Cut:
         at = None
     if at is None:
         raise ArgumentError(
-            f"element axes must be indexed by ints and slices; got {part!r}. "
+            f"element axes must be indexed by ints, slices and arrays of one axis; got {part!r}. "
             "Take the whole axis and choose in `.map`."
         )
     if not -length <= at < length:

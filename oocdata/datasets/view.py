@@ -403,6 +403,9 @@ class View(Dataset):
         return super(View, self._cut(cuts)).__getitem__(row)
 
     def _cut(self, cuts: Sequence[Any]) -> View:
+        lists = [place for place, part in enumerate(cuts) if _is_list(part)]
+        if lists and not is_sparse(self.source):
+            return self._cut_by_list(list(cuts), lists)
         source, kept = self.source, list(self.cuts)
         for at, part in zip(self.order, cuts, strict=True):
             places = self.places_along(at)
@@ -415,6 +418,29 @@ class View(Dataset):
             kept[at] = cut(places, part)
         order = tuple(at for at in self.order if isinstance(kept[at], range))
         return replace(self, source=source, cuts=tuple(kept), order=order)
+
+    def _cut_by_list(self, cuts: list[Any], lists: list[int]) -> View:
+        """Return what is chosen place by place of one axis: runs of places, put side by side."""
+        place = lists[0]
+        part, cuts[place] = cuts[place], slice(None)
+        if len(lists) > 1:
+            raise ArgumentError(
+                "one element axis may be indexed by an array in one index, because NumPy would "
+                f"pair them; got {len(lists)}. Choose one after the other."
+            )
+        axis = sum(isinstance(before, slice) for before in cuts[:place])
+        view = self._cut(cuts)
+        chosen = as_positions(part, view.element[axis])
+        if not len(chosen):
+            raise ArgumentError("an array that indexes an element axis must choose a place.")
+        runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
+        whole = [slice(None)] * len(view.element)
+        parts = [
+            view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
+            for run in runs
+        ]
+        made: View = parts[0] if len(parts) == 1 else chain.make("concatenate", parts, axis)
+        return made
 
     def _field(self, name: str) -> View:
         """Return one field of structured rows; its own axes are an element's last."""

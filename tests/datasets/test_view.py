@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -106,7 +108,7 @@ def test_places_that_do_not_exist(view: ooc.View, key: Any):
         [True] * 19,
         np.zeros((20, 4), bool),
         (0, 0, 0, 0),
-        (slice(None), [0, 1]),
+        (slice(None), [[0, 1]]),
         (0, None),
         slice(None, None, 0),
         slice(0.5, 3),
@@ -310,3 +312,44 @@ def test_random_numbers_depend_on_where_a_batch_stands_alone():
 def test_pickle(view: ooc.View):
     for made in (view, view[::2, 1], view[[3, 1]], view.astype("f8"), view[np.arange(20) > 3]):
         assert_array_equal(np.asarray(pickle.loads(pickle.dumps(made))), np.asarray(made))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.s_[:, [0, 2, 5]], np.s_[:, [5, 0, 0]], np.s_[1:4, [1, 2, 3]], np.s_[:, 2, [0, 3]],
+        np.s_[:, [0, 6], ::2, 1:], np.s_[::2, :, [True, False, True, True]],
+        np.s_[:, ::-1, [3, 0]], np.s_[:, -1:-5:-2, :, [-1, 0]],
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["memory", "npy", "gzip"])
+def test_places_of_an_element_axis_are_chosen_by_an_array(tmp_path: Path, key: Any, kind: str):
+    array = sample_array((6, 7, 4, 5))
+    if kind == "npy":
+        np.save(tmp_path / "a.npy", array)
+    if kind == "gzip":
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("u", data=array, chunks=(2, 3, 4, 2), compression="gzip")
+    target = {"memory": array, "npy": tmp_path / "a.npy", "gzip": tmp_path / "a.h5"}[kind]
+    expected = array[key[0]][:, *key[1:]]
+    view = ooc.open(target)[key]
+    assert_array_equal(np.asarray(view), expected)
+    _, y = view.windows(1, 1).take([0, 1])
+    assert_array_equal(y, expected[1:3, None])
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (np.s_[:, []], "must choose a place"),
+        (np.s_[:, [0], [1]], "may be indexed by an array"),
+        (np.s_[[0], [1]], "must not both be chosen"),
+        (np.s_[:, "x"], "ints, slices and arrays"),
+        (np.s_[:, [[0]]], "in one dimension"),
+    ],
+    ids=str,
+)
+def test_wrong_arrays_along_an_element_axis(key: Any, said: str):
+    with pytest.raises(ArgumentError, match=said):
+        _ = ooc.open(sample_array((6, 7, 4)))[key]

@@ -85,14 +85,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file["images"] = random.integers(0, 255, (200, 32, 32, 3)).astype("u1")
         file["labels"] = random.integers(0, 9, 200)
     with h5py.File(folder / "well.hdf5", "w") as file:
-        axes = ("trajectory", "time", "y", "x")
         each = {"t0_fields/density": (), "t0_fields/pressure": (), "t1_fields/velocity": (2,)}
         for field, more in each.items():
-            made = file.create_dataset(field, data=random.random((10, 6, 8, 12, *more), "f4"))
-            for axis, name in enumerate(axes):
-                made.dims[axis].label = name
-        made = file.create_dataset("t0_fields/inflow", data=random.random((10, 8, 12), "f4"))
-        made.dims[0].label = "trajectory"
+            file[field] = random.random((10, 6, 8, 12, *more), "f4")
+        file["t0_fields/inflow"] = random.random((10, 8, 12), "f4")
         file["mask"] = random.random((8, 12), "f4")
     with h5py.File(folder / "robomimic.hdf5", "w") as file:
         for number, length in enumerate((30, 12, 25)):
