@@ -96,6 +96,11 @@ class Opening:
     def dataset(self) -> Dataset:
         """Return the dataset, or open the file; raises what `oocdata.open` does."""
         if isinstance(self.target, Dataset):
+            if self.target.is_sparse:
+                raise ArgumentError(
+                    f"`target` must have dense rows; got {self.target!r}. Give what `.sparse()` "
+                    "was called of."
+                )
             return self.target
         if isinstance(getattr(self.target, "dataset", None), Dataset):
             kind = type(self.target).__name__
@@ -107,7 +112,7 @@ class Opening:
         dataset = self.dataset()
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in "biufc":
-                hint = " Choose a field: view['name']." if leaf.dtype.names else ""
+                hint = " In Python, give a field: ooc.open(…)['name']." if leaf.dtype.names else ""
                 raise UnsupportedDtypeError(f"elements must be numbers; got {leaf.dtype}.{hint}")
         return dataset
 

@@ -286,3 +286,12 @@ def test_a_file_that_anndata_wrote(tmp_path: Path) -> None:
         assert_array_equal(np.asarray(ooc.open(path, "layers/twice")), DENSE * 2)
         labels = ooc.open(path, "obs/cell_type")
         assert [labels.categories[code] for code in np.asarray(labels)[:4]] == [*"abac"]
+
+
+@pytest.mark.parametrize(
+    "tool", [ooc.stats, ooc.preview, ooc.bench, ooc.check], ids=lambda t: t.__name__
+)
+def test_tools_ask_for_dense_rows(tmp_path: Path, tool: Any) -> None:
+    write_file(tmp_path / "cells.h5ad", random_csr(20, 6))
+    with pytest.raises(ArgumentError, match="`target` must have dense rows"):
+        tool(ooc.open(tmp_path / "cells.h5ad", "X").sparse())
