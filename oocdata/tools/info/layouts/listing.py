@@ -107,28 +107,28 @@ def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
         from oocdata.formats.hdf5.file import open_file, readable
 
         with open_file(path) as file, readable(path):
-            yield Listing(target, count, path, kind, *_of_hdf5(file, path))
+            yield Listing(target, count, path, kind, *_of_hdf5(file))
     elif kind == "zarr":
         yield Listing(target, count, path, kind, *_of_zarr(path))
     else:
         yield Listing(target, count, path, kind, *_of_numpy(path))
 
 
-def _of_hdf5(file: Any, path: str) -> Looks:
-    from oocdata.formats.hdf5.names import Names
+def _of_hdf5(file: Any) -> Looks:
+    from oocdata.formats.hdf5.file import hdf5_library
+    from oocdata.formats.hdf5.links import Names
 
-    names = Names(file, path)
+    names, library = Names(file), hdf5_library()
 
     def opened(name: str) -> Any:
-        whole = f"/{name}" if name else ""
-        return names.opened(whole) if names.is_here(whole) else None
+        return names.opened(f"/{name}" if name else "")
 
     def below(group: str) -> list[str]:
         return sorted(names.below(f"/{group}" if group else ""), key=natural)
 
     def array(name: str) -> Array | None:
         found = opened(name)
-        if not isinstance(found, names.library.h5d.DatasetID):
+        if not isinstance(found, library.h5d.DatasetID):
             return None
         with suppress(TypeError):  # a type that NumPy has not
             return Array(tuple(found.shape or ()), found.dtype)
@@ -138,7 +138,7 @@ def _of_hdf5(file: Any, path: str) -> Looks:
         found = opened(name)
         if found is None:
             return {}
-        kept, held = {}, names.library.AttributeManager(_Held(found))
+        kept, held = {}, library.AttributeManager(_Held(found))
         for one in held:
             with suppress(OSError, TypeError, UnicodeError):  # one that h5py can't read
                 kept[one] = held[one]
