@@ -68,10 +68,8 @@ class Lock:
     def _take(self, note: bytes) -> None:
         """Make the folder, or take the one that another process left; lock its note."""
         folder = self._placement.folder
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             os.mkdir(folder)
-            flags |= os.O_CREAT | os.O_EXCL
         except FileExistsError:
             there = os.lstat(folder)
             if not stat.S_ISDIR(there.st_mode):
@@ -79,10 +77,12 @@ class Lock:
                 raise _foreign(folder, why) from None
             if there.st_uid != os.geteuid():
                 raise _foreign(folder, "it is another user's") from None
-            if not os.path.lexists(os.path.join(folder, LOCKED)):
+            # Without anything in it: a process that made it was stopped at once.
+            if os.listdir(folder) and not os.path.lexists(os.path.join(folder, LOCKED)):
                 raise _foreign(folder, "it holds no note of oocdata's") from None
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._number = os.open(os.path.join(folder, LOCKED), flags, 0o666)
-        if not flags & os.O_CREAT and os.pread(self._number, len(_MARK), 0) != _MARK.encode():
+        if os.pread(self._number, len(_MARK), 0) not in (_MARK.encode(), b""):
             raise _foreign(folder, "it holds no note of oocdata's")
         fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not self.held():

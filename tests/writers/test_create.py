@@ -22,7 +22,7 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
-from oocdata.writers.placement import COMPLETE, PARTIAL
+from oocdata.writers.placement import COMPLETE, LOCKED, PARTIAL
 
 SUFFIXES = [".npy", ".h5", ".hdf5", ".zarr"]
 
@@ -775,11 +775,15 @@ def test_nothing_of_somebody_else_s_is_deleted(tmp_path: Path, suffix: str, kind
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_empty_folder_of_somebody_else_s_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", [False, True])
+def test_what_a_process_that_was_killed_at_once_left_is_taken(tmp_path: Path, note: bool) -> None:
+    """It had made the folder, and its note, and written neither anything."""
     (tmp_path / f"a.npy{PARTIAL}").mkdir()
-    with pytest.raises(ArgumentError, match="it holds no note of oocdata's"):
-        create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
-    assert os.listdir(tmp_path) == [f"a.npy{PARTIAL}"]
+    if note:
+        (tmp_path / f"a.npy{PARTIAL}" / LOCKED).touch()
+    with create(tmp_path / "a.npy", element_shape=(2,), dtype="f4") as writer:
+        writer.append(np.ones((1, 2), "f4"))
+    assert os.listdir(tmp_path) == ["a.npy"]
 
 
 def test_a_folder_of_another_user_is_refused(
