@@ -40,6 +40,10 @@ _WORTH = 3
 """A block should be this many times as long as what it shares: a third more is decoded then. For
 that as few as four blocks may be mixed; by chunks they mix as well as more, shorter ones."""
 
+_FEWEST_OF_ROWS = 4
+"""Runs that are mixed, at least, where each row is a chunk, and as many as a batch has elements.
+With fewer, a full shuffle is worth decoding a row for each window that it is in."""
+
 _LANES_OF_SEVERAL = 8
 """Lanes of a mixture of more than two members, at most: the more, the less exact its batches."""
 
@@ -150,22 +154,39 @@ def _chosen(
     if shuffle == "global":
         return Shuffle(), "you asked for a permutation of all elements"
     blocks, count = dataset.blocks, len(dataset)
-    if shuffle is True and isinstance(blocks, Blocks) and blocks.length == 1:
+    single = shuffle is True and isinstance(blocks, Blocks) and blocks.length == 1
+    unit, shared = (1, 0) if single and not _decodes(dataset) else _block_bytes(dataset, blocks)
+    if single and not shared:
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
-    unit, shared = _block_bytes(dataset, blocks)
     number = blocks.number(count)
     if shuffle is True and unit * (number + shared) <= window:
         size = unit * (number + shared) / 2**20
         return Shuffle(), f"all chunks together are {size:.0f} MiB, which the default memory holds"
     units = max(1, window // max(1, unit))
     run = _chunks_in_a_run(shared, units)
+    if single:
+        run = min(run, units // max(batch_size, _FEWEST_OF_ROWS) - shared)
+        if run < 2:
+            return Shuffle(), (
+                "each row is addressable; neighbours share rows, but the default memory holds too "
+                "few to mix runs of neighbours"
+            )
     mixed = max(1, min(units // (run + shared), -(-number // run)))
     order = _with_lanes(BlockShuffle(_joined(blocks, run), mixed), count, batch_size)
     together = f" in random runs of {run}" if run > 1 else ""
+    those = f"elements are stored in chunks: those of {mixed * run} blocks"
+    if single:
+        those = f"neighbours share chunks: {mixed * run} elements"
     return order, (
-        f"elements are stored in chunks: those of {mixed * run} blocks at a time are mixed"
-        f"{together} ({mixed * (run + shared) * unit / 2**20:.0f} MiB decoded)"
+        f"{those} at a time are mixed{together} "
+        f"({mixed * (run + shared) * unit / 2**20:.0f} MiB decoded)"
     )
+
+
+def _decodes(dataset: Dataset) -> bool:
+    """Return whether chunks are decoded whose borders are known."""
+    storages = (source.storage() for source in dataset.sources())
+    return any(one.chunks is not None and one.chunk_bytes is None for one in storages)
 
 
 def _with_lanes(order: Order, count: int, batch_size: int) -> Order:

@@ -19,7 +19,7 @@ from oocdata.datasets.request import Request, of_sources
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
 from oocdata.memory import cache_share
-from oocdata.order import Sequential
+from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.order.mixture import Mixture
@@ -144,7 +144,10 @@ def reading_of(loader: Loader) -> Reading:
     if isinstance(order, Mixture | Weighted):  # no permutation of all elements to compare it with
         orders = list(order.orders) if isinstance(order, Mixture) else [order.order]
     elif not isinstance(order, Sequential):
-        mixed = mixing(loader.positions, len(loader), dataset.blocks, count)
+        blocks = dataset.blocks
+        if blocks.number(count) == count and isinstance(order, BlockShuffle):
+            blocks = order.blocks  # no two elements are stored together: runs that the order keeps
+        mixed = mixing(loader.positions, len(loader), blocks, count)
     shuffled = "full shuffle" if laned(order) is None else "block shuffle"
     blocks = dataset.blocks
     return Reading(

@@ -24,6 +24,7 @@ from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
+from oocdata.engines.places import copy_across
 from oocdata.engines.ragged import copy_runs, cut_runs
 from oocdata.engines.source import Storage
 from oocdata.engines.wrapped import Relabelled
@@ -351,7 +352,7 @@ class Chunked:
             for slot, some in zip(hold.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
                 for within, target in some:
-                    out[target] = chunk[within]
+                    copy_across(chunk[within], out[target])
         finally:
             hold.release()
 

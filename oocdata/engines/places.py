@@ -1,8 +1,10 @@
-"""Boxes read a few at a time through small memory, and boxes that lie apart in a batch."""
+"""Boxes read a few at a time through small memory, and copies that suit the processor's cache."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,9 +14,13 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
-__all__ = ["Scattering", "copy_boxes", "read_through", "read_to"]
+__all__ = ["Scattering", "copy_across", "copy_boxes", "read_through", "read_to"]
 
 _SCRATCH_BYTES = 4 << 20
+
+_BLOCK_BYTES = 256 << 10
+"""Copied at a time where the order of axes changes. NumPy follows the order of `out`: 13 frames out
+of (384, 384, 49) took 13 passes over all bytes, three times as long."""
 
 
 @runtime_checkable
@@ -117,3 +123,40 @@ def copy_boxes(
         steps = zip(origins[number].tolist(), extent.spans, extent.strides, strict=True)
         cut = (slice(first, first + span, stride) for first, span, stride in steps)
         out[some] = arrays[(some, *cut)]
+
+
+def copy_across(array: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write ``out[...] = array`` in blocks that stay in cache, if the axes lie in another order.
+
+    Parameters
+    ----------
+    array, out : ndarray, shape (…)
+        Any strides, of memory that they do not share.
+
+    Examples
+    --------
+    >>> out = np.zeros((500, 400), order="F")
+    >>> copy_across(np.ones((500, 400)), out)
+    >>> out.all()
+    np.True_
+    """
+    lengths = list(array.shape)
+    if array.nbytes <= _BLOCK_BYTES or _fastest(array) == _fastest(out):
+        out[...] = array
+        return
+    # Cut where neighbours are far apart in both: elsewhere two blocks would share cache lines.
+    steps = [min(map(abs, pair)) for pair in zip(array.strides, out.strides, strict=True)]
+    most = max(1, _BLOCK_BYTES // array.itemsize)
+    while prod(lengths) > most:
+        long = (axis for axis, length in enumerate(lengths) if length > 1)
+        axis = max(long, key=lambda axis: (steps[axis], lengths[axis]))
+        lengths[axis] = -(-lengths[axis] // 2)
+    cuts = zip(array.shape, lengths, strict=True)
+    for block in product(*[[slice(at, at + n) for at in range(0, end, n)] for end, n in cuts]):
+        out[block] = array[block]
+
+
+def _fastest(array: NDArray[Any]) -> int:
+    """Return the axis along which neighbours lie closest together; 0 of a single number."""
+    long = (axis for axis, length in enumerate(array.shape) if length > 1)
+    return min(long, key=lambda axis: abs(array.strides[axis]), default=0)

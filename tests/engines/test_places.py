@@ -1,0 +1,76 @@
+"""Copies between layouts: every number arrives, in blocks that stay in cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from oocdata.engines import places
+from oocdata.engines.places import copy_across
+
+
+class Recording(np.ndarray[Any, Any]):
+    """An array that notes the shape of each block written to it."""
+
+    written: list[tuple[int, ...]]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.written.append(value.shape)
+        super().__setitem__(key, value)
+
+
+def recorded(array: np.ndarray[Any, Any], axes: tuple[int, ...]) -> Recording:
+    """Return memory whose axes lie in this order, with those of `array`."""
+    out = np.zeros([array.shape[axis] for axis in axes], array.dtype)
+    made = out.transpose(np.argsort(axes)).view(Recording)
+    made.written = []
+    return made
+
+
+def test_time_last_is_cut_where_no_line_of_cache_is_shared():
+    movie = np.arange(384 * 384 * 49).astype("u1").reshape(384, 384, 49)
+    frames = movie[..., 5:18]
+    out = recorded(frames, (2, 0, 1))
+    copy_across(frames, out)
+    assert set(out.written) == {(48, 384, 13)}
+    assert len(out.written) == 8
+    assert_array_equal(out, frames)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((512, 512, 3), (0, 1, 2)), ((64, 96, 128), (1, 0, 2)), ((9, 8), (1, 0))]
+)
+def test_one_copy_where_runs_stay_runs_and_of_small_ones(
+    shape: tuple[int, ...], axes: tuple[int, ...]
+):
+    array = np.random.default_rng(0).random(shape)
+    out = recorded(array, axes)
+    copy_across(array, out)
+    assert out.written == [shape]
+    assert_array_equal(out, array)
+
+
+@given(st.data())
+def test_any_layout(data: st.DataObject):
+    shape = data.draw(st.lists(st.integers(1, 9), max_size=4))
+    axes = tuple(data.draw(st.permutations(range(len(shape)))))
+    steps = data.draw(st.tuples(*[st.sampled_from([-2, -1, 1, 3])] * len(shape)))
+    dtype = data.draw(st.sampled_from(["u1", "f8", "V50"]))
+    lengths = [length * 3 for length in shape]
+    nbytes = np.prod(lengths, dtype=int) * np.dtype(dtype).itemsize
+    stored = np.ndarray(lengths, dtype, (np.arange(nbytes) % 251).astype("u1"))
+    cut = zip(shape, steps, strict=True)
+    array = stored[tuple(slice(None, None, step) for _, step in cut)]
+    array = array[tuple(map(slice, shape))]
+    out = recorded(array, axes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(places, "_BLOCK_BYTES", 40)
+        copy_across(array, out)
+    assert np.asarray(out).tobytes() == array.tobytes()
+    if len(out.written) > 1:
+        assert max(np.prod(block) for block in out.written) <= max(1, 40 // array.itemsize)

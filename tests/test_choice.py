@@ -1,0 +1,146 @@
+"""The order that `shuffle=True` takes for windows over compressed chunks of one row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from counting import counted
+
+import oocdata as ooc
+from oocdata import choice
+from oocdata.datasets.dataset import Dataset
+from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.memory import DEFAULT_MEMORY, set_memory
+from oocdata.testing import RecordingSource, sample_array
+
+ROWS, NUMBERS = 1500, 1024  # 6 MiB, each row a chunk of 4 KiB
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "a.zarr"
+    made = zarr.create_array(
+        path, shape=(ROWS, NUMBERS), chunks=(1, NUMBERS), dtype="f4",
+        compressors=zarr.codecs.ZstdCodec(),
+    )  # fmt: skip
+    made[:] = np.arange(1, ROWS + 1, dtype="f4")[:, None] + np.zeros(NUMBERS, "f4")
+    return path
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[int]]:
+    """How often each chunk is decoded, as if the default memory were a thousandth."""
+    found: Counter[int] = Counter()
+    read = ZarrReader.read_chunks
+
+    def counting(self: ZarrReader, places: np.ndarray, outs: Any) -> None:
+        found.update(places[:, 0].tolist())
+        read(self, places, outs)
+
+    monkeypatch.setattr(ZarrReader, "read_chunks", counting)
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 512 << 10)
+    set_memory(2 << 20)
+    yield found
+    set_memory(DEFAULT_MEMORY)
+
+
+def starts(loader: ooc.Loader, **where: int) -> list[float]:
+    """Read an epoch; return the first row of each window."""
+    return [row for x, _ in loader.epoch(0, **where) for row in x[:, 0, 0].tolist()]
+
+
+@pytest.mark.parametrize(("inputs", "least", "most"), [(1, 1.6, 1.15), (3, 2.4, 1.35)])
+@pytest.mark.parametrize("part", [None, 0, 1])
+def test_windows_decode_each_row_about_once(
+    rows: Path, decoded: Counter[int], inputs: int, part: int | None, least: float, most: float
+):
+    windows: Dataset = ooc.open(rows).windows(inputs, 1)
+    if part is not None:
+        windows = windows.split(0.6, 0.4)[part]
+    stored = len(windows) + inputs
+    loader = windows.batches(8, shuffle=True, seed=3)
+    assert isinstance(loader.order, ooc.BlockShuffle)
+    first = int(windows[0][0][0, 0])
+    decoded.clear()
+    assert sorted(starts(loader)) == list(range(first, first + len(windows)))
+    assert decoded.total() < most * stored
+    if part is None:  # of the parts the cache holds more
+        decoded.clear()
+        starts(windows.batches(8, shuffle="global", seed=3))
+        assert decoded.total() > least * stored
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_and_a_later_start_decode_their_share(rows: Path, decoded: Counter[int], ranks: int):
+    loader = ooc.open(rows).windows(3, 1).batches(8, shuffle=True, seed=3)
+    whole, seen = starts(loader), []
+    for index in range(ranks):
+        decoded.clear()
+        rank = loader.shard(ranks, index)
+        seen += starts(rank)
+        assert decoded.total() < 1.4 * ROWS / ranks
+    assert len(set(seen)) == len(seen) > len(whole) - 8
+    decoded.clear()
+    half = len(loader) // 2
+    assert starts(loader, start=half) == whole[half * 8 :]
+    assert decoded.total() < 1.5 * ROWS / 2
+
+
+def test_explain_tells_of_the_runs(rows: Path, decoded: Counter[int]):
+    loader = ooc.open(rows).windows(3, 1).batches(8, shuffle=True, seed=3)
+    assert isinstance(loader.order, ooc.BlockShuffle)
+    told = loader.explain()
+    run = loader.order.blocks.length
+    assert f"{run * loader.order.blocks_mixed} elements at a time are mixed" in told.reason
+    assert told.mixing is not None
+    assert told.mixing.entropy > 0.9 * told.mixing.full_shuffle_entropy
+    assert not told.advice
+    decoded.clear()
+    read = len(starts(loader))
+    assert told.amplification == pytest.approx(decoded.total() / read, rel=0.1)
+    # Runs mixed by hand that follow one another in a batch are told of.
+    poor = ooc.open(rows).batches(8, shuffle=ooc.BlockShuffle(16, 1)).explain()
+    assert "mixes poorly" in str(poor)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        pytest.param(lambda view: view, "addressable, so", id="rows"),
+        pytest.param(lambda view: view.windows(2, 1, shift=3), "addressable, so", id="apart"),
+        pytest.param(lambda view: view.windows((-9, 0)), "addressable, so", id="lags"),
+        pytest.param(
+            lambda view: view.windows(2)[np.random.default_rng(0).permutation(1499)],
+            "addressable, so",
+            id="in another order",
+        ),
+        pytest.param(lambda view: view.windows(60), "holds too few", id="long windows"),
+        pytest.param(lambda view: view[:100].windows(2, 1), "holds", id="all fit"),
+    ],
+)
+@pytest.mark.usefixtures("decoded")
+def test_a_full_shuffle_where_runs_gain_nothing_or_mix_badly(rows: Path, make: Any, said: str):
+    loader = make(ooc.open(rows)).batches(8, shuffle=True)
+    assert isinstance(loader.order, ooc.Shuffle)
+    assert said in loader.reason
+
+
+def test_a_batch_takes_its_elements_from_as_many_runs(monkeypatch: pytest.MonkeyPatch):
+    view, _ = counted(np.zeros((1000, 100), "f4"), 1, 100)
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 100 * 400)
+    for size in (1, 2, 4, 8, 16, 32):
+        order = view.next_frame().batches(size, shuffle=True).order
+        assert isinstance(order, ooc.BlockShuffle)
+        assert order.blocks_mixed >= max(4, size)
+    assert isinstance(view.next_frame().batches(64, shuffle=True).order, ooc.Shuffle)
+
+
+def test_rows_that_are_not_decoded_are_shuffled_fully():
+    view = ooc.View.of(RecordingSource(sample_array((100, 2)), chunks=None))
+    assert isinstance(view.windows(2, 1).batches(4, shuffle=True).order, ooc.Shuffle)
