@@ -160,8 +160,10 @@ def _chosen(
         return Shuffle(), "each row is addressable, so a permutation of all elements costs nothing"
     number = blocks.number(count)
     if shuffle is True and unit * (number + shared) <= window:
-        size = unit * (number + shared) / 2**20
-        return Shuffle(), f"all chunks together are {size:.0f} MiB, which the default memory holds"
+        size = max(1, ceil(unit * (number + shared) / 2**20))
+        return Shuffle(), (
+            f"all chunks together are at most {size} MiB, which the default memory holds"
+        )
     units = max(1, window // max(1, unit))
     run = _chunks_in_a_run(shared, units)
     if single:
