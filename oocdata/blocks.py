@@ -6,7 +6,7 @@ order of their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -14,9 +14,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "joined"]
+__all__ = [
+    "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "joined", "numbered",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
+
+_PIECE = 1 << 16
+"""Positions whose blocks are found at a time: what that takes stays in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,11 @@ class Blocks:
         """Return the positions at slots."""
         return slots
 
+    @property
+    def nbytes(self) -> int:
+        """No table is kept."""
+        return 0
+
 
 @dataclass(frozen=True, eq=False)
 class BlockIds:
@@ -87,7 +97,7 @@ class BlockIds:
 
     Attributes
     ----------
-    ids : ndarray of int64, shape (positions,)
+    ids : ndarray of int32 or int64, shape (positions,)
         Any numbers; positions of one number are stored together.
 
     Examples
@@ -97,28 +107,35 @@ class BlockIds:
     (array([0, 1, 4]), array([1, 0, 2, 3]))
     """
 
-    ids: Ints = field(repr=False)
+    ids: NDArray[np.signedinteger] = field(repr=False)
 
     @property
     def count(self) -> int:
         """The positions whose blocks are known."""
         return len(self.ids)
 
-    def __getstate__(self) -> dict[str, Ints]:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables: the ids, and the positions sorted by them."""
+        return self.ids.nbytes + sum(table.nbytes for table in self._sorted)
+
+    def __getstate__(self) -> dict[str, NDArray[np.signedinteger]]:
         return {"ids": self.ids}
 
     @cached_property
     def _sorted(self) -> tuple[NDArray[np.signedinteger], Ints]:
         """The positions sorted by block, and where each block begins among them."""
         positions = np.argsort(self.ids, kind="stable")
-        borders = np.flatnonzero(np.diff(self.ids[positions])) + 1
-        starts = np.concatenate(([0], borders, [len(positions)]))
-        small = np.int32 if len(positions) < 2**31 else np.int64  # it is as long as the dataset
-        return positions.astype(small, copy=False), starts
+        if len(positions) < 2**31:  # it is as long as the dataset
+            positions = positions.astype(np.int32)
+        ordered = self.ids[positions]
+        borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+        return positions, np.concatenate(([0], borders, [len(positions)]))
 
     def of(self, positions: Ints) -> Ints:
         """Return the id of the block that each position lies in."""
-        return self.ids[positions]
+        found: Ints = self.ids[positions].astype(np.int64, copy=False)
+        return found
 
     def starts(self, numbers: Ints) -> Ints:
         """Return the first slot of blocks, by their numbers; of the number after all, the count."""
@@ -158,6 +175,11 @@ class BlockRuns:
         """The positions whose blocks are known."""
         return int(self.begins[-1])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return self.begins.nbytes
+
     def of(self, positions: Ints) -> Ints:
         """Return the number of the block that each position lies in."""
         return np.searchsorted(self.begins, positions, side="right") - 1
@@ -182,6 +204,38 @@ ADDRESSABLE = Blocks(1, 1)
 """Every element is read by itself."""
 
 
+def numbered(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns:
+    """Return the blocks of `count` positions from a function that returns the ids of their blocks.
+
+    Where the ids never fall, a block is a run of positions, of which the begin alone is kept: some
+    thousand numbers for millions of windows in order. Else the id of each position is.
+
+    Examples
+    --------
+    >>> numbered(9, lambda positions: positions // 4).begins
+    array([0, 4, 8, 9])
+    >>> numbered(6, lambda positions: positions % 4).ids
+    array([0, 1, 2, 3, 0, 1], dtype=int32)
+    """
+    pieces = [range(start, min(start + _PIECE, count)) for start in range(0, count, _PIECE)]
+    begins, last = [np.zeros(0, np.int64)], None
+    for piece in pieces:
+        ids = ids_of(np.arange(piece.start, piece.stop))
+        steps = np.diff(ids, prepend=ids[0] - 1 if last is None else last)
+        if (steps < 0).any():
+            return BlockIds(np.concatenate([_ids(ids_of, piece) for piece in pieces]))
+        begins.append(np.flatnonzero(steps) + piece.start)
+        last = ids[-1]
+    return BlockRuns(np.concatenate([*begins, [count]]))
+
+
+def _ids(ids_of: Callable[[Ints], Ints], piece: range) -> NDArray[np.signedinteger]:
+    """Return the ids of some positions in as few bytes as they need."""
+    ids = ids_of(np.arange(piece.start, piece.stop))
+    small = ids.min() >= -(2**31) and ids.max() < 2**31
+    return ids.astype(np.int32) if small else ids
+
+
 def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
     """Return the blocks of parts laid end to end, each given with the number of its positions.
 
@@ -203,7 +257,8 @@ def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
             ids = np.unique(blocks.of(np.arange(count)), return_inverse=True)[1]
             found.append(ids + before)
             before += int(ids.max()) + 1
-        return BlockIds(np.concatenate(found))
+        whole = np.concatenate(found)
+        return numbered(len(whole), lambda positions: whole[positions])
     lengths = [
         -(-count // blocks.number(count)) for blocks, count in parts if blocks != ADDRESSABLE
     ]

@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
+from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, numbered
 from oocdata.cost import chunks_of
 from oocdata.datasets.balanced import as_weights
 from oocdata.datasets.dataset import Dataset, Draw
@@ -236,7 +236,7 @@ def _joined(blocks: AnyBlocks, run: int) -> AnyBlocks:
     if isinstance(blocks, BlockRuns):
         return BlockRuns(np.append(blocks.begins[:-1:run], blocks.count))
     numbers = np.unique(blocks.ids, return_inverse=True)[1]
-    return BlockIds(numbers // run)
+    return numbered(len(numbers), lambda positions: numbers[positions] // run)
 
 
 def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
+from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import cached_bytes, chunk_bytes
 from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
@@ -153,9 +154,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     """Return the bound on what reading keeps."""
     storages = [source.storage() for source in sources]
     chunks = [chunk_bytes(*pair) for pair in zip(sources, storages, strict=True)]
-    tables = sum(storage.table_bytes for storage in storages)
-    if isinstance(loader.order, Weighted):
-        tables += loader.order.sums.nbytes
+    tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
     # What a function gets, and its result copied to where TensorFlow may keep it.
     mapped = 2 * loader.batch_bytes * ahead.reading if loader.dataset.is_mapped else 0
     processes = max(1, loader.workers)
@@ -171,6 +170,24 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     each = _SCRATCH_BYTES + kept + decoding + tables + mapped
     besides = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * each + besides
+
+
+def _order_bytes(loader: Loader) -> int:
+    """Return the bytes of the tables that positions are looked up in."""
+    tables: list[AnyBlocks] = [loader.dataset.blocks]
+    orders, found = [loader.order], 0
+    for order in orders:
+        if isinstance(order, Weighted):
+            found += order.sums.nbytes
+            orders.append(order.order)
+        elif isinstance(order, Mixture):
+            orders += order.orders
+        elif isinstance(order, BlockShuffle):
+            tables.append(order.blocks)
+            if not isinstance(order.blocks, Blocks):  # two epochs, each with two numbers a block
+                found += 2 * 16 * order.blocks.number(order.blocks.count)
+    distinct = {id(blocks): blocks for blocks in tables}  # an order mostly has the dataset's
+    return found + sum(blocks.nbytes for blocks in distinct.values())
 
 
 def _order_words(order: Order, count: int) -> str:

@@ -165,6 +165,20 @@ def test_a_chunk_larger_than_the_cache_is_counted() -> None:
         set_memory(DEFAULT_MEMORY)
 
 
+def test_tables_of_positions_are_counted() -> None:
+    """An order of 200,000 rows chosen at random: the chunk of each, and the rows by chunks."""
+    rows = 200_000
+    view, _ = counted(np.zeros((rows, 4), "f4"), 100, 4)
+    chosen = view[np.random.default_rng(0).permutation(rows)]
+    said = [data.batches(50, shuffle="block").explain().resident_bytes for data in (view, chosen)]
+    assert said[1] - said[0] == pytest.approx(rows * (4 + 4), rel=0.1)
+    # The order makes tables of its own of the same length where it joins chunks to longer blocks.
+    loader = chosen.windows(2, shift=1).batches(50, shuffle="block")
+    blocks = {id(one): one.nbytes for one in (loader.dataset.blocks, loader.order.blocks)}
+    assert sum(blocks.values()) == pytest.approx(len(blocks) * rows * 8, rel=0.1)
+    assert loader.explain().resident_bytes > sum(blocks.values())
+
+
 def test_worker_processes_are_counted() -> None:
     view = ooc.open(np.zeros((4000, 2500), "f4"))
     alone = view.batches(32).explain().resident_bytes

@@ -15,7 +15,7 @@ from counting import counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
@@ -244,7 +244,7 @@ class TestDecoding:
         view, decoded = self.view()
         dataset = view.windows(2, 1) if windows else view
         chosen = dataset[choose(len(dataset))]
-        assert isinstance(chosen.blocks, BlockIds)
+        assert isinstance(chosen.blocks, BlockIds | BlockRuns)
         loader = chosen.batches(32, shuffle="block", seed=3)
         assert isinstance(loader.order, ooc.BlockShuffle)
         # As many blocks as half of this cache holds: 128 chunks, and those that windows reach into.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
-from oocdata.index import compose_ranges
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
+from oocdata.index import compose_ranges, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["MOST_IDS", "blocks_of", "chunk_ids", "chunks_along"]
 
 MOST_IDS = 1 << 23
-"""Positions of which the chunk of each may be noted, where no rule tells it."""
+"""Positions of which the chunk of each may be looked at, where no rule tells it."""
 
 
-def blocks_of(view: View) -> Blocks | BlockIds:
+def blocks_of(view: View) -> AnyBlocks:
     """Return which positions of a view lie in one storage chunk along the sample axes.
 
     Where the rows follow a rule, so do the blocks, and nothing is kept. Else the chunk of each
-    position is noted, for up to `MOST_IDS` of them, or for as many as an index array chose.
+    position is looked at, for up to `MOST_IDS` of them, or for as many as an index array chose.
     """
     chunks = _chunk_lengths(view)
     if len(view) == 0 or max(chunks) == 1:
@@ -37,7 +37,7 @@ def blocks_of(view: View) -> Blocks | BlockIds:
         if len(view) > MOST_IDS:
             length = max(1, chunks[-1] // abs(view.rows.step * view.grid[-1].step))
             return Blocks(length, length) if length > 1 else ADDRESSABLE
-    return BlockIds(chunk_ids(view, np.asarray(view.rows, np.int64)))
+    return numbered(len(view), lambda positions: chunk_ids(view, take(view.rows, positions)))
 
 
 def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import AnyBlocks, BlockIds, joined
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
 from oocdata.box import Extent
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Composite, Placement, Request
@@ -137,10 +137,10 @@ class Concat(Dataset):
             (self.parts[0].blocks, 0)
         ]
         whole = joined(filled)
-        if isinstance(self.chosen, range) and self.chosen == range(int(self.ends[-1])):
+        everything = isinstance(self.chosen, range) and self.chosen == range(int(self.ends[-1]))
+        if everything or whole == ADDRESSABLE:
             return whole
-        chosen = np.asarray(self.chosen, np.int64)
-        return whole if whole.number(len(chosen)) == 0 else BlockIds(whole.of(chosen))
+        return numbered(len(self), lambda positions: whole.of(take(self.chosen, positions)))
 
     # Other selections ----------------------------------------------------------------------------
 

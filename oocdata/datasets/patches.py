@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, BlockRuns, Blocks
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, BlockRuns, Blocks, numbered
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
@@ -211,7 +211,8 @@ class Patches(Dataset):
             return ADDRESSABLE
         chosen, per = self.chosen, self.per_row
         if not isinstance(chosen, range) or chosen.step != 1 or chosen.start % per:
-            return BlockIds(self.dataset.blocks.of(take(chosen, np.arange(len(self))) // per))
+            of = self.dataset.blocks.of
+            return numbered(len(self), lambda positions: of(take(chosen, positions) // per))
         elements = range(chosen.start // per, -(-chosen.stop // per))
         inner = self.dataset._select(elements).blocks
         if isinstance(inner, BlockIds):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata import chain
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import AnyBlocks
 from oocdata.box import Extent
 from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
@@ -252,7 +252,7 @@ class View(Dataset):
         return next(arrays)
 
     @cached_property
-    def blocks(self) -> Blocks | BlockIds:
+    def blocks(self) -> AnyBlocks:
         """Positions whose rows lie in one storage chunk along the sample axes."""
         return blocks_of(self)
 

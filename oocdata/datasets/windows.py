@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.blocks import ADDRESSABLE, BlockIds, Blocks
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
 from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
-from oocdata.datasets.chunking import MOST_IDS
+from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, is_listed
 from oocdata.datasets.request import Request
@@ -223,7 +223,7 @@ class Windows(Dataset):
         return tuple([leaf.request(episodes, anchors) for leaf in self._leaves])
 
     @cached_property
-    def blocks(self) -> Blocks | BlockIds:
+    def blocks(self) -> AnyBlocks:
         """Windows that start in one storage chunk: the blocks of the rows at which they start.
 
         Of several views, in the one that costs most to read badly. A padded window starts at its
@@ -248,8 +248,13 @@ class Windows(Dataset):
             if len(self) > MOST_IDS and isinstance(worst, Blocks):
                 length = max(1, worst.length // (shift * abs(chosen.step)))
                 return Blocks(length, length)
-        episodes, at = anchors.find(np.asarray(chosen, np.int64))
-        return view._select(at + (own.parts[0].runs.starts[episodes] + beyond)).blocks
+        starts = own.parts[0].runs.starts + beyond
+
+        def chunks(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+            episodes, at = anchors.find(take(chosen, positions))
+            return chunk_ids(view, take(view.rows, at + starts[episodes]))
+
+        return numbered(len(self), chunks)
 
     @property
     def _can_cut(self) -> list[bool]:

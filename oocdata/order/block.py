@@ -32,7 +32,8 @@ class BlockShuffle(Laned):
     chunks. A block is needed from when its window begins until it ends; only the blocks that a
     border between lanes cuts, at most ``lanes - 1``, are needed twice in an epoch.
 
-    Irregular blocks take a table as long as their ids; regular ones none.
+    Regular blocks take no table; irregular ones one with an entry for each block, or for each
+    position where those of a block do not follow one another.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.blocks import BlockIds, BlockRuns, Blocks
+from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
 from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
 from oocdata.engines import places
@@ -165,6 +165,13 @@ def test_chunks_of_each_part_are_decoded_once(own_account: None) -> None:
     assert isinstance(whole[::-1].blocks, BlockIds)
     assert whole[:64].blocks == Blocks(8, 8)
     assert whole[::-1].blocks.number(179) == whole.blocks.number(179)
+
+
+def test_rows_with_addresses_keep_them_in_any_order() -> None:
+    whole = ooc.concat([ooc.open(sample_array((40, 3))), ooc.open(sample_array((50, 3)))])
+    chosen = whole[np.random.default_rng(0).permutation(90)]
+    assert chosen.blocks == ADDRESSABLE
+    assert isinstance(chosen.batches(10, shuffle=True).order, ooc.Shuffle)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.data())

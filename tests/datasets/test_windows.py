@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.blocks import BlockRuns, Blocks
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.episodes import episode_runs, part_runs
 from oocdata.datasets.request import Request
@@ -389,3 +391,44 @@ def test_windows_of_rows_chosen_in_any_order_never_cross_an_outer_place() -> Non
     windows = ooc.open(array, axis=(0, 1))[chosen].windows(2)
     expected = [run[at : at + 2] for run in runs for at in range(len(run) - 1)]
     assert_array_equal(windows.take(range(len(windows))), expected)
+
+
+def test_windows_in_order_take_a_table_as_long_as_the_chunks() -> None:
+    """Millions of transitions in episodes: no table has an entry for each of them."""
+    import tracemalloc
+
+    rows, chunk, episode = 2_000_000, 8_000, 1_000
+    state = ooc.open(RecordingSource(np.broadcast_to(np.float32(0), (rows, 2)), (chunk, 1)))
+    lengths = np.full(rows // episode, episode)
+    windows = ooc.windows({"now": state, "next": (state, (1,))}, episodes=lengths)
+    tracemalloc.start()
+    loader = windows.batches(100, shuffle="block", seed=1)
+    loader.positions(0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(loader.order, ooc.BlockShuffle)
+    for blocks in (windows.blocks, loader.order.blocks):
+        assert isinstance(blocks, BlockRuns)
+        assert blocks.nbytes <= 8 * (rows // chunk + 1)
+    assert peak < 8 * len(windows) / 2
+
+
+@given(
+    st.lists(st.integers(2, 30), min_size=1, max_size=6), st.integers(1, 9), st.integers(0, 1),
+    st.booleans(), st.data(),
+)  # fmt: skip
+def test_blocks_are_the_chunks_at_which_windows_start(
+    lengths: list[int], chunk: int, targets: int, backwards: bool, data: st.DataObject
+) -> None:
+    view = ooc.open(RecordingSource(np.arange(sum(lengths)), (chunk,)))
+    windows = view[:: -1 if backwards else 1].windows(1, targets, episodes=lengths)
+    if data.draw(st.booleans()):
+        windows = windows[data.draw(st.permutations(range(len(windows))))]
+    blocks, count = windows.blocks, len(windows)
+    assume(not isinstance(blocks, Blocks))  # one episode, or rows with addresses
+    rows = windows.rows(np.arange(count))[:, 0]
+    chunks = (len(view) - 1 - rows if backwards else rows) // chunk
+    starts = blocks.starts(np.arange(blocks.number(count) + 1))
+    found = [set(blocks.positions(np.arange(a, b)).tolist()) for a, b in pairwise(starts)]
+    expected = [set(np.flatnonzero(chunks == one).tolist()) for one in np.unique(chunks)]
+    assert found == expected

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import oocdata
+import oocdata.describe.encoding
 import oocdata.engines.chunked
 import oocdata.engines.objects
 import oocdata.engines.strided
@@ -18,6 +19,7 @@ TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 PLACES = [
     oocdata, oocdata.View, oocdata.Loader, oocdata.testing, oocdata.engines.chunked,
     oocdata.engines.objects, oocdata.engines.strided, oocdata.reading.ahead, blocks,
+    oocdata.describe.encoding,
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocdata.blocks import BlockIds, Blocks
+from oocdata.blocks import BlockIds, BlockRuns, Blocks, numbered
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle
 from oocdata.order.visits import RegularVisits, TableVisits
@@ -260,3 +260,26 @@ def test_fields_become_python_integers() -> None:
 def test_orders_never_change(order: BlockShuffle, count: int, expected: list[int]) -> None:
     start = count // 2
     assert order.positions(count, start, start + 6, seed=-5, epoch=3).tolist() == expected
+
+
+@given(st.lists(st.integers(-3, 9), min_size=1, max_size=60), st.booleans(), st.integers(1, 7))
+def test_runs_are_visited_as_ids_are(ids: list[int], ascending: bool, piece: int) -> None:
+    """Of ids that never fall the begins of the runs are kept alone, and the order is the same."""
+    given_ = np.array(sorted(ids) if ascending else ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("oocdata.blocks._PIECE", piece)
+        blocks = numbered(len(given_), lambda positions: given_[positions])
+    falls = bool((np.diff(given_) < 0).any())
+    assert isinstance(blocks, BlockIds if falls else BlockRuns)
+    orders = [BlockShuffle(one, 3) for one in (blocks, BlockIds(given_))]
+    found = [one.positions(len(ids), 0, len(ids), seed=5, epoch=2) for one in orders]
+    assert found[0].tolist() == found[1].tolist()
+
+
+@pytest.mark.parametrize(("far", "each"), [(2**31 - 1, 4), (2**31, 8)])
+def test_ids_take_as_few_bytes_as_they_need(far: int, each: int) -> None:
+    blocks = numbered(3, lambda positions: np.array([5, far, 0])[positions])
+    assert isinstance(blocks, BlockIds)
+    assert blocks.ids.nbytes == 3 * each
+    assert blocks.of(np.arange(3)).tolist() == [5, far, 0]
+    assert blocks.of(np.arange(3)).dtype == np.int64
