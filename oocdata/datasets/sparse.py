@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
+from oocdata.engines.buffers import count, empty_parts
 from oocdata.engines.columns import read_entries
-from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
 
 __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
+
+_ALIGNED = 64
+"""Numbers of any dtype that take a multiple of `buffers.ALIGNMENT` bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,27 +74,40 @@ class _SparseRequest(Request):
     """Rows wanted of a sparse source, as it stores them."""
 
     def read(self) -> SparseBatch:
-        return self._batch(0, len(self.origins), self._entries())
+        (batch,) = self.read_parts([len(self.origins)], count())
+        return batch
 
-    def read_parts(self, lengths: list[int], number: int) -> list[Any]:
-        found = self._entries()
-        stops = np.cumsum(lengths).tolist()
+    def read_parts(self, lengths: list[int], number: int) -> list[SparseBatch]:
+        found = read_entries(self.source, self.origins, self.extent)
+        counts = np.concatenate([np.empty(0, np.int64), *(some.counts for some in found)])
+        ends = np.concatenate(([0], np.cumsum(counts)))
+        starts = np.cumsum([0, *lengths])
+        rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
+        firsts = ends[starts].tolist()  # the place of each batch's first number among all
+        sizes = [stop - first for first, stop in pairwise(firsts)]
+        # Each with as much room, so that they are tensors of one shape side by side.
+        room = -(-max(sizes, default=0) // _ALIGNED) * _ALIGNED
+        _, indices = empty_parts([(room, 2)] * len(sizes), np.int64, number)
+        _, values = empty_parts([(room,)] * len(sizes), self.dtype, number)
+        read = np.cumsum([0, *(len(some.counts) for some in found)])
+        batches = (starts.searchsorted(read, side="right") - 1).tolist()
+        for place, (some, (start, stop)) in enumerate(
+            zip(found, pairwise(read.tolist()), strict=True)
+        ):
+            row_of = np.repeat(rows[start:stop], some.counts)
+            begin, end = int(ends[start]), int(ends[stop])
+            for batch in range(batches[place], min(batches[place + 1] + 1, len(sizes))):
+                first, last = max(begin, firsts[batch]), min(end, firsts[batch + 1])
+                target = slice(first - firsts[batch], last - firsts[batch])
+                part = slice(first - begin, last - begin)
+                indices[batch][target, 0] = row_of[part]
+                indices[batch][target, 1] = some.columns[part]
+                values[batch][target] = some.values[part]
+        width = self.extent.lengths[1]
         return [
-            self._batch(stop - length, stop, found)
-            for length, stop in zip(lengths, stops, strict=True)
+            SparseBatch(places[:size], numbers[:size], (length, width))
+            for places, numbers, size, length in zip(indices, values, sizes, lengths, strict=True)
         ]
-
-    def _entries(self) -> Entries:
-        return read_entries(self.source, self.origins, self.extent)
-
-    def _batch(self, start: int, stop: int, found: Entries) -> SparseBatch:
-        first, last = found.places.searchsorted(np.multiply((start, stop), found.width)).tolist()
-        part = Entries(found.places[first:last], found.values[first:last], found.width)
-        rows, columns = part.rows_and_columns()
-        indices = np.empty((last - first, 2), np.int64)
-        np.subtract(rows, start, out=indices[:, 0])
-        indices[:, 1] = columns
-        return SparseBatch(indices, part.values.astype(self.dtype), (stop - start, found.width))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

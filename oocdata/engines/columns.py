@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.concat import Concat
+from oocdata.engines.ragged import copy_runs
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.sparse import Entries, SparseRows
 from oocdata.engines.wrapped import Wrapped
@@ -67,8 +68,8 @@ def _with_columns(source: Source, places: Ints) -> Source:
     return source.with_parts([_with_columns(part, places) for part in source.parts])
 
 
-def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
-    """Return the stored numbers of rows, or of parts of rows.
+def read_entries(source: Source, origins: Ints, extent: Extent) -> list[Entries]:
+    """Return the stored numbers of rows, or of parts of rows; some rows after the other.
 
     Parameters
     ----------
@@ -85,27 +86,29 @@ def read_entries(source: Source, origins: Ints, extent: Extent) -> Entries:
     """
     if isinstance(source, Columns):
         return read_entries(source.inner, origins, extent)
-    width = extent.lengths[1]
     if isinstance(source, SparseRows):
-        return _joined(list(source.boxes(origins, extent)), source.dtype, width)
+        return list(source.boxes(origins, extent))
     assert isinstance(source, Concat)
-    parts = []
+    parts, places = [], [np.empty(0, np.int64)]
     for part, boxes, moved in source.shares(origins):
-        found = read_entries(part, moved, extent)
-        rows, columns = found.rows_and_columns()
-        parts.append(Entries(boxes[rows] * width + columns, found.values, width))
-    found = _joined(parts, source.dtype, width)
-    order = np.argsort(found.places, kind="stable")
-    return Entries(found.places[order], found.values[order], width)
+        parts += read_entries(part, moved, extent)
+        places.append(boxes)
+    rows = np.concatenate(places)
+    return parts if (rows[1:] > rows[:-1]).all() else [_moved(parts, rows, source.dtype)]
 
 
-def _joined(parts: list[Entries], dtype: np.dtype[Any], width: int) -> Entries:
-    """Return entries one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    places = np.concatenate([np.empty(0, np.int64), *(part.places for part in parts)])
-    values = np.concatenate([np.empty(0, dtype), *(part.values for part in parts)])
-    return Entries(places, values, width)
+def _moved(parts: list[Entries], rows: Ints, dtype: np.dtype[Any]) -> Entries:
+    """Return entries with row i of all parts as row ``rows[i]``."""
+    taken = np.concatenate([part.counts for part in parts])
+    counts = np.empty_like(taken)
+    counts[rows] = taken
+    starts, targets = np.cumsum(taken) - taken, (np.cumsum(counts) - counts)[rows]
+    columns = np.concatenate([part.columns for part in parts])
+    values = np.concatenate([part.values for part in parts], dtype=dtype)
+    found = Entries(counts, np.empty_like(columns), np.empty_like(values))
+    copy_runs(columns, starts, found.columns, targets, taken)
+    copy_runs(values, starts, found.values, targets, taken)
+    return found
 
 
 def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:

@@ -32,25 +32,31 @@ _ENTRIES = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Stored numbers of some rows; each place once, ascending.
+    """Stored numbers of rows, one row after the other; its columns ascend, each once.
 
     Attributes
     ----------
-    places : ndarray of int64, shape (n,)
-        Row and column as one number: ``row * width + column``, rows counted among those asked for.
+    counts : ndarray of int64, shape (rows,)
+        How many numbers each row has.
+    columns : ndarray of int, shape (n,)
+        Of any dtype that int64 holds.
     values : ndarray, shape (n,)
-    width : int
-        Columns of a row.
     """
 
-    places: Ints
+    counts: Ints
+    columns: NDArray[Any]
     values: NDArray[Any]
-    width: int
 
-    def rows_and_columns(self) -> tuple[Ints, Ints]:
-        """Return both of each place."""
-        rows = self.places // self.width
-        return rows, self.places - rows * self.width
+    def rows(self, first: int = 0) -> Ints:
+        """Return the row of each number, counted from `first`."""
+        return np.repeat(np.arange(first, first + len(self.counts)), self.counts)
+
+    def kept(self, which: NDArray[np.bool_], columns: NDArray[Any]) -> Entries:
+        """Return some of the numbers, in other columns."""
+        ends = np.cumsum(self.counts)
+        before = np.concatenate(([0], np.cumsum(which)))
+        counts = before[ends] - before[ends - self.counts]
+        return Entries(counts, columns[which], self.values[which])
 
 
 class SparseRows:
@@ -154,35 +160,38 @@ class SparseRows:
         if out.size == 0:
             return
         out[...] = 0
+        start = 0
         for found in self.boxes(origins, extent):
+            rows = found.rows(start)
             if out.flags.c_contiguous:
-                out.reshape(-1)[found.places] = found.values
+                rows *= extent.lengths[1]
+                rows += found.columns
+                out.reshape(-1)[rows] = found.values
             else:
-                rows, columns = found.rows_and_columns()
-                out[(*np.divmod(rows, extent.lengths[0]), columns)] = found.values
+                out[(*np.divmod(rows, extent.lengths[0]), found.columns)] = found.values
+            start += len(found.counts)
 
     def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
         """Yield the entries of boxes: the rows are those of all boxes, one after the other."""
         (length, width), (step, stride) = extent.lengths, extent.strides
         rows = (origins[:, :1] + np.arange(length) * step).ravel()
         first = np.repeat(origins[:, 1], length)
-        for start, found in self._entries_of(rows):
+        start = 0
+        for found in self._entries_of(rows):
+            stop = start + len(found.counts)
             if width == self.shape[1]:
-                places = found.places
-                places += start * width
                 yield found
-                continue
-            numbers, columns = found.rows_and_columns()
-            numbers += start
-            columns -= first[numbers]
-            inside = (columns >= 0) & (columns < extent.spans[1])
-            if stride > 1:
-                inside &= columns % stride == 0
-            places = numbers[inside] * width + columns[inside] // stride
-            yield Entries(places, found.values[inside], width)
+            else:
+                columns = found.columns - np.repeat(first[start:stop], found.counts)
+                inside = (columns >= 0) & (columns < extent.spans[1])
+                if stride > 1:
+                    inside &= columns % stride == 0
+                    columns //= stride
+                yield found.kept(inside, columns)
+            start = stop
 
-    def _entries_of(self, rows: Ints) -> Iterator[tuple[int, Entries]]:
-        """Yield the first of some rows that follow one another here, and their entries."""
+    def _entries_of(self, rows: Ints) -> Iterator[Entries]:
+        """Yield the entries of rows, some rows at a time."""
         if not len(rows):
             return
         starts = self.indptr[rows]
@@ -193,7 +202,7 @@ class SparseRows:
         for start, stop in pairwise(borders.tolist()):
             some = slice(start, stop)
             try:
-                yield start, self._entries(starts[some], lengths[some])
+                yield self._entries(starts[some], lengths[some])
             except SourceError as error:
                 error.concern(self._concerned(error, rows[some]))
                 raise
@@ -208,16 +217,13 @@ class SparseRows:
         if count and not (columns.min() >= 0 and columns.max() < width):
             wrong = columns[(columns < 0) | (columns >= width)]
             raise self._wrong(f"must have `indices` within [0, {width}); got {wrong[0]}")
-        places = np.repeat(np.arange(len(starts)) * width, lengths)
-        places += columns.astype(np.int64, copy=False)
-        found = _in_order(places, values, width)
-        if self._columns is None:
-            return found
-        rows, whole = found.rows_and_columns()
-        chosen = self._column_of[whole]
-        kept = chosen >= 0
-        width = self.shape[1]
-        return _in_order(rows[kept] * width + chosen[kept], found.values[kept], width)
+        if columns.dtype == np.uint64:  # which NumPy adds to no int64
+            columns = columns.view(np.int64)
+        found = Entries(lengths, columns, values)
+        if self._columns is not None:
+            chosen = self._column_of[columns]
+            found = found.kept(chosen >= 0, chosen)
+        return _in_order(found, self.shape[1])
 
     @cached_property
     def _column_of(self) -> Ints:
@@ -245,13 +251,18 @@ class SparseRows:
         )
 
 
-def _in_order(places: Ints, values: NDArray[Any], width: int) -> Entries:
-    """Return entries in ascending order; those of one place summed, as SciPy does."""
-    if (places[1:] > places[:-1]).all():
-        return Entries(places, values, width)
+def _in_order(found: Entries, width: int) -> Entries:
+    """Return entries whose columns ascend in each row; those of one place summed, as SciPy does."""
+    ascends = found.columns[1:] > found.columns[:-1]
+    starts = np.cumsum(found.counts[:-1])
+    ascends[starts[(starts > 0) & (starts <= len(ascends))] - 1] = True
+    if ascends.all():
+        return found
+    places = found.rows() * width + found.columns
     order = np.argsort(places, kind="stable")
-    places, values = places[order], values[order]
+    places, values = places[order], found.values[order]
     firsts = np.flatnonzero(np.diff(places, prepend=-1))
     if len(firsts) < len(places):
         values = np.add.reduceat(values, firsts, dtype=values.dtype)
-    return Entries(places[firsts], values, width)
+    rows, columns = np.divmod(places[firsts], width)
+    return Entries(np.bincount(rows, minlength=len(found.counts)), columns, values)

@@ -104,16 +104,31 @@ def padded(batches: Sequence[SparseBatch], spec: ArraySpec) -> list[NDArray[Any]
     >>> values[0, :2].tolist(), counts.tolist()
     ([5, 7], [[2, 2]])
     """
-    steps, most = len(batches), max((len(batch.values) for batch in batches), default=0)
-    most = -(-most // _ALIGNED) * _ALIGNED  # each step's begin at an aligned address
-    indices = empty((steps, most, 2), np.int64)
-    values = empty((steps, most), spec.dtype)
-    counts = empty((steps, 2), np.int64)
+    counts = empty((len(batches), 2), np.int64)
     for place, batch in enumerate(batches):
-        count = len(batch.values)
-        indices[place, :count], values[place, :count] = batch.indices, batch.values
-        counts[place] = count, len(batch)
+        counts[place] = len(batch.values), len(batch)
+    indices = _with_room([batch.indices for batch in batches], ArraySpec((2,), np.dtype(np.int64)))
+    values = _with_room([batch.values for batch in batches], ArraySpec((), spec.dtype))
     return [indices, values, counts]
+
+
+def _with_room(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:
+    """Return arrays of unlike lengths as one: no copy where each begins memory of one length."""
+    rooms = [array.base for array in arrays if isinstance(array.base, np.ndarray)]
+    if len(rooms) == len(arrays) > 0 and all(
+        room.dtype == array.dtype
+        and room.shape == rooms[0].shape
+        and room.shape[1:] == spec.shape
+        and _address(room) == _address(array)
+        for room, array in zip(rooms, arrays, strict=True)
+    ):
+        return _stacked(rooms, len(rooms[0]), spec)
+    most = max(map(len, arrays), default=0)
+    # Each step's begin at an aligned address.
+    copy = empty((len(arrays), -(-most // _ALIGNED) * _ALIGNED, *spec.shape), spec.dtype)  # type: ignore[arg-type]
+    for place, array in enumerate(arrays):
+        copy[place, : len(array)] = array
+    return copy
 
 
 def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:

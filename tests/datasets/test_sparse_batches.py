@@ -11,8 +11,12 @@ from anndata_files import random_csr, write_file
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.datasets.spec import ArraySpec
 from oocdata.describe import as_json, from_json
+from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
+from oocdata.frontends.batching import padded, tensors_of
+from oocdata.runs import Run
 
 MATRIX = random_csr(200, 25, 0.3)
 DENSE = MATRIX.toarray()
@@ -35,6 +39,28 @@ def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:
         alone = sparse.batch(step, 2)["x"]  # not read as a part of a run
         assert_array_equal(alone.indices, other["x"].indices)
         assert_array_equal(alone.values, other["x"].values)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_tensors_are_the_memory_that_was_read_into(path: str, steps: int) -> None:
+    loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
+    batches = loader.run(Run(epoch=0, start=0, stop=steps))
+    indices, values, counts = tensors_of(batches, loader)
+    assert len(values) == steps
+    for step, batch in enumerate(batches):
+        assert len(batch.values) == counts[step, 0]
+        assert indices[step].ctypes.data == batch.indices.ctypes.data
+        assert values[step].ctypes.data == batch.values.ctypes.data
+        assert values[step].ctypes.data % ALIGNMENT == 0
+        assert_array_equal(batch.dense(), DENSE[loader.positions(step)])
+
+
+def test_batches_of_other_memory_are_padded() -> None:
+    batches = [ooc.SparseBatch(np.ones((n, 2), np.int64), np.ones(n), (9, 9)) for n in (3, 65)]
+    indices, values, _ = padded(batches, ArraySpec((9,), np.dtype("f8"), sparse=True))
+    assert (indices.shape, values.shape) == ((2, 128, 2), (2, 128))
+    assert values[0, :3].all()
+    assert values[1, :65].all()
 
 
 def test_an_epoch_has_each_number_once(path: str) -> None:

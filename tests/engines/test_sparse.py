@@ -117,10 +117,29 @@ def test_any_entries_of_any_columns(data: st.DataObject) -> None:
     origins = np.stack([rows, np.zeros_like(rows)], axis=1)
     for one, expected in ((source, dense[:, columns]), (again, dense[:, columns[::-1]])):
         found = read_entries(one, origins, Extent.of((1, len(columns))))
-        assert (np.diff(found.places) > 0).all()  # each once, as TensorFlow wants them
         made = np.zeros((len(rows), len(columns)), dense.dtype)
-        made[found.rows_and_columns()] = found.values
+        first = 0
+        for some in found:
+            places = some.rows(first) * len(columns) + some.columns
+            assert (np.diff(places) > 0).all()  # each once, as TensorFlow wants them
+            made.reshape(-1)[places] = some.values
+            first += len(some.counts)
+        assert first == len(rows)
         assert_array_equal(made, expected[rows])
+
+
+@pytest.mark.parametrize("dtypes", [("u8", "i4"), ("u4", "i4"), ("u8", "u1")])
+def test_columns_of_any_whole_dtype(dtypes: tuple[str, str]) -> None:
+    matrix, dense = random_csr(50, 40, 0.9), random_csr(50, 40, 0.9).toarray()
+    parts = []
+    for rows, dtype in zip((slice(30), slice(30, None)), dtypes, strict=True):
+        part = matrix[rows]
+        arrays = (part.data, part.indices.astype(dtype), part.indptr)
+        parts.append(SparseRows(*map(MemoryArray, arrays), part.shape, Storage("CSR")))
+    rows = np.random.default_rng(0).permutation(50)
+    view = View.of(concatenate(parts, 0))
+    assert_array_equal(view.take(rows), dense[rows])
+    assert_array_equal(view.sparse().take(rows).dense(), dense[rows])
 
 
 def test_no_column_is_chosen_twice() -> None:
