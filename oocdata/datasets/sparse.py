@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
@@ -54,7 +54,12 @@ class SparseBatch:
 
     def __getitem__(self, row: int) -> SparseBatch:
         """Return one row, as a batch of one."""
-        return self.rows(row, row + 1)
+        at = range(len(self))[row]
+        return self.rows(at, at + 1)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the dense array; ``np.asarray(batch)``."""
+        return np.asarray(self.dense(), dtype)
 
     def rows(self, start: int, stop: int) -> SparseBatch:
         """Return the rows of a range, copied."""

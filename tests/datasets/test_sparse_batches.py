@@ -180,13 +180,11 @@ def test_sparse_rows_are_a_view(path: str) -> None:
             wrong()
 
 
-def test_columns_one_by_one_are_for_sparse_rows(path: str) -> None:
+def test_columns_are_chosen_one_by_one(path: str) -> None:
     view = ooc.open(path, "X")
     mask = np.arange(25) % 7 == 0
     assert_array_equal(np.asarray(view[:, mask]), DENSE[:, mask])
     assert view[3, [5, -1]].tolist() == DENSE[3, [5, -1]].tolist()
-    with pytest.raises(ArgumentError, match="ints and slices"):
-        ooc.open(DENSE)[:, [1, 2]]
     with pytest.raises(ArgumentError, match="one after the other"):
         view[[1, 2], [3, 4]]
 
@@ -213,3 +211,14 @@ def test_worker_processes_read_it(path: str) -> None:
     found = np.concatenate(list(loader))
     here = np.concatenate(list(view.batches(50, shuffle=True, seed=2)))
     assert_array_equal(found, here)
+
+
+def test_a_batch_is_a_sequence_of_rows_and_an_array() -> None:
+    batch = ooc.SparseBatch(np.array([[0, 2], [2, 0]]), np.array([5, 7]), (3, 4))
+    dense = [[0, 0, 5, 0], [0, 0, 0, 0], [7, 0, 0, 0]]
+    assert np.asarray(batch).tolist() == dense
+    assert np.asarray(batch, "f4").dtype == np.float32
+    assert [one.dense()[0].tolist() for one in batch] == dense
+    assert batch[-1].dense().tolist() == dense[2:]
+    with pytest.raises(IndexError):
+        batch[3]
