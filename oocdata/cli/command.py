@@ -15,7 +15,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
@@ -58,8 +58,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(**values: Any) -> None:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # question marks for letters that it lacks
-            sys.stdout.reconfigure(errors="replace")
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            with suppress(OSError):  # of a pipe that can't be sought in
+                sys.stdout.reconfigure(errors="replace")  # question marks for letters it lacks
         context = values["context"] if "context" in own else values.pop("context")
         with errors(context, values.pop("verbose")):
             if "array" in own:
