@@ -109,7 +109,7 @@ def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
     --------
     >>> slot = np.zeros(256, np.uint8)
     >>> lay(slot, [np.arange(3.0), np.arange(4, dtype="i2")])
-    [[(0, (3,), '<f8')], [(64, (4,), '<i2')]]
+    [[(0, (3,), dtype('float64'))], [(64, (4,), dtype('int16'))]]
     >>> slot[:24].view("f8")
     array([0., 1., 2.])
     """
