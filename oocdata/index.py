@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Segments", "Selection", "as_count", "as_positions", "as_regular", "as_run",
+    "Cut", "Segments", "Selection", "as_count", "as_positions", "as_regular", "as_run", "as_shard",
     "check_distinct", "compose_ranges", "cut", "expand_key", "is_same", "repeated", "select",
     "slice_range", "take",
 ]  # fmt: skip

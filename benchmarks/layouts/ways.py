@@ -182,7 +182,7 @@ def annbatch(case: Any, path: Path) -> Any:
     from annbatch import DatasetCollection, Loader
 
     if find_spec("zarrs"):
-        import zarrs  # noqa: F401
+        import zarrs  # noqa: F401  # enters its pipeline
 
         zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
     options = {"chunk_size": 64, "preload_nchunks": 128, "batch_size": case.batch}

@@ -93,17 +93,15 @@ class Zip(Dataset):
 
     def _apart(self) -> int:
         """Return how far from each other two elements with a row of one array may lie."""
-        found = self._first_rows()
+        found = [(view, rows, stored_rows(view, rows)) for view, rows in self._first_rows()]
         apart = 0
-        for at, (view, rows) in enumerate(found):
+        for at, (view, rows, own) in enumerate(found):
             if not self.tables and _repeats(view):
                 apart = max(apart, farthest(rows, rows))
-            own = stored_rows(view, rows)
-            for other, others in found[at + 1 :]:
+            for other, _, others in found[at + 1 :]:
                 looked_up = self.tables and (_repeats(view) or _repeats(other))
                 if not looked_up:
-                    pairs = product(own, stored_rows(other, others))
-                    apart = max([apart, *(one.apart(two) for one, two in pairs)])
+                    apart = max([apart, *(one.apart(two) for one, two in product(own, others))])
         return apart
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
