@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.choice import choose_order
-from oocdata.cost import cached_bytes
+from oocdata.cost import byte_rows_of, cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.engines import buffers
@@ -29,6 +29,7 @@ from oocdata.index import as_count, as_shard
 from oocdata.order import Order, Sequential
 from oocdata.order.lanes import laned
 from oocdata.order.steps import Steps
+from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead, Run, plan_ahead, steps_together
 
 if TYPE_CHECKING:
@@ -73,6 +74,12 @@ def make_loader(
     order, reason = choose_order(dataset, shuffle, size, weights)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
+    if processes and any(leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
+        raise ArgumentError(
+            "`workers` must be 0 for batches of bytes of unequal length, which can't be passed "
+            f"between processes without a copy; got {processes}. Make them arrays of numbers in "
+            "`.map`, which workers run."
+        )
     if processes and dataset.is_sparse:
         raise ArgumentError(
             f"`workers` must be 0 for sparse batches, which threads read; got {processes}."
@@ -156,11 +163,18 @@ class Loader:
         )
         return spec
 
-    @property
+    @cached_property
     def batch_bytes(self) -> int:
-        """Bytes of a batch that this loader reads."""
+        """Bytes of a batch that this loader reads; of rows of unequal length, at most."""
         share = self.batch_size // self.num_shards
-        return sum(leaf.nbytes * share for leaf in leaves(self.dataset.spec))
+        dense = sum(leaf.nbytes * share for leaf in leaves(self.dataset.spec))
+        return dense + self.byte_rows
+
+    @cached_property
+    def byte_rows(self) -> int:
+        """Bytes of the rows of unequal length in a batch, at most."""
+        share = self.batch_size // self.num_shards
+        return byte_rows_of(self.dataset, share, repeated=isinstance(self.order, Weighted))
 
     @property
     def steps_together(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import DTypeLike
 
@@ -29,13 +29,15 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     verify: bool | str | os.PathLike[str] | None = None,
     field: str | Sequence[str] = (),
     decode: bool = False,
+    format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
 ) -> View:
     """Open an array of any size as it is: reads the header, no data.
 
     Parameters
     ----------
     target : path, URL, object, or list of them
-        ``.npy``, ``.npz``, HDF5, netCDF4, Zarr v2 or v3, raw binary; an ndarray, memmap,
+        ``.npy``, ``.npz``, HDF5, netCDF4, Zarr v2 or v3, raw binary; text (``.txt``, ``.csv``,
+        ``.jsonl``, …), of which a row is a line, and TFRecord; an ndarray, memmap,
         ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the values that it shows, as
         long as its file is not replaced by another), or anything with shape, dtype and slicing; a
         source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob
@@ -73,6 +75,9 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         Decode packed numbers (netCDF, Zarr) as xarray does, by the attributes ``scale_factor``,
         ``add_offset``, ``_Unsigned``, ``_FillValue`` and ``missing_value``: NaN for missing ones,
         float32 or float64 by xarray's rules. By default they are delivered as stored.
+    format : "text", optional
+        The file is text, whatever its name. Rows of text and of TFRecord are ``bytes``, in arrays
+        of objects; where they begin is found once, and kept in a small hidden file beside them.
 
     Returns
     -------
@@ -106,6 +111,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     options: dict[str, Any] = {
         "key": key, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external, "verify": verify, "field": field, "decode": decode,
+        "format": format,
     }  # fmt: skip
     if isinstance(target, View):
         given = {"axis": None if axis in (0, (0,)) else axis, **options}

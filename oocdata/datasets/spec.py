@@ -28,6 +28,7 @@ class ArraySpec:
     shape : tuple of int or None
         None for the batch axis of a batch whose length varies.
     dtype : numpy.dtype
+        Of objects for rows of unequal length, each a ``bytes``.
     sparse : bool
         It is a `SparseBatch` in a batch, not an array.
 
@@ -49,7 +50,8 @@ class ArraySpec:
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
-        return f"{shape} {self.dtype}{', sparse' * self.sparse}"
+        kind = "bytes" if self.dtype.hasobject else self.dtype
+        return f"{shape} {kind}{', sparse' * self.sparse}"
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]

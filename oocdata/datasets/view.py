@@ -99,7 +99,7 @@ class View(Dataset):
         shape = f"{len(self)} rows"
         if len(self.sample_shape) > 1:
             shape = " × ".join(map(str, self.sample_shape)) + " rows"
-        return f"<View: {shape} of {self.element} {self.dtype}>"
+        return f"<View: {shape} of {self.spec}>"
 
     def __str__(self) -> str:
         return f"{self!r} from {self.storage.path or 'memory'}"

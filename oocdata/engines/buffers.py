@@ -191,7 +191,7 @@ class Pool:
         ----------
         shape : tuple of int
         dtype : dtype_like
-            Numeric or bool.
+            Of objects, NumPy's own memory.
 
         Returns
         -------
@@ -200,7 +200,7 @@ class Pool:
         """
         kind = np.dtype(dtype)
         nbytes = prod(shape) * kind.itemsize
-        if nbytes == 0:
+        if nbytes == 0 or kind.hasobject:
             return np.empty(shape, kind)
         block = self._block(nbytes)
         return lease(self, block, block.address, shape, kind)
@@ -243,7 +243,7 @@ class Pool:
         borders = [0]
         for nbytes in sizes:
             borders.append(borders[-1] + -(-nbytes // ALIGNMENT) * ALIGNMENT)
-        if not borders[-1]:
+        if not borders[-1] or kind.hasobject:
             return None, [np.empty(shape, kind) for shape in shapes]
         block = self._block(borders[-1])
         with self._lock:

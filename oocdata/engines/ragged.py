@@ -1,4 +1,4 @@
-"""Runs of unequal length out of 1-D arrays: what rows of sparse matrices are stored as.
+"""Runs of unequal length out of 1-D arrays: what rows of sparse matrices and of text are stored as.
 
 `Source.read` takes boxes of one extent. A row of a sparse matrix is a run of as many numbers as it
 has, so an engine that can read runs of any lengths does (`RunReader`); for all others, each number
@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.source import Source
+from oocdata.errors import SourceError
 
-__all__ = ["RunReader", "copy_runs", "cut_runs", "read_points", "read_ragged", "spread"]
+__all__ = [
+    "RunReader", "concerned_rows", "copy_runs", "cut_runs", "read_points", "read_ragged", "spread",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -69,6 +72,24 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
     """Write runs, each number of which is read as a box; see `read_ragged`."""
     source.read(spread(starts, lengths)[:, None], Extent.of((1,)), out[:, None])
+
+
+def concerned_rows(error: SourceError, rows: Ints, starts: Ints, stops: Ints) -> Ints:
+    """Return which of some rows an error about places in a 1-D array concerns; all, if unknown.
+
+    Parameters
+    ----------
+    error : SourceError
+        Its count is forgotten: it is one of places.
+    rows : ndarray of int64, shape (n,)
+    starts, stops : ndarray of int64, shape (n,)
+        Where each row begins and ends in the array.
+    """
+    if not error.rows:
+        return rows
+    first, count = min(error.rows), max(len(error.rows), error.count or 0)
+    error.count = None
+    return rows[(starts < first + count) & (stops > first)]
 
 
 def copy_runs(

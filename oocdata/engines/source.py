@@ -98,6 +98,9 @@ class Storage:
         ``axis``; None for what lives in this process alone.
     table_bytes : int
         Bytes of tables (where chunks lie) that the source keeps once it was read.
+    row_sizes : tuple of int
+        Of rows of bytes of unequal length, how many there are of each size class; see
+        `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
     annotations : callable
         Reads the attributes and the fill value.
     """
@@ -124,6 +127,7 @@ class Storage:
     version: str = ""
     opened: Mapping[str, Any] | None = None
     table_bytes: int = 0
+    row_sizes: tuple[int, ...] = field(default=(), repr=False)
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
 
 

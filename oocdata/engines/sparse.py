@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import read_ragged
+from oocdata.engines.ragged import concerned_rows, read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
@@ -204,7 +204,8 @@ class SparseRows:
             try:
                 yield self._entries(starts[some], lengths[some])
             except SourceError as error:
-                error.concern(self._concerned(error, rows[some]))
+                begins, ends = self.indptr[rows[some]], self.indptr[rows[some] + 1]
+                error.concern(concerned_rows(error, rows[some], begins, ends))
                 raise
 
     def _entries(self, starts: Ints, lengths: Ints) -> Entries:
@@ -232,15 +233,6 @@ class SparseRows:
         table = np.full(self._stored[1], -1, np.int64)
         table[self._columns] = np.arange(len(self._columns))
         return table
-
-    def _concerned(self, error: SourceError, rows: Ints) -> Ints:
-        """Return which of some rows an error about places in `data` or `indices` concerns."""
-        if not error.rows:
-            return rows
-        first, count = min(error.rows), max(len(error.rows), error.count or 0)
-        error.count = None
-        begins, ends = self.indptr[rows], self.indptr[rows + 1]
-        return rows[(begins < first + count) & (ends > first)]
 
     def _wrong(self, what: str) -> SourceError:
         where = self._described

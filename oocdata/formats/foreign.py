@@ -14,9 +14,6 @@ _FORMATS: dict[str, tuple[bytes | str, ...]] = {
     f"a tf.data cache, snapshot or saved dataset, {_FROM_THE_BEGINNING}; or load it {_WRITE}": (
         *(".data-00000-of-00001", "dataset_spec.pb", "snapshot.metadata"),
     ),
-    f"a TFRecord, {_FROM_THE_BEGINNING}; or parse it (tf.data.TFRecordDataset) {_WRITE}": (
-        *(".tfrecord", ".tfrecords", ".tfrec"),
-    ),
     "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']); "
     "for speed make it netCDF4 first: nccopy -k nc4 old.nc new.nc.": (
         *(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
@@ -44,8 +41,6 @@ _FORMATS: dict[str, tuple[bytes | str, ...]] = {
     "pass the DataArray.": (".json",),
     "an icechunk repository. Open an array of a session of it: ooc.open(zarr.open_array("
     "repository.readonly_session('main').store, path='name')).": ("refs/branch.main",),
-    "text. Parse it once, e.g. np.save('ds.npy', np.loadtxt(path, delimiter=',')); or in parts "
-    f"{_WRITE}": (".csv", ".tsv", ".txt"),
     "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address.": (
         *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),

@@ -19,9 +19,11 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
+from oocdata.formats.lines import TEXT_ENDS, open_lines
 from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
 from oocdata.formats.series import datasets
+from oocdata.formats.tfrecord import is_tfrecord, open_tfrecord
 from oocdata.formats.verified import manifest_of, verified
 
 __all__ = [
@@ -29,14 +31,14 @@ __all__ = [
     "refuse",
 ]  # fmt: skip
 
-Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr"]
+Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord"]
 Missing: TypeAlias = Literal["error", "fill"]
 Axis: TypeAlias = int | str | Sequence[int | str]
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
-_RULE = "the file must be .npy, .npz, HDF5 (netCDF4) or Zarr"
+_RULE = "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text or TFRecord"
 
 
 def open_source(
@@ -52,6 +54,7 @@ def open_source(
     verify: bool | str | os.PathLike[str] | None = None,
     field: str | Sequence[str] = (),
     decode: bool = False,
+    format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
@@ -60,6 +63,11 @@ def open_source(
     """
     if missing not in (None, "error", "fill"):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
+    if format not in (None, "text"):
+        raise ArgumentError(
+            f"`format` must be 'text' for a file of lines, and else None; got {format!r}. Other "
+            "formats are known by their bytes."
+        )
     if key is not None:
         keys_of(key)
     several = isinstance(axis, Sequence) and not isinstance(axis, str)
@@ -67,6 +75,7 @@ def open_source(
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external, "verify": verify, "field": field, "decode": decode,
+        "format": format,
     }  # fmt: skip
     if isinstance(target, list | tuple):
         return _open_parts(list(target), key, options)
@@ -121,6 +130,7 @@ def _numbers(source: Source, field: str | Sequence[str], decode: bool) -> Source
 
 
 _FOR = {
+    "format": "files of text only",
     "missing": "chunks in HDF5 or Zarr only",
     "external": "HDF5 only",
     **dict.fromkeys(
@@ -189,8 +199,13 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
         if not os.path.isfile(path):
             raise MissingFileError("No such file.", path=path)
         return npy.open_raw(path, **_only("raw binary", options, "dtype", "shape", "offset"))
-    kind = format_of(path)
+    kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
     what = f"'{path}', which is {kind}"
+    if kind in ("text", "tfrecord"):
+        if key is not None:
+            raise ArgumentError(f"`key` must be None for {kind}, which has no names; got {key!r}.")
+        _only(what, options, "format")
+        return open_lines(path) if kind == "text" else open_tfrecord(path)
     if kind == "npy":
         if key is not None:
             raise ArgumentError(
@@ -253,9 +268,14 @@ def format_of(path: str) -> Format:
             if file.read(8) == _HDF5_SIGNATURE:
                 return "hdf5"
             place = max(512, place * 2)
+    if is_tfrecord(head) or ".tfrec" in os.path.basename(path).lower():
+        return "tfrecord"
     _refuse_foreign(foreign([path], head), path)
+    if path.lower().endswith(TEXT_ENDS):
+        return "text"
     raise UnknownFormatError(
-        f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and `shape`.",
+        f"{_RULE}; its first bytes are {head[:8]!r}. For lines of text give format='text', for raw "
+        "binary `dtype` and `shape`.",
         path=path,
     )
 
@@ -301,7 +321,7 @@ def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format that holds one."""
     path = _local(path)
     kind = format_of(path)
-    if kind == "npy":
+    if kind in ("npy", "text", "tfrecord"):
         return [None]
     if kind == "npz":
         return list(npy.list_npz(path))

@@ -31,7 +31,7 @@ def tensor_dtype(dtype: np.dtype[Any]) -> str:
     >>> tensor_dtype(np.dtype("f4")), tensor_dtype(np.dtype("S8"))
     ('float32', 'string')
     """
-    return "string" if dtype.kind in "SU" else dtype.name
+    return "string" if dtype.kind in "SUO" else dtype.name
 
 
 def checked_start(loader: Loader, start: tuple[int, int]) -> tuple[int, int]:

@@ -27,7 +27,8 @@ def run_bytes(loader: Loader, steps: int) -> int:
     """
     elements = loader.batch_size // loader.num_shards
     arrays: list[int] = [leaf.nbytes * elements for leaf in leaves(loader.dataset.spec)]
-    return steps * sum(-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in arrays)
+    dense = sum(-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in arrays)
+    return steps * (dense + loader.byte_rows)
 
 
 def input_bytes(loader: Loader) -> int:

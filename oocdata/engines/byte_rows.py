@@ -1,0 +1,208 @@
+"""Rows of bytes of unequal length: lines of text, records of a file, pictures as they are encoded.
+
+They lie one after the other in a 1-D array of bytes, and another array says where each begins. Both
+are ordinary sources of the other engines, so caching, decoding in threads and noticing that a file
+has changed are theirs. An element is a Python ``bytes``, so a batch is an array of objects, which
+TensorFlow takes as ``tf.string``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.ragged import concerned_rows, read_ragged
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import SourceError
+
+__all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "Plain", "largest_rows", "size_counts"]
+
+Ints = NDArray[np.int64]
+
+_PIECE = 4 << 20
+"""Bytes that are read at a time, unless a row is larger."""
+
+OBJECT_BYTES = 48
+"""Of a Python ``bytes`` besides what is in it: 33 and its place in the array, rounded up."""
+
+_SIZES = np.unique(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).astype(np.int64))
+"""Classes of row sizes, the largest of each: four to a power of two."""
+
+
+class Framing(Protocol):
+    """What of a stored row is delivered: without the end of a line, or what frames a record."""
+
+    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+        """Return where what is delivered of each row begins and ends.
+
+        Parameters
+        ----------
+        stored : ndarray of uint8
+            The bytes of all rows.
+        starts, stops : ndarray of int64, shape (n,)
+            Of each row as stored.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If a row is damaged; its ``rows`` are the places of such rows among these.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Rows are delivered as they are stored."""
+
+    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+        """Return the same."""
+        return starts, stops
+
+
+class ByteRows:
+    """Rows of bytes of unequal length; a `oocdata.engines.source.Source` of objects.
+
+    Parameters
+    ----------
+    values : Source
+        uint8, of one axis.
+    offsets : Source
+        int64, of one axis: where each row begins in `values`, and where the last one ends.
+    framing : Framing
+    storage : Storage
+        How the rows are stored, with their `row_sizes`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(rows,)``.
+    dtype : numpy.dtype
+        Of objects, each a ``bytes``.
+    """
+
+    def __init__(
+        self, values: Source, offsets: Source, framing: Framing, storage: Storage
+    ) -> None:
+        self.values, self.offsets, self.framing = values, offsets, framing
+        self._storage = storage
+        self.shape = (max(0, offsets.shape[0] - 1),)
+        self.dtype = np.dtype(object)
+
+    def __reduce__(self) -> Any:
+        return ByteRows, (self.values, self.offsets, self.framing, self._storage)
+
+    def storage(self) -> Storage:
+        """Return how the rows are stored."""
+        return self._storage
+
+    def described(self, **changes: Any) -> ByteRows:
+        """Return the same rows, of which `storage` says something else."""
+        return ByteRows(
+            self.values, self.offsets, self.framing, replace(self._storage, **changes)
+        )
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
+        found = np.empty(len(rows), object)
+        for start, stop, each in self._pieces(rows):
+            found[start:stop] = each
+        out[...] = found.reshape(out.shape)
+
+    def _pieces(self, rows: Ints) -> Iterator[tuple[int, int, list[bytes]]]:
+        """Yield rows a few megabytes at a time: from which to which, and their bytes."""
+        starts, stops = self._bounds(rows)
+        ends = np.cumsum(stops - starts)
+        cuts = ends.searchsorted(np.arange(_PIECE, int(ends[-1]), _PIECE), side="right")
+        borders = np.unique(np.concatenate(([0], cuts, [len(rows)])))
+        for start, stop in pairwise(borders.tolist()):
+            some = slice(start, stop)
+            yield start, stop, self._bytes(rows[some], starts[some], stops[some])
+
+    def _bounds(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return where rows begin and end; rows that follow on one another are asked for at once.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If they don't lie within the bytes.
+        """
+        firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+        counts = np.diff(firsts, append=len(rows)) + 1
+        found = empty((int(counts.sum()),), np.int64)
+        read_ragged(self.offsets, rows[firsts], counts, found)
+        last = np.zeros(len(found), np.bool_)
+        last[np.cumsum(counts) - 1] = True
+        starts, stops = found[~last], found[np.flatnonzero(~last) + 1]
+        wrong = (starts < 0) | (stops < starts) | (stops > self.values.shape[0])
+        if wrong.any():
+            raise SourceError(
+                f"rows must lie within the {self.values.shape[0]} bytes, one after the other; "
+                f"their index says bytes {starts[wrong][0]} to {stops[wrong][0]}. It belongs to "
+                "other bytes, or is damaged.",
+                path=self._storage.path,
+                key=self._storage.key,
+                rows=rows[wrong],
+            )
+        return starts, stops
+
+    def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
+        """Return rows by where they lie."""
+        lengths = stops - starts
+        memory = empty((int(lengths.sum()),), np.uint8)
+        ends = np.cumsum(lengths)
+        try:
+            read_ragged(self.values, starts, lengths, memory)
+        except SourceError as error:
+            error.concern(concerned_rows(error, rows, starts, stops))
+            raise
+        try:
+            first, last = self.framing.delivered(memory, ends - lengths, ends)
+        except SourceError as error:
+            error.concern(rows[np.asarray(error.rows, np.int64)])
+            error.path, error.key = self._storage.path, self._storage.key
+            raise
+        whole = memory.tobytes()
+        return [whole[start:stop] for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
+
+
+def size_counts(lengths: Ints) -> Ints:
+    """Return how many rows are of each size class: what `Storage.row_sizes` is.
+
+    Examples
+    --------
+    >>> int(size_counts(np.array([3, 1000, 0])).sum())
+    3
+    """
+    return np.bincount(_SIZES.searchsorted(lengths), minlength=len(_SIZES))
+
+
+def largest_rows(counts: NDArray[Any], rows: int) -> int:
+    """Return a bound on the bytes of any so many rows: those of the largest, at most 1.2 times.
+
+    Parameters
+    ----------
+    counts : ndarray of int64
+        From `size_counts`; of several arrays, their sum.
+    rows : int
+        Of which none is meant twice.
+
+    Examples
+    --------
+    >>> counts = size_counts(np.array([100, 1000, 10]))
+    >>> 1100 <= largest_rows(counts, 2) <= 1320, largest_rows(counts, 9) <= 1332
+    (True, True)
+    """
+    descending = counts[::-1]
+    before = np.cumsum(descending) - descending
+    taken = np.clip(rows - before, 0, descending)
+    return int(taken @ _SIZES[::-1])

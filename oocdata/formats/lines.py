@@ -1,0 +1,108 @@
+"""Text: each row is a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.byte_rows import ByteRows
+from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.source import Storage
+from oocdata.formats.npy import open_raw
+from oocdata.formats.offsets import offsets_of
+
+__all__ = ["TEXT_ENDS", "Lines", "open_lines"]
+
+TEXT_ENDS = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".log")
+"""Of names of files that are text."""
+
+Ints = NDArray[np.int64]
+
+_BLOCK = 8 << 20
+
+_NEWLINE, _RETURN = b"\n\r"
+
+
+@dataclass(frozen=True)
+class Lines:
+    r"""Lines without their end, ``\n`` or ``\r\n``, as TensorFlow's ``TextLineDataset`` has them.
+
+    Examples
+    --------
+    >>> stored = np.frombuffer(b"one\r\n\ntwo", np.uint8)
+    >>> [part.tolist() for part in Lines().delivered(stored, np.array([0, 5, 6]), np.array([5, 6, 9]))]
+    [[0, 5, 6], [3, 5, 9]]
+    """
+
+    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+        """Return where lines begin and end; see `oocdata.engines.byte_rows.Framing`."""
+        ended = stored[stops - 1] == _NEWLINE
+        stops = stops - ended
+        inside = ended & (stops > starts)
+        return starts, stops - (inside & (stored[stops - 1] == _RETURN))
+
+
+def open_lines(path: str) -> ByteRows:
+    r"""Open a text file: a row is a line, without its end, as bytes.
+
+    Parameters
+    ----------
+    path : str
+
+    Returns
+    -------
+    ByteRows
+        Where lines begin is found once, at the disk's speed; see `oocdata.formats.offsets`.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If the file can't be read.
+
+    Examples
+    --------
+    >>> import tempfile, oocdata as ooc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open(f"{folder}/reviews.txt", "w") as file:
+    ...         _ = file.write("good\nvery good\nbad\n")
+    ...     lines = ooc.open(f"{folder}/reviews.txt")
+    ...     len(lines), lines[1], lines.take([2, 0])
+    (3, b'very good', array([b'bad', b'good'], dtype=object))
+    """
+    version = FileVersion.of(path)
+    offsets, sizes = offsets_of(version, "lines", _line_starts)
+    storage = Storage(
+        "text",
+        version.path,
+        layout=f"{offsets.shape[0] - 1} lines",
+        codec="none",
+        stored_bytes=version.nbytes,
+        reading="each line by its offset",
+        files=(version,),
+        opened={"target": version.path, "format": "text"},
+        row_sizes=sizes,
+    )
+    return ByteRows(open_raw(path, dtype="u1", shape=(-1,)), offsets, Lines(), storage)
+
+
+def _line_starts(version: FileVersion) -> Iterator[Ints]:
+    """Yield where lines begin, and where the last one ends."""
+    block = bytearray(_BLOCK)
+    memory = np.frombuffer(block, np.uint8)
+    place = last = 0
+    yield np.zeros(1, np.int64)
+    with OpenFile(version).opened() as number:
+        version.compare(os.fstat(number))
+        while got := os.preadv(number, [block], place):
+            found = np.flatnonzero(memory[:got] == _NEWLINE) + (place + 1)
+            place += got
+            if len(found):
+                last = int(found[-1])
+                yield found
+        if last < place:
+            yield np.array([place])
+        version.compare(os.fstat(number))
