@@ -167,7 +167,7 @@ class Loader:
     def batch_bytes(self) -> int:
         """Bytes of a batch that this loader reads; of rows of unequal length, at most."""
         share = self.batch_size // self.num_shards
-        dense = sum(leaf.nbytes * share for leaf in leaves(self.dataset.spec))
+        dense: int = sum(leaf.nbytes * share for leaf in leaves(self.dataset.spec))
         return dense + self.byte_rows
 
     @cached_property

@@ -75,9 +75,12 @@ class Map(Dataset):
 
     @staticmethod
     def _checked(spec: Spec) -> Spec:
-        checked: Spec = map_tree(
-            lambda leaf: ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("=")), spec
-        )
+        def native(leaf: ArraySpec) -> ArraySpec:
+            if leaf.dtype.hasobject:  # bytes of unequal length; `_native` looks at each
+                return leaf
+            return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
+
+        checked: Spec = map_tree(native, spec)
         return checked
 
     @property
@@ -190,4 +193,9 @@ class Map(Dataset):
 def _native(value: Any) -> NDArray[Any]:
     """Return an array in native byte order: TensorFlow reads any other as if it were."""
     array = np.asarray(value)
+    if array.dtype.hasobject and not all(type(one) is bytes for one in array.flat):
+        raise MapError(
+            "a mapped function must return arrays of numbers, or of bytes as objects; got an array "
+            f"of {array.dtype} that holds something else. Text becomes bytes by .encode()."
+        )
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -47,11 +47,21 @@ class ArraySpec:
         """Bytes of one (dense) array; a None axis counts as 1."""
         return prod(1 if length is None else length for length in self.shape) * self.dtype.itemsize
 
+    @property
+    def kind(self) -> str:
+        """The dtype in words: ``"bytes"`` for rows of unequal length.
+
+        Examples
+        --------
+        >>> ArraySpec((), np.dtype(object)).kind, ArraySpec((), np.dtype("f4")).kind
+        ('bytes', 'float32')
+        """
+        return "bytes" if self.dtype.hasobject else str(self.dtype)
+
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
-        kind = "bytes" if self.dtype.hasobject else self.dtype
-        return f"{shape} {kind}{', sparse' * self.sparse}"
+        return f"{shape} {self.kind}{', sparse' * self.sparse}"
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -41,6 +41,9 @@ from oocdata.index import (
     select,
     take,
 )
+
+if TYPE_CHECKING:
+    from oocdata.datasets.map import Map
 
 __all__ = ["View"]
 
@@ -196,8 +199,12 @@ class View(Dataset):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all rows would take in memory."""
-        return len(self) * self.spec.nbytes
+        """Bytes that all rows would take in memory; of rows of unequal length about so many."""
+        nbytes = len(self) * self.spec.nbytes
+        if self.dtype.hasobject:
+            share = len(self) / max(1, self.source.shape[0])
+            nbytes += int(share * (self.storage.stored_bytes or 0))
+        return nbytes
 
     @cached_property
     def spec(self) -> ArraySpec:
@@ -520,6 +527,45 @@ class View(Dataset):
                 "Convert again in `.map`."
             )
         return replace(self, dtype=wanted)
+
+    def parse(self, features: Mapping[str, Any]) -> Map:
+        """Return the features of records that are ``tf.train.Example`` messages (TFRecord files).
+
+        A batch is parsed at once, by ``tf.io.parse_example``, where it is read ahead.
+
+        Parameters
+        ----------
+        features : dict of tf.io.FixedLenFeature
+            By name.
+
+        Returns
+        -------
+        Map
+            Elements are a dict of arrays, of the features' shapes and dtypes; text is ``bytes``.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If rows are not bytes, or a feature is not of fixed length.
+        oocdata.errors.MissingDependencyError
+            If TensorFlow is not installed.
+
+        Examples
+        --------
+        >>> import tempfile, oocdata as ooc, tensorflow as tf
+        >>> def example(x):
+        ...     value = tf.train.Feature(int64_list=tf.train.Int64List(value=[x]))
+        ...     return tf.train.Example(features=tf.train.Features(feature={"x": value}))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with tf.io.TFRecordWriter(f"{folder}/a.tfrecord") as writer:
+        ...         for x in (7, 8, 9):
+        ...             writer.write(example(x).SerializeToString())
+        ...     records = ooc.open(f"{folder}/a.tfrecord")
+        ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
+        {'x': array([9, 7])}
+        """
+        made: Map = chain.make("parse", self, features)
+        return made
 
     def _as_sparse(self) -> Dataset | None:
         rows: Dataset | None = chain.make("sparse", self) if is_sparse(self.source) else None

@@ -22,7 +22,7 @@ from oocdata.engines.ragged import concerned_rows, read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
-__all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "Plain", "largest_rows", "size_counts"]
+__all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "Plain", "largest_rows", "size_counts", "sliced"]
 
 Ints = NDArray[np.int64]
 
@@ -39,13 +39,13 @@ _SIZES = np.unique(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).astype(np.int64))
 class Framing(Protocol):
     """What of a stored row is delivered: without the end of a line, or what frames a record."""
 
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-        """Return where what is delivered of each row begins and ends.
+    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+        """Return what is delivered of each row.
 
         Parameters
         ----------
-        stored : ndarray of uint8
-            The bytes of all rows.
+        stored : bytes
+            Of all rows.
         starts, stops : ndarray of int64, shape (n,)
             Of each row as stored.
 
@@ -61,9 +61,21 @@ class Framing(Protocol):
 class Plain:
     """Rows are delivered as they are stored."""
 
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-        """Return the same."""
-        return starts, stops
+    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+        """Return the same bytes."""
+        return sliced(stored, starts, stops)
+
+
+def sliced(stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+    """Return runs of bytes.
+
+    Examples
+    --------
+    >>> sliced(b"abcdef", np.array([0, 3]), np.array([2, 6]))
+    [b'ab', b'def']
+    """
+    runs = zip(starts.tolist(), stops.tolist(), strict=True)
+    return [stored[start:stop] for start, stop in runs]
 
 
 class ByteRows:
@@ -87,9 +99,7 @@ class ByteRows:
         Of objects, each a ``bytes``.
     """
 
-    def __init__(
-        self, values: Source, offsets: Source, framing: Framing, storage: Storage
-    ) -> None:
+    def __init__(self, values: Source, offsets: Source, framing: Framing, storage: Storage) -> None:
         self.values, self.offsets, self.framing = values, offsets, framing
         self._storage = storage
         self.shape = (max(0, offsets.shape[0] - 1),)
@@ -104,9 +114,7 @@ class ByteRows:
 
     def described(self, **changes: Any) -> ByteRows:
         """Return the same rows, of which `storage` says something else."""
-        return ByteRows(
-            self.values, self.offsets, self.framing, replace(self._storage, **changes)
-        )
+        return ByteRows(self.values, self.offsets, self.framing, replace(self._storage, **changes))
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -166,13 +174,11 @@ class ByteRows:
             error.concern(concerned_rows(error, rows, starts, stops))
             raise
         try:
-            first, last = self.framing.delivered(memory, ends - lengths, ends)
+            return self.framing.delivered(memory.tobytes(), ends - lengths, ends)
         except SourceError as error:
             error.concern(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key
             raise
-        whole = memory.tobytes()
-        return [whole[start:stop] for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
 
 
 def size_counts(lengths: Ints) -> Ints:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.byte_rows import ByteRows
+from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.formats.npy import open_raw
@@ -33,17 +33,17 @@ class Lines:
 
     Examples
     --------
-    >>> stored = np.frombuffer(b"one\r\n\ntwo", np.uint8)
-    >>> [part.tolist() for part in Lines().delivered(stored, np.array([0, 5, 6]), np.array([5, 6, 9]))]
-    [[0, 5, 6], [3, 5, 9]]
+    >>> Lines().delivered(b"one\r\n\ntwo", np.array([0, 5, 6]), np.array([5, 6, 9]))
+    [b'one', b'', b'two']
     """
 
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-        """Return where lines begin and end; see `oocdata.engines.byte_rows.Framing`."""
-        ended = stored[stops - 1] == _NEWLINE
+    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+        """Return lines; see `oocdata.engines.byte_rows.Framing`."""
+        memory = np.frombuffer(stored, np.uint8)
+        ended = memory[stops - 1] == _NEWLINE
         stops = stops - ended
         inside = ended & (stops > starts)
-        return starts, stops - (inside & (stored[stops - 1] == _RETURN))
+        return sliced(stored, starts, stops - (inside & (memory[stops - 1] == _RETURN)))
 
 
 def open_lines(path: str) -> ByteRows:

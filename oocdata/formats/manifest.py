@@ -39,7 +39,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
-from oocdata.errors import ManifestError, MissingDependencyError, MissingFileError, SourceError
+from oocdata.errors import (
+    ManifestError,
+    MissingDependencyError,
+    MissingFileError,
+    SourceError,
+    UnsupportedDtypeError,
+)
 from oocdata.formats.npy import open_npz
 
 __all__ = [
@@ -223,11 +229,20 @@ def _unreadable(path: str, reason: object) -> ManifestError:
 def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Return how many rows share a checksum: one, or as many small ones as 512 bytes take.
 
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        For rows of unequal length.
+
     Examples
     --------
     >>> unit_rows((1000, 3, 50, 50), np.dtype("f8")), unit_rows((1000,), np.dtype("f4"))
     (1, 128)
     """
+    if dtype.hasobject:
+        raise UnsupportedDtypeError(
+            "rows must be of one length to have checksums; these are bytes of unequal length."
+        )
     row_bytes = prod(shape[1:]) * dtype.itemsize
     return max(1, -(-_UNIT_BYTES // max(1, row_bytes)))
 

@@ -7,14 +7,13 @@ checksums are CRC-32C, masked. Source: tensorflow/core/lib/io/record_writer.h.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.byte_rows import ByteRows
+from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingDependencyError, TruncatedFileError
@@ -26,14 +25,12 @@ __all__ = ["Records", "is_tfrecord", "open_tfrecord"]
 Ints = NDArray[np.int64]
 
 _HEAD, _TAIL = 12, 4
-_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 
 _BLOCK = 8 << 20
-_MANY = 1 << 16
 
 
-def _masked(data: bytes | memoryview) -> int:
-    """Return the masked CRC-32C of bytes."""
+def _masked(*each: bytes) -> NDArray[np.int64]:
+    """Return the masked CRC-32C of bytes, shape (n,)."""
     try:
         from google_crc32c import value
     except ImportError as error:
@@ -41,16 +38,17 @@ def _masked(data: bytes | memoryview) -> int:
             "TFRecord needs google-crc32c, which can't be imported here. Install it: "
             'pip install "oocdata[tfrecord]".'
         ) from error
-    found: int = value(bytes(data))
-    return ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    found = np.array(list(map(value, each)), np.int64)
+    masked: NDArray[np.int64] = ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return masked
 
 
 def is_tfrecord(head: bytes) -> bool:
     """Return whether a file begins with the length of a record and its checksum."""
-    if len(head) < _HEAD or _LENGTH.unpack_from(head)[0] >= 1 << 40:
+    if len(head) < _HEAD:
         return False
     try:
-        return _masked(head[:8]) == _CHECKSUM.unpack_from(head, 8)[0]
+        return int(_masked(head[:8])[0]) == int.from_bytes(head[8:_HEAD], "little")
     except MissingDependencyError:
         return False
 
@@ -59,22 +57,18 @@ def is_tfrecord(head: bytes) -> bool:
 class Records:
     """Records without what frames them, each compared with its checksum."""
 
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-        """Return where records begin and end; see `oocdata.engines.byte_rows.Framing`."""
-        firsts, lasts = starts + _HEAD, stops - _TAIL
-        memory = memoryview(stored)
-        damaged = [
-            place
-            for place, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist(), strict=True))
-            if _masked(memory[first:last]) != _CHECKSUM.unpack_from(memory, last)[0]
-        ]
-        if damaged:
+    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+        """Return records; see `oocdata.engines.byte_rows.Framing`."""
+        records = sliced(stored, starts + _HEAD, stops - _TAIL)
+        tails = np.frombuffer(stored, np.uint8)[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
+        damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
+        if len(damaged):
             raise DamagedChunkError(
                 "a record must have the checksum that was written with it; these have another one. "
                 "The file was damaged after it was written. Copy it again from where it came from.",
                 rows=damaged,
             )
-        return firsts, lasts
+        return records
 
 
 def open_tfrecord(path: str) -> ByteRows:
@@ -119,42 +113,40 @@ def open_tfrecord(path: str) -> ByteRows:
 
 def _record_starts(version: FileVersion) -> Iterator[Ints]:
     """Yield where records begin, and where the last one ends."""
-    block, begin, place, row = b"", 0, 0, 0
-    found = [0]
+    place = row = 0
+    yield np.zeros(1, np.int64)
     with OpenFile(version).opened() as number:
         version.compare(os.fstat(number))
         while place < version.nbytes:
-            if place + _HEAD > begin + len(block):
-                block, begin = os.pread(number, _BLOCK, place), place
-                if len(block) < _HEAD:
-                    raise _cut(version, row)
-            at = place - begin
-            (length,) = _LENGTH.unpack_from(block, at)
-            if _masked(block[at : at + 8]) != _CHECKSUM.unpack_from(block, at + 8)[0]:
-                raise DamagedChunkError(
-                    "the length of a record must have the checksum that was written with it; this "
-                    "one has another, so that no later record can be found. Copy the file again "
-                    "from where it came from.",
+            block, begin, found, heads = os.pread(number, _BLOCK, place), place, [], []
+            # A record's head lies in the block, or the record begins the next one.
+            while place + _HEAD <= begin + len(block):
+                head = block[place - begin : place - begin + _HEAD]
+                place += _HEAD + int.from_bytes(head[:8], "little") + _TAIL
+                found.append(place)
+                heads.append(head)
+            _check_heads(heads, row, version)
+            if not found or place > version.nbytes:
+                raise TruncatedFileError(
+                    f"the file must end with a whole record; it ends after {version.nbytes} bytes, "
+                    "within one. Its writer is not done, or it was cut short.",
                     path=version.path,
-                    rows=[row],
+                    rows=[row + max(0, len(found) - 1)],
                 )
-            place += _HEAD + length + _TAIL
-            if place > version.nbytes:
-                raise _cut(version, row)
-            found.append(place)
-            row += 1
-            if len(found) == _MANY:
-                yield np.array(found)
-                found = []
+            row += len(found)
+            yield np.array(found)
         version.compare(os.fstat(number))
-    if found:
-        yield np.array(found)
 
 
-def _cut(version: FileVersion, row: int) -> TruncatedFileError:
-    return TruncatedFileError(
-        f"the file must end with a whole record; it ends after {version.nbytes} bytes, within one. "
-        "Its writer is not done, or it was cut short.",
-        path=version.path,
-        rows=[row],
-    )
+def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
+    """Raise if a length is not what its checksum says; `first` is the row of the first head."""
+    told = np.frombuffer(b"".join(heads), "<u4").reshape(-1, 3)[:, 2]
+    wrong = np.flatnonzero(_masked(*(head[:8] for head in heads)) != told)
+    if len(wrong):
+        raise DamagedChunkError(
+            "the length of a record must have the checksum that was written with it; this one has "
+            "another, so that no later record can be found. Copy the file again from where it came "
+            "from.",
+            path=version.path,
+            rows=[first + int(wrong[0])],
+        )

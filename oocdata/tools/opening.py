@@ -113,7 +113,7 @@ class Opening:
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in "biufc":
                 hint = " In Python, give a field: ooc.open(…)['name']." if leaf.dtype.names else ""
-                raise UnsupportedDtypeError(f"elements must be numbers; got {leaf.dtype}.{hint}")
+                raise UnsupportedDtypeError(f"elements must be numbers; got {leaf.kind}.{hint}")
         return dataset
 
     def view(self) -> View:

@@ -95,7 +95,7 @@ def check_file(
 
 def health_of(view: View, name: str, *, progress: bool) -> Health:
     """Check the rows of a view, by their positions in it."""
-    checked = Checked(name, None, view.shape, str(view.dtype), view.nbytes)
+    checked = Checked(name, None, view.shape, view.spec.kind, view.nbytes)
     faults = look_through(view, label=f"checking {name}" if progress else "")
     return Health(name, (checked,), findings=tuple(_finding(one, name, None) for one in faults))
 
@@ -225,7 +225,7 @@ class _Check:
     def _read(self, found: Opened, known: Manifest | None, writer: ManifestWriter | None) -> None:
         view = found.view
         key = view.storage.key
-        self.datasets.append(Checked(self.path, key, view.shape, str(view.dtype), view.nbytes))
+        self.datasets.append(Checked(self.path, key, view.shape, view.spec.kind, view.nbytes))
         self.findings += [_finding(fault, self.path, key) for fault in found.faults]
         expected = None
         if known is not None:

@@ -85,9 +85,11 @@ class Description:
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
         plural = "rows of fields" if self.dtype.startswith("[") else "numbers"
+        plural = "rows" if self.dtype == "bytes" else plural
         yield "shape", f"{rows} rows of {element}" if element else f"{rows} {plural}"
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
-        yield "dtype", f"{self.dtype}, {size(self.row_bytes)} a row"
+        unequal = " of unequal length, about" if self.dtype == "bytes" else ","
+        yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
         yield "in memory", size(self.memory_bytes)
         yield "on disk", stored
         yield "storage", self.storage
@@ -264,8 +266,8 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         format=storage.format,
         shape=view.shape,
         sample_shape=view.sample_shape,
-        dtype=str(view.dtype),
-        row_bytes=view.spec.nbytes,
+        dtype=view.spec.kind,
+        row_bytes=view.nbytes // max(1, len(view)),
         memory_bytes=view.nbytes,
         stored_bytes=storage.stored_bytes,
         storage=storage.layout,

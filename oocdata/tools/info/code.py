@@ -72,7 +72,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     shape = (min(BATCH_SIZE, count), *view.element)
     lines += [
         f"loader = {made}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
-        f"{batch} = loader.batch(0)  # {'each ' * (batch != 'x')}{shape} {view.dtype}",
+        f"{batch} = loader.batch(0)  # {'each ' * (batch != 'x')}{shape} {view.spec.kind}",
         _NEXT[name],
     ]
     return hint, tuple(lines)
