@@ -173,6 +173,9 @@ def given(
         str | None, option("NAME", "The field of structured rows; of a field: a,b.")
     ] = None,
     decode: Annotated[bool, flag("--decode", "Decode packed numbers as xarray does.")] = False,
+    format: Annotated[  # noqa: A002  # the name in Python
+        Literal["text"] | None, option("text", "The file is lines of text, whatever its name.")
+    ] = None,
 ) -> Opening:
     """Return what these options open; commands get it by `oocdata.cli.command`.
 
@@ -197,8 +200,9 @@ def given(
     name = next(iter(keys), None)
     fields = tuple(field.split(",")) if field else ()
     return Opening(
-        target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode
-    )
+        target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode,
+        format=format,
+    )  # fmt: skip
 
 
 def split_key(text: str) -> tuple[str, str | None]:

@@ -76,7 +76,7 @@ def decode_dtype(text: Any) -> np.dtype[Any]:
     try:
         kind = named_dtype(text)
         if type(text) is str and dtype_text(kind) == text:
-            return check_dtype(kind)
+            return kind if kind.hasobject else check_dtype(kind)
     except (TypeError, SyntaxError, UnsupportedDtypeError) as error:
         raise ValueError(str(error)) from error
     raise ValueError(f"no dtype is written {text!r}")

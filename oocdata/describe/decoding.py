@@ -207,6 +207,8 @@ def _check_boxes(dataset: Dataset) -> None:
     positions = np.array(sorted(places), np.int64)
     for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
         ends = request.origins.max(axis=0) + request.extent.spans
+        if request.dtype.hasobject != request.source.dtype.hasobject:
+            raise ValueError("numbers are no objects, nor objects numbers")
         if (request.origins < 0).any() or (ends > request.source.shape).any():
             raise ValueError("what is chosen must lie in the array")
 

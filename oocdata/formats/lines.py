@@ -46,12 +46,14 @@ class Lines:
         return sliced(stored, starts, stops - (inside & (memory[stops - 1] == _RETURN)))
 
 
-def open_lines(path: str) -> ByteRows:
+def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A002  # as in `open`
     r"""Open a text file: a row is a line, without its end, as bytes.
 
     Parameters
     ----------
     path : str
+    format : str, optional
+        As it was given to `oocdata.open`.
 
     Returns
     -------
@@ -83,7 +85,7 @@ def open_lines(path: str) -> ByteRows:
         stored_bytes=version.nbytes,
         reading="each line by its offset",
         files=(version,),
-        opened={"target": version.path, "format": "text"},
+        opened={"target": version.path} | ({"format": format} if format else {}),
         row_sizes=sizes,
     )
     return ByteRows(open_raw(path, dtype="u1", shape=(-1,)), offsets, Lines(), storage)

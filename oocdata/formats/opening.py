@@ -204,8 +204,8 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if kind in ("text", "tfrecord"):
         if key is not None:
             raise ArgumentError(f"`key` must be None for {kind}, which has no names; got {key!r}.")
-        _only(what, options, "format")
-        return open_lines(path) if kind == "text" else open_tfrecord(path)
+        given = _only(what, options, "format")["format"]
+        return open_lines(path, format=given) if kind == "text" else open_tfrecord(path)
     if kind == "npy":
         if key is not None:
             raise ArgumentError(
@@ -274,8 +274,8 @@ def format_of(path: str) -> Format:
     if path.lower().endswith(TEXT_ENDS):
         return "text"
     raise UnknownFormatError(
-        f"{_RULE}; its first bytes are {head[:8]!r}. For lines of text give format='text', for raw "
-        "binary `dtype` and `shape`.",
+        f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
+        "`shape`; for lines of text, format='text'.",
         path=path,
     )
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
-from oocdata.errors import DamagedChunkError, MissingDependencyError, TruncatedFileError
+from oocdata.errors import DamagedChunkError, TruncatedFileError
 from oocdata.formats.npy import open_raw
 from oocdata.formats.offsets import offsets_of
 
@@ -31,13 +31,8 @@ _BLOCK = 8 << 20
 
 def _masked(*each: bytes) -> NDArray[np.int64]:
     """Return the masked CRC-32C of bytes, shape (n,)."""
-    try:
-        from google_crc32c import value
-    except ImportError as error:
-        raise MissingDependencyError(
-            "TFRecord needs google-crc32c, which can't be imported here. Install it: "
-            'pip install "oocdata[tfrecord]".'
-        ) from error
+    from google_crc32c import value  # not for `import oocdata`
+
     found = np.array(list(map(value, each)), np.int64)
     masked: NDArray[np.int64] = ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return masked
@@ -45,12 +40,8 @@ def _masked(*each: bytes) -> NDArray[np.int64]:
 
 def is_tfrecord(head: bytes) -> bool:
     """Return whether a file begins with the length of a record and its checksum."""
-    if len(head) < _HEAD:
-        return False
-    try:
-        return int(_masked(head[:8])[0]) == int.from_bytes(head[8:_HEAD], "little")
-    except MissingDependencyError:
-        return False
+    told = int.from_bytes(head[8:_HEAD], "little")
+    return len(head) >= _HEAD and int(_masked(head[:8])[0]) == told
 
 
 @dataclass(frozen=True)

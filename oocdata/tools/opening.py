@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from numpy.typing import DTypeLike
 
@@ -35,6 +35,7 @@ class OpenArguments(TypedDict, total=False):
     verify: bool | str | os.PathLike[str] | None
     field: str | Sequence[str]
     decode: bool
+    format: Literal["text"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Opening:
     verify: bool | str | os.PathLike[str] | None = None
     field: str | Sequence[str] = ()
     decode: bool = False
+    format: Literal["text"] | None = None
 
     @classmethod
     def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:

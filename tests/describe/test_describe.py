@@ -588,7 +588,7 @@ def _view(description: dict[str, Any]) -> dict[str, Any]:
         (lambda d: _loader(d).update(order=None), "`order` must be Order; got None"),
         (lambda d: _loader(d).update(order={"range": [0, 1, 0]}), "must not be zero"),
         (lambda d: _loader(d).update(order={"range": [0, 1, "1"]}), "loader.order"),
-        (lambda d: _loader(d).update(order={"dtype": "|O"}), "object"),
+        (lambda d: _loader(d).update(order={"dtype": "|O"}), "`order` must be Order"),
         (lambda d: _loader(d).update(order={"dtype": "f4"}), "no dtype is written"),
         (lambda d: _loader(d).update(order={"int64": [1, ["|i1", [1], "?"]]}), "not base64"),
         (lambda d: _loader(d).update(order={"int64": [1, ["|u1", [0], ""]]}), "not as integers"),

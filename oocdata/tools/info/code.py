@@ -110,6 +110,8 @@ def _of_columns(names: list[str], rows: int) -> list[str]:
 
 
 def _name(view: View) -> str:
+    if view.dtype.hasobject:
+        return "rows"
     kind = row_axes(view).kind
     if kind == "number":
         return "labels" if view.dtype.kind in "iub" else "values"

@@ -1,0 +1,435 @@
+"""Text and TFRecord, whose rows are bytes of unequal length, against TensorFlow's readers."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oocdata as ooc
+from oocdata.box import Extent
+from oocdata.describe import fingerprint, from_json
+from oocdata.engines.byte_rows import ByteRows, Plain, largest_rows, size_counts
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.source import Storage
+from oocdata.errors import (
+    ArgumentError,
+    DamagedChunkError,
+    EmptyError,
+    MapError,
+    SourceError,
+    TruncatedFileError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
+from oocdata.formats import lines, offsets
+
+ROWS = [b"first", b"", b"a longer line, \xff no UTF-8", b"\r", b"x" * 5000, "zw\u00f6lf".encode()]
+
+
+def write_text(path: Path, rows: list[bytes]) -> None:
+    path.write_bytes(b"".join(row + b"\n" for row in rows))
+
+
+def write_records(path: Path, rows: list[bytes]) -> None:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            writer.write(row)
+
+
+KINDS = {"text": (write_text, "a.txt"), "records": (write_records, "a.tfrecord")}
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., str]:
+    write, name = KINDS[request.param]
+
+    def stored(rows: list[bytes], folder: str = ".") -> str:
+        path = tmp_path / folder / name
+        path.parent.mkdir(exist_ok=True)
+        write(path, rows)
+        return str(path)
+
+    return stored
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d " % number * (number % 7 + 1) for number in range(count)]
+
+
+class TestRows:
+    def test_any_rows_in_any_order(self, store: Callable[..., str]) -> None:
+        rows = [row for row in ROWS if row != b"\r"]  # a line that ends with one loses it
+        view = ooc.open(store(rows))
+        assert view.dtype == object
+        assert view.shape == (5,)
+        assert [view[place] for place in range(5)] == rows
+        chosen = [4, 0, 0, 3, -1, 2]
+        assert view.take(chosen).tolist() == [rows[place] for place in chosen]
+        assert view[::-2].take([0, 1]).tolist() == [rows[4], rows[2]]
+
+    def test_every_element_once_an_epoch_whoever_reads(self, store: Callable[..., str]) -> None:
+        rows = numbered(103)
+        loader = ooc.open(store(rows)).batches(8, shuffle=True, seed=3)
+        for epoch in range(2):
+            seen = [row for batch in loader.epoch(epoch) for row in batch.tolist()]
+            assert sorted(seen) == sorted(rows)
+            assert [row for batch in loader.epoch(epoch, 5) for row in batch.tolist()] == seen[40:]
+        whole, parts = loader.batch(4), [loader.shard(2, rank).batch(4) for rank in range(2)]
+        assert np.concatenate(parts).tolist() == whole.tolist()
+
+    def test_tensors(self, store: Callable[..., str]) -> None:
+        rows = numbered(50)
+        loader = ooc.zip(ooc.open(store(rows)), ooc.open(np.arange(50))).batches(8, shuffle=True)
+        dataset = loader.to_tf()
+        assert dataset.element_spec[0] == tf.TensorSpec((None,), tf.string)
+        assert dataset.cardinality() == 7
+        pairs = [pair for x, y in dataset for pair in zip(x.numpy(), y.numpy(), strict=True)]
+        assert sorted(number for _, number in pairs) == list(range(50))
+        assert all(row == rows[number] for row, number in pairs)
+        rest = [x.numpy().tolist() for x, _ in loader.to_tf(start=(1, 4))]
+        assert rest == [x.tolist() for x, _ in loader.epoch(1, 4)]
+
+    def test_with_every_other_dataset(self, store: Callable[..., str]) -> None:
+        rows = numbered(40)
+        view = ooc.open(store(rows))
+        assert view.windows(3, shift=2).take([4]).tolist() == [rows[8:11]]
+        assert [part[0] for part in view.split(0.5, 0.5)] == [rows[0], rows[20]]
+        assert ooc.concat([view[:10], view[30:]]).take([12, 3]).tolist() == [rows[32], rows[3]]
+        mixed = ooc.mix({view[:20]: 1, view[20:]: 1}).batches(4, shuffle=True)
+        for batch in mixed:
+            assert sum(rows.index(row) < 20 for row in batch.tolist()) == 2
+        assert view.filter(np.arange(40) % 9 == 0).take([2]).tolist() == [rows[18]]
+        assert [one[0] for one in view.enumerate().take([7])] == [7, rows[7]]
+        drawn = view.batches(16, shuffle=True, weights=[0.0] * 39 + [1.0]).batch(0)
+        assert drawn.tolist() == [rows[39]] * 16
+
+    def test_functions_get_bytes_and_may_return_them(self, store: Callable[..., str]) -> None:
+        rows = numbered(20)
+        view = ooc.open(store(rows))
+        lengths = view.map(lambda batch: np.array([len(row) for row in batch]))
+        assert lengths.take([3, 4]).tolist() == [len(rows[3]), len(rows[4])]
+        upper = view.map(lambda batch: np.array([row + b"!" for row in batch], object))
+        assert upper.batches(4).batch(1).tolist() == [row + b"!" for row in rows[4:8]]
+        assert next(iter(upper.batches(4).to_tf())).dtype == tf.string
+        with pytest.raises(MapError, match=r"or of bytes as objects.*\.encode"):
+            view.map(lambda batch: np.array([None] * len(batch), object))[0]
+
+    def test_several_files_are_one_array(self, store: Callable[..., str], tmp_path: Path) -> None:
+        paths = [store(numbered(count), folder) for folder, count in [("2", 5), ("10", 3)]]
+        view = ooc.open(str(tmp_path / "*" / os.path.basename(paths[0])))
+        assert view.take(np.arange(8)).tolist() == numbered(5) + numbered(3)
+        assert len(view.windows(2, episodes="files")) == 6
+        loader = view.batches(4, shuffle=True)
+        again = from_json(loader.describe())
+        assert fingerprint(again) == fingerprint(loader)
+        assert again.batch(1).tolist() == loader.batch(1).tolist()
+
+    def test_what_has_changed_is_not_delivered(self, store: Callable[..., str]) -> None:
+        path = store(numbered(20))
+        view = ooc.open(path)
+        store(numbered(21))
+        with pytest.raises(SourceError, match="it has changed") as raised:
+            view.take([3])
+        assert raised.value.path == path
+
+    def test_workers(self, store: Callable[..., str]) -> None:
+        view = ooc.open(store(numbered(30)))
+        with pytest.raises(ArgumentError, match="`workers` must be 0 for batches of bytes"):
+            view.batches(4, workers=2)
+        loader = view.map(count_bytes).batches(4, shuffle=True, workers=1)
+        assert np.concatenate(list(loader)).sum() == sum(map(len, numbered(30)))
+
+    def test_pickled(self, store: Callable[..., str]) -> None:
+        view = ooc.open(store(ROWS[:2]))
+        assert pickle.loads(pickle.dumps(view)).take([0]).tolist() == [ROWS[0]]
+
+    def test_tools_say_what_they_can_not_do(
+        self, store: Callable[..., str], tmp_path: Path
+    ) -> None:
+        view = ooc.open(store(numbered(9)))
+        with pytest.raises(UnsupportedDtypeError, match="must be numbers; got bytes"):
+            ooc.stats(view)
+        with pytest.raises(UnsupportedDtypeError, match=r"to be converted.*unequal length"):
+            ooc.convert(view, tmp_path / "b.zarr")
+        assert ooc.check(view).findings == ()
+
+    def test_no_rows(self, store: Callable[..., str]) -> None:
+        view = ooc.open(store([]))
+        assert len(view) == 0
+        assert view.take([]).shape == (0,)
+        with pytest.raises(EmptyError):
+            view.batches(2)
+
+
+def count_bytes(batch: np.ndarray) -> np.ndarray:
+    return np.array([len(row) for row in batch])
+
+
+class TestText:
+    # TensorFlow drops a carriage return anywhere in a line.
+    @given(st.text("x\xe9\0\n", max_size=30), st.sampled_from([b"\n", b"\r\n"]))
+    @settings(max_examples=50)
+    def test_lines_are_those_of_tensorflow(self, text: str, end: bytes) -> None:
+        path = Path(os.environ["LINES"])
+        path.write_bytes(text.encode().replace(b"\n", end))
+        wanted = [line.numpy() for line in tf.data.TextLineDataset(str(path))]
+        view = ooc.open(str(path), format="text")
+        assert view.take(np.arange(len(view))).tolist() == wanted
+
+    @pytest.fixture(autouse=True)
+    def one_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LINES", str(tmp_path / "lines.txt"))
+
+    @pytest.mark.parametrize("name", ["a.csv", "a.JSONL", "a.log"])
+    def test_known_by_its_name(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / name).write_text('{"a": 1}\n')
+        assert ooc.open(tmp_path / name)[0] == b'{"a": 1}'
+
+    def test_said_to_be_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "part-00000"
+        path.write_text("one\ntwo")
+        with pytest.raises(UnknownFormatError, match="format='text'"):
+            ooc.open(path)
+        view = ooc.open(path, format="text")
+        assert view[1] == b"two"
+        assert view.batches(2).describe()["loader"]["dataset"]["source"]["source"]["opened"] == {
+            "target": str(path), "format": "text",
+        }  # fmt: skip
+        with pytest.raises(ArgumentError, match="`format` must be 'text'"):
+            ooc.open(path, format="lines")  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match="`key` must be None for text"):
+            ooc.open(path, "x", format="text")
+        with pytest.raises(ArgumentError, match="files of text only"):
+            ooc.open(np.zeros(3), format="text")
+
+    def test_compressed(self, tmp_path: Path) -> None:
+        with gzip.open(tmp_path / "a.txt.gz", "wt") as file:
+            file.write("one\n")
+        with pytest.raises(UnknownFormatError, match="Unpack it first"):
+            ooc.open(tmp_path / "a.txt.gz")
+
+    def test_blocks_of_a_scan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lines, "_BLOCK", 7)
+        rows = [b"x" * number for number in range(20)]
+        (tmp_path / "a.txt").write_bytes(b"\n".join(rows))
+        assert ooc.open(tmp_path / "a.txt").take(np.arange(20)).tolist() == rows
+
+
+class TestOffsets:
+    def test_found_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path, scans = tmp_path / "a.txt", []
+        real = lines._line_starts
+        monkeypatch.setattr(lines, "_line_starts", lambda found: scans.append(1) or real(found))
+        write_text(path, ROWS)
+        for _ in range(3):
+            assert len(ooc.open(path)) == len(ROWS)
+        assert len(scans) == 1
+        write_text(path, ROWS * 2)
+        assert len(ooc.open(path)) == 2 * len(ROWS)
+        assert len(scans) == 2
+        (hidden,) = set(os.listdir(tmp_path)) - {"a.txt"}  # that of the earlier version is gone
+        assert hidden.startswith(".a.txt.lines-")
+
+    @pytest.mark.parametrize("damage", [b"", b"{}", b"x" * 5000])
+    def test_damaged_ones_are_made_anew(self, damage: bytes, tmp_path: Path) -> None:
+        write_text(tmp_path / "a.txt", ROWS)
+        ooc.open(tmp_path / "a.txt")
+        (hidden,) = set(os.listdir(tmp_path)) - {"a.txt"}
+        (tmp_path / hidden).write_bytes(damage)
+        assert ooc.open(tmp_path / "a.txt")[0] == ROWS[0]
+
+    def test_in_a_folder_that_is_read_only(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_text(tmp_path / "a.txt", ROWS)
+        real = offsets._write
+
+        def refused(path: str, scanned: Any) -> None:  # root may write anywhere
+            if os.path.dirname(path) == str(tmp_path):
+                raise PermissionError(13, "Permission denied", path)
+            real(path, scanned)
+
+        monkeypatch.setattr(offsets, "_write", refused)
+        monkeypatch.setattr(offsets, "_own_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        (tmp_path / "own").mkdir()
+        for _ in range(2):
+            assert ooc.open(tmp_path / "a.txt")[2] == ROWS[2]
+        assert len(os.listdir(tmp_path / "own")) == 1
+        monkeypatch.setattr(offsets, "_own_folder", lambda: str(tmp_path))
+        write_text(tmp_path / "a.txt", ROWS[:2])
+        with pytest.raises(SourceError, match="neither could be written"):
+            ooc.open(tmp_path / "a.txt")
+
+    def test_found_by_several_processes_at_once(self, tmp_path: Path) -> None:
+        write_text(tmp_path / "a.txt", numbered(1000))
+        script = (
+            "import sys, oocdata as ooc\n"
+            "view = ooc.open(sys.argv[1])\n"
+            "assert sum(map(len, view.take(range(1000)))) == int(sys.argv[2])\n"
+        )
+        arguments = [str(tmp_path / "a.txt"), str(sum(map(len, numbered(1000))))]
+        each = [subprocess.Popen([sys.executable, "-c", script, *arguments]) for _ in range(3)]
+        assert [one.wait() for one in each] == [0, 0, 0]
+        assert len(os.listdir(tmp_path)) == 2
+
+    def test_rows_that_lie_outside(self) -> None:
+        values = MemoryArray(np.zeros(10, np.uint8))
+        source = ByteRows(values, MemoryArray(np.array([0, 3, 11])), Plain(), Storage("x"))
+        out = np.empty((1, 1), object)
+        with pytest.raises(SourceError, match=r"their index says bytes 3 to 11.*row 1\]"):
+            source.read(np.array([[1]]), Extent.of((1,)), out)
+
+    @given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(1, 50))
+    def test_bound_on_the_largest(self, lengths: list[int], rows: int) -> None:
+        found = largest_rows(size_counts(np.array(lengths)), rows)
+        wanted = sum(sorted(lengths)[::-1][:rows])
+        assert wanted <= found <= 1.2 * wanted + 2 * rows
+
+    def test_rows_beside_one_another_are_one_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls = []
+
+        class Counted(MemoryArray):
+            def read_runs(self, starts: Any, lengths: Any, out: Any) -> None:
+                calls.append(len(starts))
+                out[...] = np.concatenate(
+                    [self.array[a : a + n] for a, n in zip(starts, lengths, strict=True)]
+                )
+
+        places = np.arange(0, 41, 2)
+        source = ByteRows(
+            MemoryArray(np.arange(40, dtype=np.uint8)), Counted(places), Plain(), Storage("x")
+        )
+        out = np.empty((6, 1), object)
+        source.read(np.array([[4], [5], [6], [2], [9], [10]]), Extent.of((1,)), out)
+        assert [row[0][0] for row in out] == [8, 10, 12, 4, 18, 20]
+        assert calls == [3]  # places of rows 4 to 6, of row 2, of rows 9 and 10
+
+
+class TestRecords:
+    def test_a_damaged_record_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.tfrecord"
+        write_records(path, ROWS)
+        view = ooc.open(path)
+        whole = bytearray(path.read_bytes())
+        status = path.stat()
+        whole[whole.index(b"longer")] ^= 1
+        path.write_bytes(whole)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        view = ooc.open(path)
+        assert view[0] == ROWS[0]
+        with pytest.raises(DamagedChunkError, match="must have the checksum") as raised:
+            view.take([4, 2, 0])
+        assert raised.value.rows == (2,)
+        assert raised.value.path == str(path)
+        health = ooc.check(view)
+        (finding,) = health.findings
+        assert finding.rows == (range(2, 3),)
+        good = np.ones(len(view), np.bool_)
+        good[np.concatenate(finding.rows)] = False
+        assert len(view.filter(good).take(np.arange(5))) == 5
+
+    def test_a_file_that_is_cut_short(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.tfrecord"
+        write_records(path, ROWS)
+        path.write_bytes(path.read_bytes()[:-3])
+        with pytest.raises(TruncatedFileError, match="end with a whole record") as raised:
+            ooc.open(path)
+        assert raised.value.rows == (5,)
+        path.write_bytes(path.read_bytes()[: 17 + 4 + 5])  # within the head of the second record
+        with pytest.raises(TruncatedFileError) as raised:
+            ooc.open(path)
+        assert raised.value.rows == (1,)
+
+    def test_a_length_that_is_damaged(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.tfrecord"
+        write_records(path, ROWS)
+        whole = bytearray(path.read_bytes())
+        whole[21] ^= 1  # the length of record 1
+        path.write_bytes(whole)
+        with pytest.raises(DamagedChunkError, match="the length of a record") as raised:
+            ooc.open(path)
+        assert raised.value.rows == (1,)
+
+    def test_known_by_its_bytes(self, tmp_path: Path) -> None:
+        write_records(tmp_path / "train-00000-of-00001", ROWS)
+        assert ooc.open(tmp_path / "train-00000-of-00001")[2] == ROWS[2]
+
+    def test_blocks_of_a_scan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("oocdata.formats.tfrecord._BLOCK", 40)
+        write_records(tmp_path / "a.tfrecord", numbered(50))
+        assert ooc.open(tmp_path / "a.tfrecord").take(np.arange(50)).tolist() == numbered(50)
+
+
+def example(number: int) -> bytes:
+    features = {
+        "x": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+        "v": tf.train.Feature(float_list=tf.train.FloatList(value=[number, 0.5])),
+        "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"no %d" % number])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+FEATURES = {
+    "x": tf.io.FixedLenFeature([], tf.int64),
+    "v": tf.io.FixedLenFeature([2], tf.float32),
+    "name": tf.io.FixedLenFeature([], tf.string),
+    "none": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+}
+
+
+class TestParsed:
+    @pytest.fixture
+    def parsed(self, tmp_path: Path) -> ooc.Dataset:
+        write_records(tmp_path / "a.tfrecord", [example(number) for number in range(30)])
+        return ooc.open(tmp_path / "a.tfrecord").parse(FEATURES)
+
+    def test_as_tensorflow_parses(self, parsed: Any, tmp_path: Path) -> None:
+        wanted = tf.data.TFRecordDataset(str(tmp_path / "a.tfrecord")).batch(8)
+        for ours, in_graph, theirs in zip(
+            parsed.batches(8), parsed.batches(8).to_tf(), wanted, strict=True
+        ):
+            told = tf.io.parse_example(theirs, FEATURES)
+            assert ours.keys() == in_graph.keys() == told.keys()
+            for name, tensor in told.items():
+                np.testing.assert_array_equal(ours[name], tensor.numpy())
+                np.testing.assert_array_equal(in_graph[name].numpy(), tensor.numpy())
+
+    def test_shuffled_resumed_and_counted(self, parsed: Any) -> None:
+        loader = parsed.batches(4, shuffle=True, seed=5, drop_remainder=True)
+        dataset = loader.to_tf(start=(0, 3), epochs=2)
+        assert dataset.element_spec["v"] == tf.TensorSpec((4, 2), tf.float32)
+        seen = [batch["x"].numpy().tolist() for batch in dataset]
+        steps = [*loader.epoch(0, 3), *loader.epoch(1)]
+        assert seen == [batch["x"].tolist() for batch in steps]
+        assert loader.to_tf().cardinality() == 7
+
+    def test_described(self, parsed: Any) -> None:
+        loader = parsed.batches(4)
+        text = fingerprint(loader)
+        other = ooc.open(parsed.source.source.storage().path).parse(
+            {"x": tf.io.FixedLenFeature([], tf.int64)}
+        )
+        assert text != fingerprint(other.batches(4))
+
+    def test_other_features(self, parsed: Any) -> None:
+        with pytest.raises(ArgumentError, match="VarLenFeature for 'x'"):
+            parsed.source.parse({"x": tf.io.VarLenFeature(tf.int64)})
+        with pytest.raises(ArgumentError, match=r"a dict of tf\.io\.FixedLenFeature"):
+            parsed.source.parse({})
+        with pytest.raises(ArgumentError, match="must be called on records"):
+            ooc.open(np.zeros(3)).parse(FEATURES)
+        with pytest.raises(MapError, match=r"must be a tf\.train\.Example"):
+            parsed.source.parse({"y": tf.io.FixedLenFeature([], tf.int64)}).take([0])
