@@ -108,6 +108,7 @@ _LATER = {
     "Constant": "datasets.stacked",
     "Conversion": "tools.convert",
     "Health": "tools.check",
+    "Interleave": "order.interleave",
     "Mix": "datasets.mix",
     "Preview": "tools.preview",
     "Resume": "frontends.resume",  # a callback is of one of Keras's classes

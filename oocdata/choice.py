@@ -141,6 +141,7 @@ def _chosen(
     A block shuffle mixes so many decoded bytes at a time.
     """
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
+        shuffle.positions(len(dataset), 0, 0, seed=0, epoch=0)  # an order that does not fit raises
         return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):
         shuffle = bool(shuffle)

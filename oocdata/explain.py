@@ -13,6 +13,7 @@ from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.order.interleave import Interleave
 from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing
 from oocdata.order.mixture import Mixture
@@ -180,6 +181,8 @@ def _order_bytes(loader: Loader) -> int:
         if isinstance(order, Weighted):
             found += order.sums.nbytes
             orders.append(order.order)
+        elif isinstance(order, Interleave):
+            found += order.nbytes
         elif isinstance(order, Mixture):
             orders += order.orders
         elif isinstance(order, BlockShuffle):
@@ -199,4 +202,6 @@ def _order_words(order: Order, count: int) -> str:
         return f"mixture of {len(words)} members, each: {' or '.join(sorted(set(words)))}"
     if isinstance(order, Weighted):
         return f"draws by weight, {_order_words(order.order, count)}"
+    if isinstance(order, Interleave):
+        return f"{order.cycle_length} parts at a time, {order.block_length} from each in turn"
     return {Sequential: "in order", Shuffle: "full shuffle"}.get(type(order), repr(order))

@@ -49,6 +49,7 @@ from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
+from oocdata.order.interleave import Interleave
 from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted
 
@@ -60,6 +61,7 @@ KINDS: dict[str, type] = {
     "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
+    "interleave": Interleave,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

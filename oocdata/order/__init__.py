@@ -7,6 +7,7 @@ epoch)``, a pure function. It knows a count and integers, never storage.
 `Sequential`         the order of storage
 `Shuffle`            a true permutation of all positions, in constant memory
 `BlockShuffle`       blocks in random order, positions mixed within a window of several blocks
+`Interleave`         some parts at a time, some neighbours from each in turn
 ===================  ===========================================================================
 """
 
