@@ -36,6 +36,10 @@ _SIZES = np.unique(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).astype(np.int64))
 """Classes of row sizes, the largest of each: four to a power of two."""
 
 
+_MANY = 1 << 14
+"""Rows, or bytes of a row."""
+
+
 class Framing(Protocol):
     """What of a stored row is delivered: without the end of a line, or what frames a record."""
 
@@ -189,6 +193,11 @@ def size_counts(lengths: Ints) -> Ints:
     >>> int(size_counts(np.array([3, 1000, 0])).sum())
     3
     """
+    if len(lengths) > _MANY and lengths.max() < _MANY:
+        # Rows of one length at once: a tenth of the time of looking each up.
+        rows = np.bincount(lengths)
+        classes = _SIZES.searchsorted(np.arange(len(rows)))
+        return np.bincount(classes, rows, minlength=len(_SIZES)).astype(np.int64)
     return np.bincount(_SIZES.searchsorted(lengths), minlength=len(_SIZES))
 
 

@@ -292,6 +292,12 @@ class TestOffsets:
         with pytest.raises(SourceError, match=r"their index says bytes 3 to 11.*row 1\]"):
             source.read(np.array([[1]]), Extent.of((1,)), out)
 
+    def test_size_classes_of_many_rows(self) -> None:
+        lengths = np.arange(40_000) ** 2 % 9001
+        wanted = size_counts(lengths[:10_000]) + size_counts(lengths[10_000:20_000])
+        wanted += size_counts(lengths[20_000:30_000]) + size_counts(lengths[30_000:])
+        assert np.array_equal(size_counts(lengths), wanted)
+
     @given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(1, 50))
     def test_bound_on_the_largest(self, lengths: list[int], rows: int) -> None:
         found = largest_rows(size_counts(np.array(lengths)), rows)
