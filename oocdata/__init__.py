@@ -158,6 +158,7 @@ chain.provide("describe", _later("describe", "describe"))
 chain.provide("epoch", _later("reading.ahead", "read_ahead"))
 chain.provide("to_tf", _later("frontends.tfdata", "to_tf"))
 chain.provide("to_keras", _later("frontends.keras", "Batches"))
+chain.provide("cache", _later("writers.cache", "cache"))
 chain.provide("parse", _later("frontends.examples", "parse"))
 chain.provide("profile", _later("tools.profile", "profile"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -28,6 +29,7 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_positions, as_run, slice_range
 
 if TYPE_CHECKING:
+    from oocdata.datasets.cached import Cached
     from oocdata.datasets.map import Map
     from oocdata.datasets.mix import Members
     from oocdata.datasets.patches import Patches
@@ -330,6 +332,48 @@ class Dataset(Described, Splitting):
         array([40, 50])
         """
         made: Map = chain.make("map", self, fn, batched, rng, spec)
+        return made
+
+    def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
+        """Read and compute every element now, once, and return the dataset that reads the results.
+
+        For functions or decoding that take longer than reading an array. Later epochs, runs and
+        processes read at the speed of a ``.npy``, in any order.
+
+        Parameters
+        ----------
+        folder : path, optional
+            Where the arrays are kept; there may be caches of several datasets in it, each in a
+            folder of its own. One of the same data and functions is used as it is; one that is
+            half written is gone on with. By default the elements stay in memory, where they take
+            at most half of `oocdata.set_memory`.
+        workers : int
+            Processes that compute, as in `batches`.
+
+        Returns
+        -------
+        Cached
+            The same elements. It is split as this dataset is, so that no two parts share a row of
+            the arrays it was made of.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If elements are drawn at random (cache before that), are no arrays of one shape, or
+            don't fit into memory.
+        oocdata.errors.SourceError
+            If storage can't deliver an element, or the folder can't be written.
+
+        Examples
+        --------
+        >>> import tempfile, oocdata as ooc
+        >>> roots = ooc.open(np.arange(6.0)).map(np.sqrt)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cached = roots.cache(folder)
+        ...     cached[4], len(cached)
+        (np.float64(2.0), 6)
+        """
+        made: Cached = chain.make("cache", self, folder, workers)
         return made
 
     def sparse(self) -> Dataset:

@@ -28,6 +28,7 @@ import numpy as np
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.datasets.anchors import Asked
+from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
 from oocdata.datasets.map import Map
@@ -61,7 +62,7 @@ KINDS: dict[str, type] = {
     "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
-    "interleave": Interleave,
+    "interleave": Interleave, "cached": Cached,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

@@ -1,0 +1,223 @@
+"""`Dataset.cache`: elements are read and computed once, and written to arrays, ``.npy`` each.
+
+A cache is a folder named after what the elements are made of and by (`dataset_fingerprint`), so one
+of other data or of another function is never taken for it. Its arrays are written in order, and a
+note says how many rows are on the disk: whoever is killed goes on there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from oocdata.datasets.cached import Cached
+from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.map import Map
+from oocdata.datasets.patches import Patches
+from oocdata.datasets.spec import ArraySpec, leaves, map_tree, spec_text
+from oocdata.datasets.view import View
+from oocdata.datasets.zip import enumerated
+from oocdata.describe.fingerprints import dataset_fingerprint
+from oocdata.engines.dtypes import is_small_float
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.formats.npy import open_npy
+from oocdata.memory import cache_share
+
+__all__ = ["cache"]
+
+_BATCH_BYTES = 4 << 20
+"""Read and computed at a time."""
+
+_SAVED_BYTES = 256 << 20
+"""After so many it is noted how far the arrays are on the disk."""
+
+
+def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int) -> Cached:
+    """Return the dataset with its elements in arrays; see `oocdata.Dataset.cache`."""
+    _check(dataset)
+    specs, count = list(leaves(dataset.spec)), len(dataset)
+    if folder is None:
+        nbytes = sum(count * leaf.nbytes for leaf in specs)
+        if nbytes > cache_share():
+            raise ArgumentError(
+                f"`folder` must be given for elements that memory does not hold; they take "
+                f"{nbytes:,} bytes, and {cache_share():,} are for what is kept (half of "
+                "ooc.set_memory)."
+            )
+        arrays = [np.empty((count, *_shape(leaf)), leaf.dtype) for leaf in specs]
+        for start, batch in _batches(dataset, 0, workers):
+            for array, part in zip(arrays, leaves(batch), strict=True):
+                array[start : start + len(part)] = part
+        views = [_in_memory(array) for array in arrays]
+    else:
+        place = os.path.join(os.path.expanduser(os.fspath(folder)), _name(dataset))
+        paths = [os.path.join(place, f"{number}.npy") for number in range(len(specs))]
+        if not os.path.exists(os.path.join(place, "whole")):
+            _fill(dataset, place, paths, specs, workers)
+        views = [View.of(_opened(*pair)) for pair in zip(paths, specs, strict=True)]
+    rest = iter(views)
+    return Cached(enumerated(dataset), map_tree(lambda _: next(rest), dataset.spec))
+
+
+def _check(dataset: Dataset) -> None:
+    """Raise if elements are not arrays that are the same whenever they are read."""
+    if dataset.shares is not None:
+        raise ArgumentError(
+            f"`cache` must be called on a dataset that is no mixture; got {dataset!r}. Cache its "
+            "members, and mix those."
+        )
+    if any(leaf.sparse or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
+        raise ArgumentError(
+            "`cache` must be called on elements that are arrays of one shape; got "
+            f"{spec_text(dataset.spec)}. Make such arrays of them in `.map` first."
+        )
+    parts = [dataset]
+    for part in parts:
+        random = isinstance(part, Map) and part.rng
+        if random or (isinstance(part, Patches) and not part.step):
+            raise ArgumentError(
+                "`cache` must come before what draws at random, which would give the same in every "
+                f"epoch; got {part!r}. Write .cache(…) first, and then the random function or "
+                "patches."
+            )
+        parts += part._members
+
+
+def _name(dataset: Dataset) -> str:
+    text = f"{len(dataset)} {dataset_fingerprint(dataset)}"
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _shape(leaf: ArraySpec) -> tuple[int, ...]:
+    return tuple(length or 0 for length in leaf.shape)
+
+
+def _opened(path: str, leaf: ArraySpec) -> Source:
+    return open_npy(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
+
+
+def _in_memory(array: NDArray[Any]) -> View:
+    array.flags.writeable = False
+    storage = Storage(
+        "cache in memory", layout="contiguous", codec="none", table_bytes=array.nbytes,
+        reading="each box copied into the batch",
+    )  # fmt: skip
+    return View.of(MemoryArray(array, storage))
+
+
+def _batches(dataset: Dataset, start: int, workers: int) -> Iterator[tuple[int, Any]]:
+    """Yield the elements from one on: where each batch begins, and the batch."""
+    rest = dataset[start:] if start else dataset
+    if not len(rest):
+        return
+    each = sum(leaf.nbytes for leaf in leaves(dataset.spec))
+    size = max(1, min(len(rest), _BATCH_BYTES // max(1, each)))
+    for batch in rest.batches(size, workers=workers).epoch(0):
+        yield start, batch
+        start += len(next(leaves(batch)))
+
+
+def _fill(
+    dataset: Dataset, place: str, paths: list[str], specs: list[ArraySpec], workers: int
+) -> None:
+    """Write the arrays of a cache, from where whoever wrote it before came to."""
+    os.makedirs(place, exist_ok=True)
+    with _locked(place):
+        if os.path.exists(os.path.join(place, "whole")):
+            return  # whoever had the lock has written it
+        done = _rows_done(place)
+        files = [
+            _Array(path, (len(dataset), *_shape(leaf)), leaf.dtype, new=not done)
+            for path, leaf in zip(paths, specs, strict=True)
+        ]
+        try:
+            unsaved = 0
+            for start, batch in _batches(dataset, done, workers):
+                for file, part in zip(files, leaves(batch), strict=True):
+                    file.write(start, part)
+                    unsaved += part.nbytes
+                if unsaved >= _SAVED_BYTES:
+                    _save(files, place, "rows", str(start + len(part)))
+                    unsaved = 0
+            _save(files, place, "whole", spec_text(dataset.spec))
+        finally:
+            for file in files:
+                os.close(file.number)
+
+
+@contextmanager
+def _locked(place: str) -> Iterator[None]:
+    """Wait until no other process writes the cache; the lock goes with the process."""
+    with open(os.path.join(place, "lock"), "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _rows_done(place: str) -> int:
+    try:
+        with open(os.path.join(place, "rows"), encoding="utf-8") as file:
+            return int(json.load(file))
+    except (OSError, ValueError):
+        return 0
+
+
+def _save(files: list[_Array], place: str, name: str, text: str) -> None:
+    """Note how far the arrays are, once they are on the disk."""
+    for array in files:
+        os.fsync(array.number)
+    path = os.path.join(place, name)
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+class _Array:
+    """A ``.npy`` file of its full length from the beginning, of which rows are written in order."""
+
+    def __init__(
+        self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, new: bool
+    ) -> None:
+        self._row = prod(shape[1:]) * dtype.itemsize
+        self.number = os.open(path, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if new else 0), 0o666)
+        try:
+            with open(self.number, "r+b", closefd=False) as file:
+                if new:
+                    npy_format.write_array_header_1_0(
+                        file,
+                        {
+                            "descr": npy_format.dtype_to_descr(dtype),
+                            "fortran_order": False,
+                            "shape": shape,
+                        },
+                    )
+                    file.truncate(file.tell() + shape[0] * self._row)
+                else:
+                    npy_format.read_magic(file)
+                    npy_format.read_array_header_1_0(file)
+                self._first = file.tell()
+        except ValueError as error:
+            raise SourceError(
+                f"an array of a cache must be readable; {error}. Delete its folder.", path=path
+            ) from error
+
+    def write(self, start: int, rows: NDArray[Any]) -> None:
+        """Write rows from a place on."""
+        data = memoryview(rows.tobytes())
+        place = self._first + start * self._row
+        while data:
+            done = os.pwrite(self.number, data, place)
+            data, place = data[done:], place + done

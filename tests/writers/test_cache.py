@@ -1,0 +1,198 @@
+"""`Dataset.cache`: each element is computed once, and is the same ever after."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.describe import fingerprint, from_json
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.memory import DEFAULT_MEMORY, set_memory
+
+CALLS: list[int] = []
+
+
+@dataclass(frozen=True)
+class Times:
+    """Counts the elements it gets."""
+
+    factor: int
+
+    def __call__(self, x: np.ndarray) -> dict[str, Any]:
+        CALLS.append(len(x))
+        return {"x": x * self.factor, "sum": x.sum(axis=1)}
+
+
+@pytest.fixture(autouse=True)
+def counted() -> Iterator[None]:
+    CALLS.clear()
+    yield
+    CALLS.clear()
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> ooc.View:
+    np.save(tmp_path / "ds.npy", np.arange(120.0).reshape(40, 3))
+    return ooc.open(tmp_path / "ds.npy")
+
+
+@pytest.fixture(params=[None, "cache"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / request.param if request.param else None
+
+
+def test_each_element_is_computed_once(frames: ooc.View, folder: Path | None) -> None:
+    made = frames.map(Times(2), spec=frames.map(Times(2)).spec)
+    CALLS.clear()
+    cached = made.cache(folder)
+    assert sum(CALLS) == 40
+    assert cached.spec == made.spec
+    loader = cached.batches(8, shuffle=True, seed=2)
+    for epoch in range(2):
+        seen = np.concatenate([batch["x"] for batch in loader.epoch(epoch)])
+        assert_array_equal(np.sort(seen[:, 0]), np.arange(0, 240, 6.0))
+    for ours, tensors in zip(loader.epoch(0), loader.to_tf(), strict=True):
+        assert_array_equal(ours["sum"], tensors["sum"])
+    assert sum(CALLS) == 40
+    assert cached[7]["x"].tolist() == [42, 44, 46]
+    assert cached[::-3].take([1])["sum"].tolist() == [3 * 36 * 3 + 3]
+
+
+def test_another_run_reads_what_is_there(frames: ooc.View, tmp_path: Path) -> None:
+    made = frames.map(Times(2))
+    first = made.cache(tmp_path / "cache")
+    CALLS.clear()
+    again = frames.map(Times(2)).cache(tmp_path / "cache")
+    assert sum(CALLS) <= 1  # the element by which the spec is found
+    assert fingerprint(again.batches(4)) == fingerprint(first.batches(4))
+    other = frames.map(Times(3)).cache(tmp_path / "cache")
+    part = frames[:10].map(Times(2)).cache(tmp_path / "cache")
+    assert (other[1]["x"][0], again[1]["x"][0], len(part)) == (9, 6, 10)
+    assert len(os.listdir(tmp_path / "cache")) == 3
+    np.save(tmp_path / "ds.npy", np.zeros((40, 3)))
+    changed = ooc.open(tmp_path / "ds.npy").map(Times(2)).cache(tmp_path / "cache")
+    assert changed[1]["x"][0] == 0
+
+
+def test_parts_of_a_split_share_no_row(frames: ooc.View, folder: Path | None) -> None:
+    windows = frames.windows(4)
+    cached = windows.map(np.negative).cache(folder)
+    for sizes in [(0.5, 0.5), (20, 10)]:
+        wanted = windows.split(*sizes)
+        found = cached.split(*sizes)
+        assert [len(part) for part in found] == [len(part) for part in wanted]
+        for one, other in zip(found, wanted, strict=True):
+            assert_array_equal(one.take(np.arange(len(one))), -other.take(np.arange(len(other))))
+    groups = np.arange(40) // 10
+    found = cached.split(0.5, 0.5, by=groups)
+    seen = [set(np.unique(-part.take(np.arange(len(part)))).tolist()) for part in found]
+    assert not seen[0] & seen[1]
+    assert [len(part) for part in found] == [len(p) for p in windows.split(0.5, 0.5, by=groups)]
+
+
+def test_with_other_datasets(frames: ooc.View, folder: Path | None) -> None:
+    cached = frames.map(np.negative).cache(folder)
+    both = ooc.zip(cached, frames)
+    x, y = both.batches(40, shuffle=True).batch(0)
+    assert_array_equal(x, -y)
+    patches = cached.patches((2,), per_row=3)
+    one, other = (patches.batches(120).batch(0, epoch) for epoch in range(2))
+    assert not np.array_equal(one, other)  # random ones stay random behind a cache
+    doubled = cached.map(lambda x: x * 2).filter(np.arange(40) > 35)
+    assert_array_equal(doubled.take([0]), [[-216, -218, -220]])
+    whole = [cached.batches(8, shuffle=True).shard(2, rank) for rank in range(2)]
+    assert_array_equal(
+        np.concatenate([rank.batch(1) for rank in whole]), cached.batches(8, shuffle=True).batch(1)
+    )
+
+
+def test_described(frames: ooc.View, tmp_path: Path) -> None:
+    loader = frames.map(np.negative).cache(tmp_path / "cache").batches(4, shuffle=True)
+    again = from_json(loader.describe(), allow=["numpy"])
+    assert_array_equal(again.batch(3), loader.batch(3))
+
+
+def test_in_memory_is_counted_and_bounded(frames: ooc.View) -> None:
+    told = frames.map(np.negative).cache().batches(4).explain()
+    plain = ooc.open(np.asarray(frames)).batches(4).explain()
+    assert told.resident_bytes - plain.resident_bytes >= 40 * 3 * 8
+    set_memory(1 << 20)
+    try:
+        wide = ooc.open(np.zeros((100, 1000))).map(np.negative)
+        with pytest.raises(ArgumentError, match=r"`folder` must be given.*800,000 bytes"):
+            wide.cache()
+    finally:
+        set_memory(DEFAULT_MEMORY)
+
+
+def test_what_is_not_cached(frames: ooc.View) -> None:
+    def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return x + rng.random(x.shape)
+
+    with pytest.raises(ArgumentError, match=r"before what draws at random.*<Map of noisy"):
+        ooc.zip(frames, frames.map(noisy, rng=True)).cache()
+    with pytest.raises(ArgumentError, match="before what draws at random"):
+        frames.patches((2,), per_row=2).cache()
+    assert len(frames.patches((2,), step=1).cache()) == 80
+    with pytest.raises(ArgumentError, match="no mixture"):
+        ooc.mix({frames[:20]: 1, frames[20:]: 2}).cache()
+
+
+SCRIPT = """
+import os, sys, numpy as np, oocdata as ooc
+from oocdata.writers import cache
+cache._BATCH_BYTES, cache._SAVED_BYTES = 80, 160
+seen = 0
+def slow(x):
+    global seen
+    seen += len(x)
+    if seen > int(sys.argv[2]):
+        os.kill(os.getpid(), 9)
+    return -x
+os.chdir(sys.argv[1])
+cached = ooc.open("ds.npy").map(slow, spec=ooc.ArraySpec((3,), np.dtype("f8"))).cache("cache")
+assert (np.concatenate(list(cached.batches(7))) == -np.load("ds.npy")).all()
+print(seen)
+"""
+
+
+def run(folder: Path, most: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", SCRIPT, str(folder), str(most)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_killed_and_gone_on(frames: ooc.View, tmp_path: Path) -> None:
+    assert run(tmp_path, 25).returncode == -signal.SIGKILL
+    (place,) = (tmp_path / "cache").iterdir()
+    done = int((place / "rows").read_text())
+    assert done >= 6
+    found = run(tmp_path, 1000)
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) == 40 - done
+    assert int(run(tmp_path, 0).stdout) == 0
+
+
+def test_several_processes_at_once(frames: ooc.View, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), "1000"]
+    each = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    computed = [int(one.communicate()[0]) for one in each]
+    assert sum(computed) == 40
+
+
+def test_damaged(frames: ooc.View, tmp_path: Path) -> None:
+    frames.map(np.negative).cache(tmp_path / "cache")
+    (place,) = (tmp_path / "cache").iterdir()
+    os.truncate(place / "0.npy", 300)
+    with pytest.raises(SourceError, match="must hold"):
+        frames.map(np.negative).cache(tmp_path / "cache")
