@@ -30,6 +30,7 @@ from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 
 if typing.TYPE_CHECKING:
     from oocdata.datasets.balanced import balanced
+    from oocdata.datasets.cached import Cached
     from oocdata.datasets.concat import Concat, concat
     from oocdata.datasets.join import join
     from oocdata.datasets.mix import Mix, mix
@@ -39,6 +40,7 @@ if typing.TYPE_CHECKING:
     from oocdata.describe.splits import load_split, save_split
     from oocdata.formats.names import read_names
     from oocdata.frontends.resume import Resume
+    from oocdata.order.interleave import Interleave
     from oocdata.tools.bench import Bench, bench
     from oocdata.tools.check import Health, check
     from oocdata.tools.convert import Conversion, convert
@@ -51,11 +53,13 @@ __all__ = [
     "ArraySpec",
     "Bench",
     "BlockShuffle",
+    "Cached",
     "Concat",
     "Constant",
     "Conversion",
     "Dataset",
     "Health",
+    "Interleave",
     "Loader",
     "Map",
     "Mix",
@@ -104,6 +108,7 @@ __version__ = "0.1.0"
 
 _LATER = {
     "Bench": "tools.bench",
+    "Cached": "datasets.cached",
     "Concat": "datasets.concat",
     "Constant": "datasets.stacked",
     "Conversion": "tools.convert",
