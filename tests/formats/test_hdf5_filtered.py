@@ -92,21 +92,18 @@ def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@pytest.mark.parametrize("dtype", ["u1", "<i2", ">f4", "<f8", ">c16", "<f2"])
-def test_every_pipeline_reads_as_h5py_does(pipeline: str, dtype: str, tmp_path: Path) -> None:
-    array = sample((23, 7, 9), dtype)
-    write(tmp_path / "a.h5", array, (4, 3, 9), pipeline)
-    with h5py.File(tmp_path / "a.h5") as file:
-        expected = file["u"][...]
-    for axis in range(3):
-        view = ooc.open(tmp_path / "a.h5", axis=axis)
+def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> None:
+    for axis, dtype in enumerate(["u1", "<i2", ">f4", "<f8", ">c16", "<f2"], -3):
+        array = sample((23, 7, 9), dtype)
+        write(tmp_path / f"{axis}.h5", array, (4, 3, 9), pipeline)
+        with h5py.File(tmp_path / f"{axis}.h5") as file:
+            expected = np.moveaxis(file["u"][...], axis, 0)
+        view = ooc.open(tmp_path / f"{axis}.h5", axis=axis)
         assert isinstance(view.source, Chunked)
         assert isinstance(view.source.reader, FilteredChunks)
         assert view.dtype.isnative
-        assert_array_equal(np.asarray(view), np.moveaxis(expected, axis, 0))
-        assert_array_equal(
-            view[:, 1:, ::-2].take([3, 0]), np.moveaxis(expected, axis, 0)[[3, 0], 1:, ::-2]
-        )
+        assert_array_equal(np.asarray(view), expected)
+        assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
 
 
 @given(
@@ -267,7 +264,7 @@ def fuzz(name):
     decoder.decode(whole, skipped, out)
     assert (out == array).all()
     refused = 0
-    for turn in range(2000):
+    for turn in range(700):
         data = bytearray(whole)
         kind = turn % 5
         if kind == 0:
@@ -285,7 +282,7 @@ def fuzz(name):
             decoder.decode(bytes(data), skipped, out)
         except (ValueError, RuntimeError):
             refused += 1
-    assert refused > 660, (name, refused)
+    assert refused > 230, (name, refused)
     print(name, flush=True)
 for name in {pipelines!r}:
     fuzz(name)
