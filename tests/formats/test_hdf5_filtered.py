@@ -93,7 +93,7 @@ def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> None:
-    for axis, dtype in enumerate(["u1", "<i2", ">f4", "<f8", ">c16", "<f2"], -3):
+    for axis, dtype in enumerate(["u1", "<i2", ">f4", ">c16"], -2):
         array = sample((23, 7, 9), dtype)
         write(tmp_path / f"{axis}.h5", array, (4, 3, 9), pipeline)
         with h5py.File(tmp_path / f"{axis}.h5") as file:
@@ -375,7 +375,7 @@ def test_an_interrupt_leaves_no_chunk_half_decoded(
 def test_the_tables_of_many_files_are_read_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    array, count = sample((12, 5), "<f4"), 150
+    array, count = sample((12, 5), "<f4"), 60
     for number in range(count):
         write(tmp_path / f"{number}.h5", array + number, (4, 5), "gzip")
     read: list[str] = []
@@ -386,7 +386,7 @@ def test_the_tables_of_many_files_are_read_once_each(
     for _ in range(20):
         rows = rng.integers(0, len(view), 64)
         assert_array_equal(view.take(rows), array[rows % 12] + (rows // 12)[:, None])
-    assert len(read) == len(set(read)) > 100
+    assert len(read) == len(set(read)) == count
 
 
 def test_the_table_of_a_sparse_dataset_holds_what_is_there(tmp_path: Path) -> None:

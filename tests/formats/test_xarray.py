@@ -424,6 +424,7 @@ def double(x: Any) -> Any:
     return x * 2
 
 
+@pytest.mark.long
 def test_worker_processes(tmp_path: Path) -> None:
     path = write(dataset(), tmp_path, "zarr3")
     with read(path) as opened:

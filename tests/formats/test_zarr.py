@@ -50,7 +50,7 @@ FULL = {"write_empty_chunks": True}
 
 def write(where: Any, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:
     """Write an array with zarr-python, every chunk stored."""
-    options.setdefault("chunks", tuple(max(1, (n + 2) // 3) for n in array.shape))
+    options.setdefault("chunks", tuple(max(1, (n + 1) // 2) for n in array.shape))
     stored = zarr.create_array(where, shape=array.shape, dtype=array.dtype, config=FULL, **options)
     stored[...] = array
     return stored
