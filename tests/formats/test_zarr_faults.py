@@ -8,8 +8,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import threading
 import warnings
 import zipfile
@@ -887,20 +885,3 @@ def test_opening_a_sharded_archive_reads_its_indices_alone(
     monkeypatch.setattr(os, "pread", part)
     open_as_it_is(str(tmp_path / "a.zip"), missing=missing)
     assert 0 < taken < 4096  # of 256 KiB
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no descriptors to count")
-def test_small_chunks_do_not_run_out_of_descriptors(tmp_path: Path) -> None:
-    write(tmp_path / "a", sample_array((512, 4, 4)) + 1, chunks=(1, 4, 4))
-    code = (
-        "import resource\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))\n"
-        "import numpy as np\n"
-        "from oocdata.box import Extent\n"
-        "from oocdata.formats.zarr import open_zarr\n"
-        f"source = open_zarr({str(tmp_path / 'a')!r})\n"
-        "out = np.zeros((1, 512, 4, 4), 'f4')\n"
-        "source.read(np.zeros((1, 3), np.int64), Extent.of((512, 4, 4)), out)\n"
-        "assert (out.ravel() == np.arange(8192) + 1).all()\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
