@@ -429,6 +429,15 @@ def npy_bytes(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def test_a_member_without_its_header(tmp_path: Path):
+    np.savez(tmp_path / "a.npz", u=np.arange(1000))
+    with (tmp_path / "a.npz").open("r+b") as file:
+        file.write(b"\0")
+    with pytest.raises(UnknownFormatError, match="must start with a ZIP local header") as raised:
+        open_npz(str(tmp_path / "a.npz"), "u")
+    assert raised.value.key == "u"
+
+
 def test_an_archive_cut_short(tmp_path: Path):
     np.savez(tmp_path / "a.npz", u=np.arange(1000))
     whole = (tmp_path / "a.npz").read_bytes()

@@ -165,6 +165,7 @@ SELECTIONS: list[dict[str, Any]] = [
     {"lat": [4, 0]},  # a list: through xarray
     {"time": [5, 3], "lat": [4, 0]},
     {"time": slice(5, 5)},
+    {"time": slice(5, 5), "lat": [4, 0]},
 ]
 
 
@@ -424,7 +425,6 @@ def double(x: Any) -> Any:
     return x * 2
 
 
-@pytest.mark.long
 def test_worker_processes(tmp_path: Path) -> None:
     path = write(dataset(), tmp_path, "zarr3")
     with read(path) as opened:
