@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from bisect import bisect_right
 from dataclasses import replace
 from typing import Any
 
@@ -103,18 +104,19 @@ def _is_mapped(file: int, address: int) -> bool:
     """
     with mmap.mmap(file, 1, access=mmap.ACCESS_READ) as ours:
         known = np.frombuffer(ours, np.uint8).__array_interface__["data"][0]
-        found = {}
         try:
             with open("/proc/self/maps") as maps:
-                for line in maps:
-                    span, _, _, device, inode = line.split(None, 5)[:5]
-                    first, end = (int(number, 16) for number in span.split("-"))
-                    for one in (known, address):
-                        if first <= one < end:
-                            found[one] = device, inode
+                lines = maps.readlines()  # by address; there are thousands
         except OSError:
             return False
-    return len(found) == 2 and found[known] == found[address]
+    places = [bisect_right(lines, one, key=_first_address) for one in (known, address)]
+    known_file, file_there = (lines[place - 1].split(None, 5)[3:5] for place in places)
+    return known_file == file_there
+
+
+def _first_address(line: str) -> int:
+    """Return where a map begins, by its line in the kernel's list."""
+    return int(line.partition("-")[0], 16)
 
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:

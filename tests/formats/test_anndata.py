@@ -39,6 +39,11 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {name: write(tmp_path_factory.mktemp("files"), name) for name in FILES}
+
+
 def write(folder: Path, name: str) -> str:
     file, options = FILES[name]
     matrix = MATRIX.copy()
@@ -48,8 +53,8 @@ def write(folder: Path, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_rows_are_those_of_the_matrix(tmp_path: Path, name: str) -> None:
-    view = ooc.open(write(tmp_path, name), "X")
+def test_rows_are_those_of_the_matrix(written: dict[str, str], name: str) -> None:
+    view = ooc.open(written[name], "X")
     assert (view.shape, view.dtype) == ((120, 30), np.dtype("f4"))
     assert_array_equal(np.asarray(view), DENSE)
     rows = np.random.default_rng(0).integers(0, 120, 40)
@@ -97,8 +102,8 @@ def test_labels_are_read_in_blocks(tmp_path: Path, kernel_reads: list[int]) -> N
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_loader_is_described_and_opened_again(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, name)
+def test_a_loader_is_described_and_opened_again(written: dict[str, str], name: str) -> None:
+    path = written[name]
     both = ooc.zip(ooc.open(path, "X")[:, [4, 2]], ooc.open(path, "obs/cell_type"))
     loader = both.batches(16, shuffle=True, seed=5)
     again = from_json(as_json(loader))
@@ -111,8 +116,8 @@ def test_a_loader_is_described_and_opened_again(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["h5ad, gzip", "Zarr v3", "Zarr v2"])
-def test_codes_of_categories(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, name)
+def test_codes_of_categories(written: dict[str, str], name: str) -> None:
+    path = written[name]
     labels = ooc.open(path, "obs/cell_type")
     assert (labels.shape, labels.dtype) == ((120,), np.dtype("i1"))
     assert_array_equal(np.asarray(labels), np.arange(120) % 4 - 1)  # -1: a missing one

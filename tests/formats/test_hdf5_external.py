@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from boxes import check_boxes
 from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
@@ -52,17 +53,18 @@ class TestVirtualInFile(SourceConformance):
         return open_hdf5(str(folder / "a.h5"), "u")
 
 
-class TestExternalFiles(SourceConformance):
-    dtypes = ("<f4", ">f8", "|u1", ">i2")
-
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        content, half = array.tobytes(), array.nbytes // 2
-        (folder / "one").write_bytes(b"head" + content[:half])
-        (folder / "two").write_bytes(content[half:] + b"tail")
-        parts = [(str(folder / "one"), 4, half), (str(folder / "two"), 0, h5py.h5f.UNLIMITED)]
-        with h5py.File(folder / "a.h5", "w") as file:
-            file.create_dataset("u", array.shape, array.dtype, external=parts)
-        return open_hdf5(str(folder / "a.h5"), external=True)
+@pytest.mark.parametrize("dtype", ["<f4", ">f8", "|u1", ">i2"])
+def test_external_files(tmp_path: Path, dtype: str) -> None:
+    array = sample_array((23, 3, 5, 4), dtype)
+    content, half = array.tobytes(), array.nbytes // 2
+    (tmp_path / "one").write_bytes(b"head" + content[:half])
+    (tmp_path / "two").write_bytes(content[half:] + b"tail")
+    parts = [(str(tmp_path / "one"), 4, half), (str(tmp_path / "two"), 0, h5py.h5f.UNLIMITED)]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", array.shape, array.dtype, external=parts)
+    source = open_hdf5(str(tmp_path / "a.h5"), external=True)
+    check_boxes(source, array)
+    assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
 
 # External links

@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -92,23 +92,21 @@ def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@pytest.mark.parametrize("dtype", ["u1", "<i2", ">f4", "<f8", ">c16", "<f2"])
-def test_every_pipeline_reads_as_h5py_does(pipeline: str, dtype: str, tmp_path: Path) -> None:
-    array = sample((23, 7, 9), dtype)
-    write(tmp_path / "a.h5", array, (4, 3, 9), pipeline)
-    with h5py.File(tmp_path / "a.h5") as file:
-        expected = file["u"][...]
-    for axis in range(3):
-        view = ooc.open(tmp_path / "a.h5", axis=axis)
+def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> None:
+    for axis, dtype in enumerate(["u1", "<i2", ">f4", ">c16"], -2):
+        array = sample((23, 7, 9), dtype)
+        write(tmp_path / f"{axis}.h5", array, (4, 3, 9), pipeline)
+        with h5py.File(tmp_path / f"{axis}.h5") as file:
+            expected = np.moveaxis(file["u"][...], axis, 0)
+        view = ooc.open(tmp_path / f"{axis}.h5", axis=axis)
         assert isinstance(view.source, Chunked)
         assert isinstance(view.source.reader, FilteredChunks)
         assert view.dtype.isnative
-        assert_array_equal(np.asarray(view), np.moveaxis(expected, axis, 0))
-        assert_array_equal(
-            view[:, 1:, ::-2].take([3, 0]), np.moveaxis(expected, axis, 0)[[3, 0], 1:, ::-2]
-        )
+        assert_array_equal(np.asarray(view), expected)
+        assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
 
 
+@settings(max_examples=50)
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 6)),
     chunk=st.tuples(st.integers(1, 12), st.integers(1, 6)),
@@ -267,7 +265,7 @@ def fuzz(name):
     decoder.decode(whole, skipped, out)
     assert (out == array).all()
     refused = 0
-    for turn in range(2000):
+    for turn in range(700):
         data = bytearray(whole)
         kind = turn % 5
         if kind == 0:
@@ -285,7 +283,7 @@ def fuzz(name):
             decoder.decode(bytes(data), skipped, out)
         except (ValueError, RuntimeError):
             refused += 1
-    assert refused > 660, (name, refused)
+    assert refused > 230, (name, refused)
     print(name, flush=True)
 for name in {pipelines!r}:
     fuzz(name)
@@ -377,7 +375,7 @@ def test_an_interrupt_leaves_no_chunk_half_decoded(
 def test_the_tables_of_many_files_are_read_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    array, count = sample((12, 5), "<f4"), 150
+    array, count = sample((12, 5), "<f4"), 60
     for number in range(count):
         write(tmp_path / f"{number}.h5", array + number, (4, 5), "gzip")
     read: list[str] = []
@@ -388,7 +386,7 @@ def test_the_tables_of_many_files_are_read_once_each(
     for _ in range(20):
         rows = rng.integers(0, len(view), 64)
         assert_array_equal(view.take(rows), array[rows % 12] + (rows // 12)[:, None])
-    assert len(read) == len(set(read)) > 100
+    assert len(read) == len(set(read)) == count
 
 
 def test_the_table_of_a_sparse_dataset_holds_what_is_there(tmp_path: Path) -> None:

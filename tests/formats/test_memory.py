@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boxes import check_boxes
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -36,46 +37,58 @@ class TestArray(SourceConformance):
         return open_array(array)
 
 
-class TestFortranArray(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        return open_array(np.asfortranarray(array))
-
-
-class TestBigEndianArray(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        return open_array(array.astype(array.dtype.newbyteorder(">")))
-
-
-class TestMisalignedArray(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        memory = np.frombuffer(b"x" + array.tobytes(), np.uint8)[1:]
-        return open_array(np.ndarray(array.shape, array.dtype, memory))
-
-
 class TestMemmap(SourceConformance):
-    mode: Any = "r"
-    before = 24
-
     def make(self, folder: Path, array: np.ndarray) -> Source:
-        (folder / "a.bin").write_bytes(b"x" * self.before + array.tobytes())
-        mapped = np.memmap(folder / "a.bin", array.dtype, self.mode, self.before, array.shape)
-        source = open_array(mapped)
+        source = open_array(mapped(folder / "a.bin", array))
         assert isinstance(source, Strided)
         return source
 
 
-class TestMemmapBeyondOnePage(TestMemmap):
-    before = 70_001
+def mapped(path: Path, array: np.ndarray, mode: Any = "r", before: int = 24) -> np.ndarray:
+    """Map a file that holds an array behind other bytes."""
+    path.write_bytes(b"x" * before + array.tobytes())
+    return np.memmap(path, array.dtype, mode, before, array.shape)
 
 
-class TestMemmapToWrite(TestMemmap):
-    mode = "r+"
+def mapped_to_write(path: Path, array: np.ndarray) -> np.ndarray:
+    return mapped(path, array, "r+")
 
 
-class TestLoadedFortranMemmap(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        np.save(folder / "a.npy", np.asfortranarray(array))
-        return open_array(np.load(folder / "a.npy", mmap_mode="r"))
+def mapped_beyond_one_page(path: Path, array: np.ndarray) -> np.ndarray:
+    return mapped(path, array, before=70_001)
+
+
+def loaded_in_fortran_order(path: Path, array: np.ndarray) -> np.ndarray:
+    with path.open("wb") as file:
+        np.save(file, np.asfortranarray(array))
+    return np.load(path, mmap_mode="r")
+
+
+def in_fortran_order(path: Path, array: np.ndarray) -> np.ndarray:
+    return np.asfortranarray(array)
+
+
+def misaligned(path: Path, array: np.ndarray) -> np.ndarray:
+    memory = np.frombuffer(b"x" + array.tobytes(), np.uint8)[1:]
+    return np.ndarray(array.shape, array.dtype, memory)
+
+
+@pytest.mark.parametrize(
+    ("store", "engine"),
+    [
+        (mapped_to_write, Strided),
+        (mapped_beyond_one_page, Strided),
+        (loaded_in_fortran_order, Strided),
+        (in_fortran_order, MemoryArray),
+        (misaligned, MemoryArray),
+    ],
+)
+def test_ways_of_storing(tmp_path: Path, store: Any, engine: type):
+    for number, dtype in enumerate(("<f4", "|u1", "|b1", "<c8", ">f4", ">i2", ">u8")):
+        array = sample_array((23, 3, 5, 4), dtype)
+        source = open_array(store(tmp_path / str(number), array))
+        assert isinstance(source, engine)
+        check_boxes(source, array)
 
 
 @dataclass
@@ -110,9 +123,10 @@ class TestObjectInChunks(SourceConformance):
         return open_object(Sliced(array, chunks))
 
 
-class TestObjectBigEndian(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        return open_object(Sliced(array.astype(array.dtype.newbyteorder(">"))))
+@pytest.mark.parametrize("dtype", [">f4", ">i2", ">c8"])
+def test_objects_in_big_endian(dtype: str):
+    array = sample_array((23, 3, 5, 4), dtype)
+    check_boxes(open_object(Sliced(array)), array)
 
 
 # --- arrays

@@ -275,12 +275,17 @@ def test_chunks_are_checked_every_time_they_are_used(tmp_path: Path) -> None:
         set_memory(before)
 
 
-def test_workers_and_pickles(path: Path) -> None:
-    loader = ooc.open(path, verify=True).batches(16, shuffle=True, seed=3, workers=1)
-    plain = ooc.open(path).batches(16, shuffle=True, seed=3)
+def test_workers(tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "a.h5")
+    write_manifest(tmp_path / "a.h5")
+    loader = ooc.open(tmp_path / "a.h5", verify=True).batches(16, shuffle=True, workers=1)
+    plain = ooc.open(tmp_path / "a.h5").batches(16, shuffle=True)
     for one, other in zip(loader.epoch(0), plain.epoch(0), strict=True):
         np.testing.assert_array_equal(one, other)
-    again = pickle.loads(pickle.dumps(loader.dataset))
+
+
+def test_pickles(path: Path) -> None:
+    again = pickle.loads(pickle.dumps(ooc.open(path, verify=True)))
     assert isinstance(again.source, Verified)
     np.testing.assert_array_equal(again.take([4]), FRAMES[[4]])
 
@@ -474,7 +479,7 @@ def test_a_manifest_that_is_damaged_calls_right_rows_wrong_but_never_wrong_ones_
     wrong[5] += 1
     np.save(tmp_path / "a.npy", wrong)
     random = np.random.default_rng(0)
-    for bit in random.integers(0, len(whole) * 8, 400).tolist():
+    for bit in random.integers(0, len(whole) * 8, 150).tolist():
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
         manifest.write_bytes(changed)
