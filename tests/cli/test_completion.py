@@ -91,7 +91,6 @@ def told(shell: str, **asked: str) -> str:
 def test_bash_is_offered(folder: Path) -> None:
     keys = ["flow/u", "flow/v", "label", "two\\ words"]
     assert sorted(offered("info", "sim.h5", "-k", "")) == keys
-    assert offered("info", "ds.npy", "-k", "") == []
 
 
 @pytest.mark.parametrize(
