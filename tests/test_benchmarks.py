@@ -426,8 +426,18 @@ def test_our_lines_deliver_what_the_makers_loop_does(name: str, layouts_folder: 
     looked_at(name, layouts_folder, OURS, BESIDE, LIMIT, MAKERS[0])
 
 
-@pytest.mark.long  # the lines themselves are compared with an oracle in tests/tools/test_layouts.py
-@pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in WITH_MAKERS])
+# What the code that `info` prints does not do; tests/tools/test_layouts.py has that.
+BY_OTHER_WAYS = ("mix", "weights", "h5ad-sparse", "parts-10k")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in BY_OTHER_WAYS else [pytest.mark.long])
+        for name in LAYOUTS
+        if name not in WITH_MAKERS
+    ],
+)
 def test_our_lines_deliver_every_layout(name: str, layouts_folder: Path) -> None:
     looked_at(name, layouts_folder, OURS, BESIDE, LIMIT)
 

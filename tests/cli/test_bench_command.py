@@ -129,7 +129,7 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
 
 
 def test_a_picture(folder: Path) -> None:
-    result = run("sim.h5::u", "--seconds", "0.1", "--output", "bench.png")
+    result = run("sim.h5::u", "--to-tf", "--seconds", "0.1", "--output", "bench.png")
     assert result.exit_code == 0, result.output
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
     found = bench(ooc.open(FRAMES), seconds=0.1)
