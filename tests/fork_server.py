@@ -1,6 +1,6 @@
-"""Scripts that need TensorFlow, as forks of one process that has imported it: seconds less each.
+"""Scripts as forks of one process that has imported TensorFlow and this package: seconds less each.
 
-What is forked has TensorFlow's modules, but none of its threads: it starts those with the first
+What is forked has their modules, but none of its threads: it starts those with the first
 operation, as in any script. It ends as a script ends, too, by Python's finalization. Tests of the
 import itself start processes of their own.
 """
