@@ -1,6 +1,6 @@
-"""Scripts that need TensorFlow, as forks of one process that has imported it: seconds less each.
+"""Scripts as forks of one process that has imported TensorFlow and this package: seconds less each.
 
-What is forked has TensorFlow's modules, but none of its threads: it starts those with the first
+What is forked has their modules, but none of its threads: it starts those with the first
 operation, as in any script. It ends as a script ends, too, by Python's finalization. Tests of the
 import itself start processes of their own.
 """
@@ -67,6 +67,14 @@ class Forked:
         self.close()
         return out, err
 
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        self.wait()
+        self.close()
+
     def close(self) -> None:
         for file in (self.stdout, self.stderr):
             if file is not None:
@@ -118,6 +126,13 @@ def start(
             os.close(number)
         pid = int(call.recv(100))
     return Forked(pid, status, out, err)
+
+
+def run(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a script to its end; see `start`."""
+    script = start(code, *arguments, **options)
+    out, err = script.communicate(timeout=120)
+    return subprocess.CompletedProcess([code, *arguments], script.wait(), out, err)
 
 
 def _heard(heard: bool) -> tuple[int | None, int]:
@@ -221,6 +236,10 @@ def _become(asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 if __name__ == "__main__":
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
+    import zarr  # noqa: F401
+
+    import oocdata.cli
+    import oocdata.tools.convert  # noqa: F401
 
     gc.freeze()  # or the collections of each fork's end would copy all this memory: 3 s
     exec(*_become(_serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))))

@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -61,14 +62,14 @@ FILES = [
 
 @pytest.mark.parametrize(("arguments", "limits"), FILES)
 def test_text_and_json(folder: Path, arguments: list[str], limits: set[str]) -> None:
-    result = run(*arguments, "--seconds", "0.3", "--batch-sizes", "8,32")
+    result = run(*arguments, "--seconds", "0.1", "--batch-sizes", "8,32")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     commands = [line for line in lines if line.startswith("    oocdata")]
     assert max(len(line) for line in lines if line not in commands) <= 80
     assert lines[0].startswith(arguments[0].replace("*", "1").split("::")[0])
     assert "what to change" in lines
-    result = run(*arguments, "--seconds", "0.3", "--batch-sizes", "8,32", "--json")
+    result = run(*arguments, "--seconds", "0.1", "--batch-sizes", "8,32", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert {(way["order"], way["batch_size"]) for way in found["ways"]} >= {
@@ -119,10 +120,7 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
         "from oocdata.cli.bench import bench\n"
         "typer.run(bench)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "ds.npy", "--seconds", "600"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = fork_server.start(code, "ds.npy", "--seconds", "600")
     assert process.stdout is not None
     assert process.stdout.readline() == "rounds\n"
     process.send_signal(signal.SIGINT)
@@ -131,7 +129,7 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
 
 
 def test_a_picture(folder: Path) -> None:
-    result = run("sim.h5::u", "--seconds", "0.3", "--output", "bench.png")
+    result = run("sim.h5::u", "--to-tf", "--seconds", "0.1", "--output", "bench.png")
     assert result.exit_code == 0, result.output
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
     found = bench(ooc.open(FRAMES), seconds=0.1)
@@ -169,6 +167,7 @@ def test_nothing_is_written_or_changed(folder: Path) -> None:
     assert state() == before
 
 
+@pytest.mark.long
 def test_tensorflow_writes_nothing(folder: Path) -> None:
     code = "from oocdata.cli import main; main()"
     words = ["bench", "ds.npy", "--to-tf", "--seconds", "0.2", "--batch-sizes", "32"]

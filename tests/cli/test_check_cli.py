@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -204,10 +205,7 @@ app()
 
 
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, "ds.npy", "--write-manifest"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = fork_server.run(_INTERRUPTED, "ds.npy", "--write-manifest")
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "oocdata: stopped.\n"
     assert not [name for name in os.listdir(folder) if "manifest" in name]

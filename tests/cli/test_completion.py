@@ -15,8 +15,9 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from typer.testing import CliRunner
 
-from oocdata.cli import options
+from oocdata.cli import app, options
 
 MAIN = "from oocdata.cli import main; main()"
 
@@ -81,6 +82,17 @@ def keys(path: object, incomplete: str) -> list[str]:
     return options._keys(Context(), incomplete)  # type: ignore[arg-type]
 
 
+def told(shell: str, **asked: str) -> str:
+    """What the command answers where a shell asks: the shell sets variables of the environment."""
+    env = {"_OOCDATA_COMPLETE": f"complete_{shell}", **asked}
+    return CliRunner(env=env).invoke(app, prog_name="oocdata").stdout
+
+
+def test_bash_is_offered(folder: Path) -> None:
+    keys = ["flow/u", "flow/v", "label", "two\\ words"]
+    assert sorted(offered("info", "sim.h5", "-k", "")) == keys
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -94,8 +106,10 @@ def keys(path: object, incomplete: str) -> list[str]:
         (("preview", "ds.npy", "--colormap", "vir"), ["viridis"]),
     ],
 )
-def test_bash_is_offered(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:
-    assert sorted(offered(*words)) == expected
+def test_what_is_offered(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:
+    line = shlex.join(("oocdata", *words[:-1]))
+    said = told("bash", COMP_WORDS=f"{line} {words[-1]}", COMP_CWORD=str(len(words)))
+    assert sorted(filter(None, said.splitlines())) == expected
 
 
 def test_a_line_is_completed_as_it_is_typed(folder: Path) -> None:
@@ -139,20 +153,9 @@ def wait_for(terminal: int, text: bytes) -> bool:
     [("zsh", '_arguments \'*: :(("flow/u"\n"flow/v"))\''), ("fish", "flow/u\nflow/v")],
 )
 def test_zsh_and_fish_are_offered(folder: Path, shell: str, expected: str) -> None:
-    done = subprocess.run(
-        ["oocdata"],
-        env={
-            **os.environ,
-            "_OOCDATA_COMPLETE": f"complete_{shell}",
-            "_TYPER_COMPLETE_ARGS": "oocdata info sim.h5 -k fl",
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.stdout.strip(), done.stderr) == (expected, "")
+    line = "oocdata info sim.h5 -k fl"
+    said = told(shell, _TYPER_COMPLETE_ARGS=line, _TYPER_COMPLETE_FISH_ACTION="get-args")
+    assert said.strip() == expected
 
 
 @pytest.mark.parametrize(

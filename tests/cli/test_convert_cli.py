@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -165,15 +164,10 @@ app()
 
 def test_ctrl_c(array: Path) -> None:
     target = array.with_name("b.npy")
-    child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(array), str(target)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with child:
-        assert child.stderr is not None
-        wait_for_line(child, "saved")
-        child.send_signal(signal.SIGINT)
-        said = child.stderr.read()
+    child = fork_server.start(SCRIPT, array, target)
+    wait_for_line(child, "saved")
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=120)
     assert child.returncode == 130
     assert "the same command goes on" in said
     assert "stopped" in said
@@ -201,8 +195,7 @@ app()
 
 
 def test_ctrl_c_before_anything_is_saved(array: Path) -> None:
-    command = [sys.executable, "-c", EARLY, str(array), str(array.with_name("b.npy"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = fork_server.run(EARLY, array, array.with_name("b.npy"))
     assert done.returncode == 130
     assert "stopped" in done.stderr
     if os.listdir(array.parent) == ["a.npy"]:
@@ -227,10 +220,7 @@ app()
 def test_a_file_that_can_not_grow(tmp_path: Path, suffix: str) -> None:
     values = np.random.default_rng(0).integers(0, 50, (4000, 32, 16)).astype("i2")
     np.save(tmp_path / "a.npy", values)
-    result = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path / "a.npy"), str(tmp_path / f"b{suffix}")],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    result = fork_server.run(FULL, tmp_path / "a.npy", tmp_path / f"b{suffix}")
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "unexpected" not in result.stderr

@@ -7,13 +7,12 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import termios
 from fcntl import ioctl
 from pathlib import Path
 from struct import pack
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -95,7 +94,7 @@ def test_what_is_shown_is_told(folder: Path, arguments: list[str], words: str) -
 
 def test_a_sheet_is_written_where_asked(folder: Path) -> None:
     before = set(folder.iterdir())
-    assert run("ds.npy", "-n", "2", "-o", "a.png").stdout.endswith("written    a.png\n")
+    assert run("ds.npy", "-n", "1", "-o", "a.png").stdout.endswith("written    a.png\n")
     assert {path.name for path in set(folder.iterdir()) - before} == {"a.png"}
     with Image.open("a.png") as picture:
         assert picture.width > 500
@@ -118,7 +117,7 @@ def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
     assert scale["mean"] == pytest.approx(values.mean())
     assert scale["counts"] == np.histogram(values, scale["edges"])[0].tolist()
     assert not list(folder.glob("*.png"))
-    named = json.loads(run("ds.npy", "--json", "--output", "a.png").stdout)
+    named = json.loads(run("ds.npy", "--count", "1", "--json", "--output", "a.png").stdout)
     assert named["picture"] == "a.png"
     assert (folder / "a.png").exists()
 
@@ -144,15 +143,12 @@ def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_films(folder: Path) -> None:
-    result = run("ds.npy", "-n", "5", "--rows", "10:", "--fps", "20", "-o", "a.gif")
+    result = run("ds.npy", "-n", "3", "--rows", "10:", "--fps", "20", "-o", "a.gif")
     assert result.exit_code == 0, result.output
-    assert "5 rows: 10 to 14" in result.stdout
+    assert "3 rows: 10 to 12" in result.stdout
     assert result.stdout.endswith("written    a.gif\n")
     with Image.open("a.gif") as film:
-        assert (film.n_frames, film.info["duration"]) == (5, 50)
-    assert run("ds.npy", "--rows", "3,7,9", "-o", "a.webp").exit_code == 0
-    with Image.open("a.webp") as film:
-        assert film.n_frames == 3
+        assert (film.n_frames, film.info["duration"]) == (3, 50)
 
 
 @pytest.mark.parametrize(
@@ -228,11 +224,11 @@ def test_notes_name_the_option(folder: Path) -> None:
 
 
 def test_an_output_of_few_letters_is_enough(folder: Path) -> None:
-    code = "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "ds.npy"], capture_output=True, text=True, encoding="latin-1",
-        env={**os.environ, "PYTHONIOENCODING": "latin-1"}, check=False,
-    )  # fmt: skip
+    code = (
+        "import sys; sys.stdout = open(1, 'w', encoding='latin-1')\n"
+        "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
+    )
+    done = fork_server.run(code, "ds.npy")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("none: -o FILE.png writes one\n")
 
@@ -290,7 +286,7 @@ def test_elements_begin_a_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", [10, 40, 80, 200])
+@pytest.mark.parametrize("width", [10, 80, 200])
 @pytest.mark.parametrize("next_frame", [False, True])
 def test_half_blocks_fit(width: int, next_frame: bool) -> None:
     for array in (FRAMES, FRAMES[:, 0], FRAMES[:, 0, 0], FRAMES[:, 0, 0, 0], FRAMES[:, 0, :1]):
@@ -319,20 +315,25 @@ def in_terminal(answer: bytes | None, *arguments: str, **environment: str) -> tu
 
     `answer`: what the terminal answers to the question for Sixel (Primary Device Attributes).
     """
-    code = f"import sys; sys.argv = ['preview', *{arguments!r}]\n"
-    code += "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
     terminal, end = pty.openpty()
+    code = (
+        f"import os, sys; sys.argv = ['preview', *{arguments!r}]\n"
+        f"end = os.open({os.ttyname(end)!r}, os.O_RDWR)\n"
+        "print('open', flush=True)\n"
+        "for number in range(3):\n"
+        "    os.dup2(end, number)\n"
+        "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
+    )
     # 40 lines of 100 characters, 800 by 800 pixels.
     ioctl(end, termios.TIOCSWINSZ, pack("HHHH", 40, 100, 800, 800))
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=end, stdout=end, stderr=end,
-        env={
-            **{name: value for name, value in os.environ.items()
-               if name not in ("NO_COLOR", "KITTY_WINDOW_ID", "TERM_PROGRAM", "WT_SESSION")},
-            "COLORTERM": "truecolor", **environment,
-        },
-        start_new_session=True,
-    )  # fmt: skip
+    env = {
+        **{name: value for name, value in os.environ.items()
+           if name not in ("NO_COLOR", "KITTY_WINDOW_ID", "TERM_PROGRAM", "WT_SESSION")},
+        "COLORTERM": "truecolor", **environment,
+    }  # fmt: skip
+    process = fork_server.start(code, env=env, hear="stdout")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
     os.close(end)
     shown = b""
     try:
@@ -348,6 +349,7 @@ def in_terminal(answer: bytes | None, *arguments: str, **environment: str) -> tu
     finally:
         process.kill()
         process.wait()
+        process.close()
         os.close(terminal)
 
 

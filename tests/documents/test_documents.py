@@ -49,6 +49,8 @@ SMALLER = {
     "epochs=20": "epochs=2",
     "epochs=10": "epochs=2",
     "every=50": "every=5",
+    "seconds=1)": "seconds=0.2)",
+    "seconds=2)": "seconds=0.2)",
     "(5000, 32, 32)": "(300, 32, 32)",
 }
 """Less of the same, where a page takes longer than a test should."""

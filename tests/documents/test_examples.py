@@ -60,6 +60,7 @@ def test_next_frame(
     assert "239 elements of" in said
 
 
+@pytest.mark.long
 def test_resume_goes_on_where_it_was_stopped(
     waves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

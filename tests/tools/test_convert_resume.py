@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from oocdata.tools.convert import work as convert_work
 from oocdata.writers.placement import PARTIAL
 
 SCRIPT = """
-import sys
+import signal, sys
 from oocdata.tools.convert import convert, work
 work.SAVE_BYTES = 1
 
@@ -37,7 +35,7 @@ def told(self, **given):
     count += 1
     if count == after:
         print("there", flush=True)
-        sys.stdin.read()
+        signal.pause()
 convert_journal.Journal.note = told
 import oocdata
 if options.pop("external", False):
@@ -49,16 +47,9 @@ print("done", flush=True)
 
 def killed_after(saves: int, source: Path, target: Path, **options: Any) -> None:
     """Convert in a process that is killed once it has saved so many times."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(source), str(target), str(saves), repr(options)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with child:
+    with fork_server.start(SCRIPT, source, target, saves, options) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "there\n"
-        child.send_signal(signal.SIGKILL)
     assert not target.exists()
 
 
@@ -306,14 +297,9 @@ def test_a_file_that_changed_since_it_was_copied(tmp_path: Path, values: Any) ->
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["other"] = [1, 2]
     source = tmp_path / "good.h5"
-    child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(source), str(tmp_path / "b.h5"), "2", "{}"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with child:
+    with fork_server.start(SCRIPT, source, tmp_path / "b.h5", 2, {}) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "there\n"
-        child.send_signal(signal.SIGKILL)
     with h5py.File(tmp_path / "b.h5", "r+") as file:
         file["new"] = [3, 4]
     done = convert(source, tmp_path / "b.h5", memory=4 << 20)
@@ -368,8 +354,8 @@ def test_an_hdf5_file_that_could_not_grow_begins_anew(
 ) -> None:
     """Not even its end may be there; then it can't be gone on with, and is not for ever."""
     source, target = str(tmp_path / "good.h5"), tmp_path / "b.h5"
-    command = [sys.executable, "-c", FULL, source, str(target), codec]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = fork_server.run(FULL, source, target, codec)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.count("SourceError") == done.stdout.count("Is the disk full?") == 3
     convert(source, target, memory=4 << 20, codec=codec, verify=True)
     assert (load(target) == values).all()

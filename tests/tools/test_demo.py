@@ -167,6 +167,8 @@ def test_growth_sees_what_is_gone_again() -> None:
 def test_more_memory_than_stated_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    losses = dict.fromkeys(("trained_per_second", "val_loss", "test_loss", "copy_loss"), 1.0)
+    monkeypatch.setattr(demo_run, "train", lambda *_: (None, {"steps": 1, **losses}))
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 5)))
     monkeypatch.setattr(demo_run, "growth", lambda: contextlib.nullcontext([100_000_000_000]))
     with pytest.raises(OocdataError, match=r"\.npy took 93\.1 GiB, and explain\(\) states"):
@@ -180,9 +182,7 @@ TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
 # --- the model
 
 
-@pytest.mark.parametrize(
-    "element", [(), (5,), (9, 11), (3, 16, 10), (10, 16, 3), (2, 3, 9, 8), (7, 3)], ids=str
-)
+@pytest.mark.parametrize("element", [(), (5,), (9, 11), (10, 16, 3), (2, 3, 9, 8)], ids=str)
 def test_a_model_begins_as_a_copy_of_the_last_frame(element: tuple[int, ...]) -> None:
     model = demo_training.build(2, element, axes_of(element).letters, 1, change=0.5)
     x = np.random.default_rng(0).random((4, 2, *element), np.float32)
@@ -282,6 +282,19 @@ def test_large_rows_are_cut() -> None:
     assert demo_run._middle(ooc.open(np.zeros(4))).element == ()
 
 
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train without graphs, which take longer to make than these steps."""
+    build = demo_training.build
+
+    def build_eager(*arguments: Any) -> Any:
+        model = build(*arguments)
+        model.run_eagerly = True
+        return model
+
+    monkeypatch.setattr(demo_training, "build", build_eager)
+
+
 def test_demo_on_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,7 +322,10 @@ def test_demo_on_a_file(
     assert one["steps"] >= 1
 
 
-def test_trajectories_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trajectories_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo_run, "_measured", lambda *_: None)  # they are told of before
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
     demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "runs.npy"))
     assert "look like trajectory × time: axis=(0, 1)" in capsys.readouterr().out
@@ -322,14 +338,14 @@ def test_trajectories_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("values", "picture"),
     [
-        (np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8), "out.png"),
-        (np.zeros(30, "?"), None),
+        (np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8), None),
+        (np.zeros(30, "?"), "out.png"),
         pytest.param(np.random.default_rng(0).random((30, 20)), "out.pdf", marks=pytest.mark.long),
     ],
     ids=["image", "constant bool", "row"],
 )
 def test_demo_on_any_shape(
-    tmp_path: Path, values: np.ndarray[Any, Any], picture: str | None
+    tmp_path: Path, eager: None, values: np.ndarray[Any, Any], picture: str | None
 ) -> None:
     np.save(tmp_path / "mine.npy", values)
     output = None if picture is None else tmp_path / picture

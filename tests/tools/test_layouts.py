@@ -251,10 +251,13 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "SEVIR: 2 files, the first of 12 events × 49 frames of vil",
         made.write_sevir, {"chunks": True, "compression": "gzip"}, sevir,
     ),
-    "robomimic": ("robomimic: 12 demos, 344 steps", made.write_robomimic, {}, robomimic),
+    "robomimic": (
+        "robomimic: 12 demos, 344 steps", made.write_robomimic, {"image": (16, 16, 3)}, robomimic,
+    ),
     "robomimic_gzip": (
         "robomimic: 12 demos, 344 steps",
-        made.write_robomimic, {"compress": True, "next_obs": False}, robomimic,
+        made.write_robomimic,
+        {"image": (48, 48, 3), "compress": True, "next_obs": False}, robomimic,
     ),
     "aloha": (
         "ALOHA / ACT: 4 episodes, the first of 25 steps, 2 cameras", made.write_aloha, {}, aloha,
@@ -271,7 +274,9 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
     "anndata_zarr": (
         "AnnData: 400 cells × 60 genes, sparse", made.write_anndata, {"kind": "zarr"}, anndata,
     ),
-    "pcam": ("PCam: 60 images with labels beside", made.write_pcam, {"chunks": True}, pcam),
+    "pcam": (
+        "PCam: 60 images with labels beside", made.write_pcam, {"size": 32, "chunks": True}, pcam,
+    ),
     "dlio": (
         "A sample a file, as DLIO: 12 files, the first of 1 sample", made.write_dlio, {}, dlio,
     ),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -236,9 +235,7 @@ def test_a_process_that_is_ended_leaves_the_old_one(
     check(path, write_manifest=True)
     before = Path(f"{path}.manifest").read_bytes()
     script = _KILLED.format(module=module, name=name, signal=number)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, timeout=120, check=False
-    )
+    done = fork_server.run(script, path)
     assert done.returncode in (-signal.SIGKILL, -signal.SIGINT), done.stderr
     assert Path(f"{path}.manifest").read_bytes() == before
     if number == "SIGINT":

@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -354,28 +354,16 @@ def test_a_sparse_file_of_many_gigabytes(tmp_path: Path) -> None:
     assert found.rows[-1] == (166_666,)
 
 
-FLOATS = hnp.arrays(
-    st.sampled_from([np.float16, np.float32, np.float64]),
-    hnp.array_shapes(min_dims=1, max_dims=4, max_side=6),
-)
-
-
-WHOLE = hnp.arrays(
-    st.sampled_from([np.int64, np.uint64, np.int8, np.uint8, np.bool_]),
-    hnp.array_shapes(min_dims=1, max_dims=4, max_side=6),
-)
-
-
 @pytest.mark.parametrize("transposed", [False, True])
 def test_the_sheet_shows_each_frame_as_it_stands(transposed: bool) -> None:
     array = FRAMES.transpose(0, 2, 1) if transposed else FRAMES
-    found = preview(array, count=6)
+    found = preview(array, count=2)
     figure = found.figure()
     with Image.open(io.BytesIO(found._repr_png_())) as sheet:
         pixels = np.asarray(sheet.convert("RGB"))
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     drawn = [axes for axes in figure.axes if axes.images]
-    assert len(drawn) == 6
+    assert len(drawn) == 2
     for axes, panels, (row,) in zip(drawn, found.elements, found.rows, strict=True):
         box = axes.get_window_extent()
         height, width = array.shape[1:]
@@ -391,9 +379,9 @@ def test_the_sheet_shows_each_frame_as_it_stands(transposed: bool) -> None:
 @pytest.mark.filterwarnings("error")
 def test_letters_that_the_font_lacks_are_no_warning(tmp_path: Path) -> None:
     np.save(tmp_path / "数据文件 ع.npy", FRAMES)
-    found = preview(tmp_path / "数据文件 ع.npy", count=2)
+    found = preview(tmp_path / "数据文件 ع.npy", count=1)
     assert found._repr_png_()
-    for suffix in (".pdf", ".svg", ".gif"):
+    for suffix in (".pdf", ".svg"):
         found.save(tmp_path / f"a{suffix}")
 
 
@@ -401,7 +389,7 @@ def test_pyplot_is_left_alone() -> None:
     import matplotlib.pyplot as plt
 
     before = plt.get_fignums()
-    preview(FRAMES)._repr_png_()
+    preview(FRAMES, count=1)._repr_png_()
     assert plt.get_fignums() == before
 
 
@@ -527,7 +515,6 @@ WHOLE = hnp.arrays(
 )
 
 
-@settings(max_examples=150)
 @given(st.one_of(FLOATS, WHOLE), st.booleans())
 def test_any_array_is_shown_and_told_as_json(array: NDArray[Any], pairs: bool) -> None:
     found = preview(array, next_frame=pairs and len(array) > 1)
@@ -616,7 +603,7 @@ def test_the_sheet_says_what_it_shows(tmp_path: Path) -> None:
 def test_the_pictures_have_the_room(element: tuple[int, ...], least: float) -> None:
     found = preview(RNG.normal(size=(30, *element)), next_frame=True)
     figure = found.figure()
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     boxes = [axes.get_window_extent() for axes in figure.axes]
     panels = sum(map(len, found.elements))
     areas = [box.width * box.height for box in boxes]
@@ -638,11 +625,14 @@ CROWDED: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(CROWDED)))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(one, marks=[pytest.mark.long] * (one % 2)) for one in range(len(CROWDED))],
+)
 def test_no_text_of_a_sheet_lies_on_other_text(number: int) -> None:
     array, options = CROWDED[number]
     figure = preview(array, **options).figure()
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     texts = texts_of(figure)
     said = [text.get_text() for text in texts]
     corners = np.array([text.get_window_extent().extents for text in texts])
@@ -679,7 +669,7 @@ def test_numbers_next_to_the_largest_are_marked(element: tuple[int, ...]) -> Non
 
 
 def test_names_are_drawn_as_they_are() -> None:
-    frames = preview(ooc.zip({"a$^$": ooc.open(FRAMES), "_b": ooc.open(FRAMES)}), count=2)
+    frames = preview(ooc.zip({"a$^$": ooc.open(FRAMES), "_b": ooc.open(FRAMES)}), count=1)
     assert "a$^$" in words_of(frames)
     assert frames._repr_png_()
 
@@ -693,20 +683,21 @@ def test_sheets_are_written(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("array", "options", "suffix", "fps"),
     [
-        (np.repeat(FRAMES[:2], 2, axis=0), {}, ".gif", 10),  # equal frames are not joined
-        (FRAMES[:5], {"next_frame": True}, ".webp", 25),
-        (np.repeat(FRAMES[:4, 0], 9, axis=1), {}, ".gif", 0.02),
+        (FRAMES[[0, 0, 1]], {}, ".gif", 10),  # equal frames are not joined
+        (FRAMES[:3], {"next_frame": True}, ".webp", 25),
+        (np.repeat(FRAMES[:2, 0], 9, axis=1), {}, ".gif", 0.02),
     ],
 )
 def test_films_have_a_frame_for_each_element(
     tmp_path: Path, array: NDArray[Any], options: dict[str, Any], suffix: str, fps: float
 ) -> None:
-    found = preview(array, count=4, consecutive=True, **options)
+    found = preview(array, consecutive=True, **options)
     found.save(tmp_path / f"a{suffix}", fps=fps)
+    count = len(found.rows)
     sheets = [preview(array, rows=[row], limits=(found.scales[0].low, found.scales[0].high),
-                      **options).figure() for row in range(4)]  # fmt: skip
+                      **options).figure() for row in range(count)]  # fmt: skip
     with Image.open(tmp_path / f"a{suffix}") as film:
-        assert film.n_frames == 4
+        assert film.n_frames == count
         for number, figure in enumerate(sheets):
             film.seek(number)
             film.load()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import h5py
 import numpy as np
 import pytest
@@ -298,21 +296,16 @@ def test_no_folder_no_file(tmp_path: Path) -> None:
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     code = (
-        "import sys; from oocdata.writers.lock import Lock\n"
+        "import signal; from oocdata.writers.lock import Lock\n"
         "from oocdata.writers.placement import Placement\n"
         f"lock = Lock(Placement.of({str(tmp_path / 'a.npy')!r}, None, 'npy', False))\n"
-        "print('held', flush=True); sys.stdin.read()"
+        "print('held', flush=True); signal.pause()"
     )
-    other = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert other.stdout is not None
-    assert other.stdin is not None
-    with other:
-        assert other.stdout.readline() == b"held\n"
+    with fork_server.start(code) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
         with pytest.raises(SourceError, match="another one is at it"):
             Lock(placed(tmp_path / "a.npy"))
-        other.send_signal(signal.SIGKILL)
     with Lock(placed(tmp_path / "a.npy")):
         pass
 
