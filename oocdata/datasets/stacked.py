@@ -1,4 +1,4 @@
-"""Views side by side as one array: a source whose parts each write their own part of a batch.
+"""Views side by side as one array: a source whose parts each fill their own part of a batch.
 
 Each part is seen along the axes of the whole (`oocdata.engines.placed`): the sample axes, then
 those of an element. `oocdata.datasets.stack` makes a `View` of it.

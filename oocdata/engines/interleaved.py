@@ -23,6 +23,9 @@ from oocdata.engines.places import blocks, copy_together
 __all__ = ["Interleaved"]
 
 _PIECE_BYTES = 4 << 20
+"""Of the batch made at a time. Processor time of a batch through `to_tf` and NumPy iteration beside
+parts that write by themselves: The Well's 8 channels of 4 fields 1 / 2.4, PDEBench's 4 (time beside
+channels in the batch) 1 / 1.8. Pieces of 1 MiB cost 1.5 times as much for their calls."""
 
 _SPARSE = 2
 """Places of an array are read together where they are at most this many times those wanted."""
