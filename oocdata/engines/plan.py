@@ -20,8 +20,8 @@ _HOLE = 512
 """Bytes between two runs that cost less to read over than a request of their own does."""
 
 _LARGEST_HOLE = 4096
-"""Holes as long as their runs are read over up to this size. Above it, half of the bytes are read for
-nothing: windows of every second frame of 60 KB took 2.1 times as long."""
+"""Holes as long as their runs are read over up to this size. Above it, half of the bytes are read
+for nothing: windows of every second frame of 60 KB took 2.1 times as long."""
 
 _SPARSE = 8
 """Runs and holes together are at most this many times the runs."""
