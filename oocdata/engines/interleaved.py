@@ -25,8 +25,8 @@ __all__ = ["Interleaved"]
 _PIECE_BYTES = 4 << 20
 """Of the batch made at a time. Beside parts that write by themselves, a batch through `to_tf` and
 NumPy iteration takes 1 / 2.3 to 1 / 2.7 of the processor's time for The Well's 8 channels of 4
-fields, 1 / 1.4 to 1 / 1.9 for PDEBench's 4 (time beside channels in the batch). Pieces of 1 MiB cost
-1.3 times as much: each is a call for every source."""
+fields, 1 / 1.4 to 1 / 1.9 for PDEBench's 4 (time beside channels in the batch). Pieces of 1 MiB
+cost 1.3 times as much: each is a call for every source."""
 
 _SPARSE = 2
 """Places of an array are read together where they are at most this many times those wanted."""
