@@ -49,7 +49,8 @@ def constant(values: ArrayLike | View | Constant) -> Constant:
 def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
     """Put arrays of the same rows together along a new axis of their elements.
 
-    Each part is read straight into its place of the batch; nothing is copied afterwards.
+    Places of one array (``v[..., 0]``, ``v[..., 1]``) are read together. Channels last are read a
+    few megabytes at a time and put between each other; channels first straight into the batch.
 
     Parameters
     ----------

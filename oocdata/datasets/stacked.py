@@ -1,4 +1,4 @@
-"""Views side by side as one array: a source whose parts each write their own part of a batch.
+"""Views side by side as one array: a source whose parts each fill their own part of a batch.
 
 Each part is seen along the axes of the whole (`oocdata.engines.placed`): the sample axes, then
 those of an element. `oocdata.datasets.stack` makes a `View` of it.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.datasets.dataset import Described, fields_of
 from oocdata.datasets.view import View
-from oocdata.engines.concat import Concat
+from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.placed import Line, Placed
 from oocdata.engines.source import Storage
@@ -207,11 +207,11 @@ class Stacked(Described):
         )
 
     @cached_property
-    def _joined(self) -> Concat:
+    def _joined(self) -> Interleaved:
         placed = tuple(map(self._placed, self.parts))
         axis = len(self.rows.axes) + self.axis
         filled = tuple(part for part in placed if part.shape[axis])
-        return Concat(filled or placed[:1], axis)
+        return Interleaved(filled or placed[:1], axis)
 
     def _placed(self, part: Part) -> Placed:
         """Return a part, seen along the axes of the whole."""

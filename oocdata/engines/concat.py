@@ -152,10 +152,10 @@ class Concat:
         numbers = self._segments.of(origins[:, self.axis])
         within = origins.copy()
         within[:, self.axis] += self._shift[numbers]
-        if len(self.parts) == 1:
-            yield self.parts[0], np.arange(len(origins)), within
-            return
         owners = self.table.owners[numbers]
+        if len(self.parts) == 1 or len(origins) == 1:
+            yield self.parts[int(owners[0])], np.arange(len(origins)), within
+            return
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
@@ -172,17 +172,23 @@ class Concat:
     ) -> None:
         """Read boxes that begin at one place and lie in several parts, from each what it holds."""
         axis, stride, length = self.axis, extent.strides[self.axis], extent.lengths[self.axis]
+        for part, within, where in self.along(int(origins[0, axis]), length, stride):
+            moved = origins.copy()
+            moved[:, axis] = within
+            cut = (*[slice(None)] * (axis + 1), where)
+            own = extent.with_axis(axis, where.stop - where.start, stride)
+            read_to(part, moved, own, out[cut], boxes)
+
+    def along(self, first: int, length: int, stride: int) -> Iterator[tuple[Source, int, slice]]:
+        """Yield the parts of a run of places: the first place in each, and which of the run."""
         done = 0
         while done < length:
-            place = int(origins[0, axis]) + done * stride
+            place = first + done * stride
             number = int(self._ends.searchsorted(place, side="right"))
             left = -(-(int(self._ends[number]) - place) // stride)
             stop = min(length, done + left)
-            moved = origins.copy()
-            moved[:, axis] = place + int(self._shift[number])
-            cut = (*[slice(None)] * (axis + 1), slice(done, stop))
-            part = extent.with_axis(axis, stop - done, stride)
-            read_to(self.parts[int(self.table.owners[number])], moved, part, out[cut], boxes)
+            part = self.parts[int(self.table.owners[number])]
+            yield part, place + int(self._shift[number]), slice(done, stop)
             done = stop
 
 

@@ -60,10 +60,11 @@ class Placed:
     dtype: np.dtype[Any]
 
     @cached_property
-    def _repeated(self) -> list[int]:
+    def repeated(self) -> list[int]:
         """The axes along which the same numbers are repeated."""
         along = {axis for axis, _ in self.lines}
-        return [axis for axis in range(len(self.shape)) if axis not in along]
+        axes = enumerate(self.shape)
+        return [axis for axis, length in axes if length > 1 and axis not in along]
 
     def storage(self) -> Storage:
         """Return how the array is stored, by the axes here."""
@@ -100,8 +101,8 @@ class Placed:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        for axis, places in self.lines:
-            if axis is not None and isinstance(places, np.ndarray) and extent.lengths[axis] > 1:
+        for at, axis in self._by_themselves:
+            if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
                 self._read_places(axis, origins, extent, out)
                 return
         if out.dtype != self.dtype and not np.can_cast(self.source.dtype, self.dtype, "safe"):
@@ -111,10 +112,10 @@ class Placed:
             return
         # The numbers that are repeated are read once, into their first place.
         once = [slice(None)] * out.ndim
-        for axis in self._repeated:
+        for axis in self.repeated:
             once[axis + 1] = slice(0, 1)
         first, own, inner = out[tuple(once)], self._origins(origins, extent), self._extent(extent)
-        alike = bool(self._repeated) and len(own) > 1
+        alike = bool(self.repeated) and len(own) > 1
         if alike and bool((own == own[0]).all()):
             first, own = first[:1], own[:1]
         elif alike and self._read_distinct(own, inner, first):
@@ -148,18 +149,41 @@ class Placed:
 
     # A box here as a box of storage.
 
+    @cached_property
+    def _along(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """For each axis of storage: the axis here, and the places at and from one place to another.
+
+        Zeros where a table has the places.
+        """
+        rules = [
+            (axis or 0, places.start, places.step)
+            if isinstance(places, range)
+            else (0, places if isinstance(places, int) else 0, 0)
+            for axis, places in self.lines
+        ]
+        axes, starts, steps = np.array(rules, np.int64).reshape(-1, 3).T
+        return axes, starts, steps
+
     def _origins(self, origins: NDArray[np.int64], extent: Extent) -> NDArray[np.int64]:
-        moved = np.empty((len(origins), len(self.lines)), np.int64)
-        for at, (axis, places) in enumerate(self.lines):
-            if axis is None:
-                moved[:, at] = places
-                continue
-            assert not isinstance(places, int)
-            first = origins[:, axis]
-            if isinstance(places, range) and places.step < 0:  # read forwards into a turned view
-                first = first + (extent.lengths[axis] - 1) * extent.strides[axis]
-            moved[:, at] = take(places, first)
+        axes, starts, steps = self._along
+        moved: NDArray[np.int64] = origins[:, axes] * steps + starts
+        for at, axis in self._by_themselves:
+            places = self.lines[at][1]
+            if isinstance(places, np.ndarray):
+                moved[:, at] = take(places, origins[:, axis])
+            else:  # read forwards into a turned view
+                moved[:, at] += (extent.lengths[axis] - 1) * extent.strides[axis] * int(steps[at])
         return moved
+
+    @cached_property
+    def _by_themselves(self) -> list[tuple[int, int]]:
+        """The axes of storage that are found in a table or lie in reverse, and their axes here."""
+        return [
+            (at, axis)
+            for at, (axis, places) in enumerate(self.lines)
+            if axis is not None
+            and (isinstance(places, np.ndarray) or (isinstance(places, range) and places.step < 0))
+        ]
 
     def _extent(self, extent: Extent) -> Extent:
         lengths, strides = [1] * len(self.lines), [1] * len(self.lines)
@@ -172,6 +196,13 @@ class Placed:
 
     def _turned(self, out: NDArray[Any]) -> NDArray[Any]:
         """Return a view of `out`, of length 1 where numbers are repeated, by axes of storage."""
+        index, order, whole = self._turning
+        found: NDArray[Any] = out[index].transpose(order)[whole]
+        return found
+
+    @cached_property
+    def _turning(self) -> tuple[Any, ...]:
+        """What to take of a batch, the order of its axes, and where axes of length 1 go."""
         index: list[Any] = [slice(None)] + [0] * len(self.shape)
         axes: list[int] = []
         for axis, places in self.lines:
@@ -181,7 +212,6 @@ class Placed:
                 index[axis + 1] = slice(None, None, -1 if back else None)
                 axes.append(axis)
         kept = sorted(axes)
-        turned = out[tuple(index)].transpose(0, *[1 + kept.index(axis) for axis in axes])
+        order = 0, *[1 + kept.index(axis) for axis in axes]
         whole = [None if axis is None else slice(None) for axis, _ in self.lines]
-        found: NDArray[Any] = turned[(slice(None), *whole)]
-        return found
+        return tuple(index), order, (slice(None), *whole)

@@ -15,9 +15,12 @@ from oocdata.engines.places import copy_across
 
 
 class Recording(np.ndarray[Any, Any]):
-    """An array that notes the shape of each block written to it."""
+    """An array that notes the shape of each block written to it, or to a view of it."""
 
     written: list[tuple[int, ...]]
+
+    def __array_finalize__(self, array: Any) -> None:
+        self.written = getattr(array, "written", [])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.written.append(value.shape)

@@ -133,6 +133,12 @@ def test_a_cut_asks_for_its_bytes_alone(tmp_path: Path, requests: Any) -> None:
     requests.clear()
     assert_array_equal(view[:, 5, :20:-2].take([1]), array[[1], 5, :20:-2])
     assert requests == [(200_000 + 10_000 + 21 * 4, 478 * 4 + 4)]
+    requests.clear()
+    # Holes of a page and more cost more to read than a request, however long the runs are.
+    large = sample_array((3, 6, 1500))
+    frames = View.of(saved(tmp_path, large))[:, ::2]
+    assert_array_equal(frames.take([2]), large[[2], ::2])
+    assert requests == [(2 * 36_000 + line * 6000, 6000) for line in (0, 2, 4)]
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<f4", ">f4"])

@@ -1,0 +1,136 @@
+"""Variables as channels of one tensor: against NumPy in pieces of any size, with reads counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.engines import interleaved, places
+from oocdata.testing import RecordingSource, sample_array
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interleaved, "_PIECE_BYTES", 256)
+    monkeypatch.setattr(places, "_BLOCK_BYTES", 64)
+
+
+def elements_read(source: RecordingSource) -> int:
+    return sum(len(r) * e.size for r, e in zip(source.reads, source.extents, strict=True))
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_channels_in_pieces_of_any_size(data: st.DataObject) -> None:
+    shape = (5, *data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    arrays = [sample_array((*shape, 2, 3)) + 1000, sample_array((3, *shape)) + 5000]
+    # One source for all of its places.
+    tensor, variables = ooc.open(arrays[0]), ooc.open(arrays[1], axis=1)
+    views: list[Any] = []
+    expected = []
+    for number in data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=9)):
+        if number < 6:  # components of a tensor
+            i, j = divmod(number, 3)
+            views.append(tensor[(..., i, j)])
+            expected.append(arrays[0][..., i, j])
+        elif number < 9:  # variables before time
+            views.append(variables[:, number - 6])
+            expected.append(arrays[1][number - 6])
+        else:
+            views.append(np.float32(0.5))
+            expected.append(np.full(shape, 0.5, "f4"))
+    views.append(ooc.open(sample_array(shape)))
+    expected.append(sample_array(shape))
+    axis = data.draw(st.integers(-len(shape), -1))
+    whole = np.stack(expected, axis)
+    order = data.draw(st.permutations(range(len(shape))))
+    view = ooc.stack(views, axis).transpose(*order)
+    whole = whole.transpose(0, *(np.array(order) + 1))
+    cut: Any = data.draw(st.sampled_from([(), (slice(None, None, 2),), (..., slice(1, None))]))
+    view, whole = view[(slice(None), *cut)], whole[(slice(None), *cut)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interleaved, "_PIECE_BYTES", data.draw(st.sampled_from([1, 100, 1 << 20])))
+        patch.setattr(places, "_BLOCK_BYTES", data.draw(st.sampled_from([1, 64, 1 << 20])))
+        rows = data.draw(st.lists(st.integers(0, 4), max_size=6))
+        assert_array_equal(view.take(rows), whole[rows])
+        x, y = view.astype("f8").windows(2, 1).take([2, 0])
+    assert_array_equal(x, [whole[2:4], whole[:2]])
+    assert_array_equal(y, [whole[4:5], whole[2:3]])
+
+
+def test_components_of_one_array_are_read_once() -> None:
+    """As The Well lies: a scalar, a vector and a tensor."""
+    p, u, c = (RecordingSource(sample_array((6, 4, 5, *more))) for more in [(), (2,), (2, 2)])
+    vector, tensor = ooc.open(u), ooc.open(c)
+    view = ooc.stack([
+        ooc.open(p),
+        *(vector[..., i] for i in range(2)),
+        *(tensor[(..., *place)] for place in np.ndindex(2, 2)),
+    ])  # fmt: skip
+    batch = view.take([4, 1])
+    flat = [source.array[[4, 1]].reshape(2, 4, 5, -1) for source in (p, u, c)]
+    assert_array_equal(batch, np.concatenate(flat, -1))
+    assert [len(source.reads) for source in (p, u, c)] == [1, 1, 1]
+    assert [elements_read(source) for source in (p, u, c)] == [40, 80, 160]
+
+
+def test_places_that_are_far_apart_are_read_by_themselves() -> None:
+    source = RecordingSource(sample_array((6, 4, 9)))
+    view = ooc.open(source)
+    batch = ooc.stack([view[..., 0], view[..., 8]]).take([3])
+    assert_array_equal(batch, source.array[[3]][..., [0, 8]])
+    assert elements_read(source) == 8
+    source.forget()
+    batch = ooc.stack([view[..., 2], view[..., 0], view[..., 2]]).take([3])
+    assert_array_equal(batch, source.array[[3]][..., [2, 0, 2]])
+    assert elements_read(source) == 12
+
+
+@pytest.mark.usefixtures("small")
+def test_each_number_is_read_once_in_pieces() -> None:
+    parts = [RecordingSource(sample_array((6, 8, 16)) + 1000 * n) for n in range(3)]
+    view = ooc.stack([ooc.open(part) for part in parts]).transpose(1, 0, 2)  # y, x, channel
+    batch = view.take([5, 2])
+    whole = np.stack([part.array for part in parts], -1)[[5, 2]]
+    assert_array_equal(batch, whole.transpose(0, 2, 1, 3))
+    for part in parts:
+        assert elements_read(part) == 2 * 8 * 16
+        assert len(part.reads) == 16  # pieces of 16 places of 3 float32, at most 256 bytes
+        assert {len(read) * e.size for read, e in zip(part.reads, part.extents, strict=True)} == {
+            16
+        }
+
+
+def test_channels_first_are_read_straight_for_all_boxes() -> None:
+    source = RecordingSource(sample_array((6, 4, 5, 2)))
+    other = RecordingSource(sample_array((6, 4, 5)))
+    view = ooc.stack([ooc.open(other), ooc.open(source)[..., 1]], axis=0)
+    expected = np.stack([other.array, source.array[..., 1]], 1)
+    assert_array_equal(view.take([5, 0, 2]), expected[[5, 0, 2]])
+    assert [len(read) for read in other.reads] == [3]
+
+
+def test_files_of_several_trajectories(tmp_path: Path) -> None:
+    arrays = {name: [] for name in ("p", "u")}  # type: dict[str, list[np.ndarray]]
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            for name, more in (("p", ()), ("u", (2,))):
+                array = sample_array((3, 5, 64, 64, *more)) + 10 * number
+                file[name] = array.astype(">f4")
+                arrays[name].append(array)
+    p, u = (ooc.open(str(tmp_path / "*.h5"), name, axis=(0, 1)) for name in "pu")
+    view = ooc.stack([p, u[..., 0], u[..., 1]]).windows(2, 1)
+    whole = [np.concatenate(arrays[name]) for name in "pu"]
+    expected = np.concatenate([whole[0][..., None], whole[1]], -1)
+    x, y = view.take([17, 0, 9])
+    starts = [divmod(at, 3) for at in (17, 0, 9)]
+    assert_array_equal(x, [expected[i, j : j + 2] for i, j in starts])
+    assert_array_equal(y, [expected[i, j + 2 : j + 3] for i, j in starts])
