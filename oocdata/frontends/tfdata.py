@@ -62,7 +62,10 @@ _Result = TypeVar("_Result")
 
 
 def as_it_is(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Keep AutoGraph, which never forgets what it has looked at, from a function and all that it calls."""
+    """Keep AutoGraph, which never forgets what it has looked at, from a function.
+
+    And from all that the function calls.
+    """
     kept: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
     return kept
 
