@@ -160,6 +160,10 @@ def test_pydataset_in_plain_python() -> None:
     assert len(dataset) == len(made)
     for step in (2, 0, 10, 2):
         np.testing.assert_array_equal(dataset[step][0], made.batch(step, 0)[0])
+    dataset = made.to_keras()
+    dataset.on_epoch_begin()
+    for step in range(len(made)):
+        np.testing.assert_array_equal(dataset[step][0], made.batch(step, 0)[0])
 
 
 @pytest.mark.parametrize(("workers", "steps"), [(1, None), (3, None), (1, 11), (3, 4)])
