@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fork_server
 import lean.sitecustomize  # noqa: F401  # here as in what tests start
 import pytest
 from hypothesis import settings
@@ -46,14 +47,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=gc.freeze, after_in_parent=_thaw)
 
 
-LEAN = Path(__file__).parent / "lean"
-
 # Of the process, before a test's output is captured.
 STDERR = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[STDERR] = os.dup(2)
+    if getattr(config.option, "numprocesses", None):  # the one that starts those that run tests
+        fork_server.share()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -64,7 +65,7 @@ def lean_children() -> Iterator[None]:
     """
     usual = os.environ.get("PYTHONPATH")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(LEAN), usual])))
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(fork_server.LEAN), usual])))
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 

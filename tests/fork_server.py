@@ -21,6 +21,7 @@ import types
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -142,9 +143,22 @@ def _heard(heard: bool) -> tuple[int | None, int]:
 _starting = threading.Lock()
 
 
+LEAN = Path(__file__).parent / "lean"
+
+_ADDRESS = "OOCDATA_TESTS_FORK_SERVER"
+
+
+def share() -> None:
+    """Have the processes that this one starts use one process that forks, not one each."""
+    os.environ.pop(_ADDRESS, None)
+    os.environ[_ADDRESS] = _server().hex()
+
+
 @cache
-def _server() -> str:
-    """Return the address of the process that forks; it ends with this one."""
+def _server() -> bytes:
+    """Return the address of the process that forks; it ends with the one that has started it."""
+    if _ADDRESS in os.environ:
+        return bytes.fromhex(os.environ[_ADDRESS])
     listening = socket.socket(socket.AF_UNIX)
     listening.bind("")  # Linux names it
     listening.listen(100)
@@ -156,10 +170,15 @@ def _server() -> str:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(LEAN), os.environ.get("PYTHONPATH")])),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "-1",
+        },
         start_new_session=True,
     )
-    address = listening.getsockname()
+    address: bytes = listening.getsockname()
     listening.close()
     os.close(ends)
 
@@ -234,6 +253,9 @@ def _become(asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    listening, ends = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    if ends in select.select([listening, ends], [], [])[0]:  # nobody has called
+        os._exit(0)
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
     import zarr  # noqa: F401
@@ -242,4 +264,4 @@ if __name__ == "__main__":
     import oocdata.tools.convert  # noqa: F401
 
     gc.freeze()  # or the collections of each fork's end would copy all this memory: 3 s
-    exec(*_become(_serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))))
+    exec(*_become(_serve(listening, ends)))

@@ -4,50 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 from counting import counted
 
 import oocdata as ooc
 from oocdata import choice
 from oocdata.datasets.dataset import Dataset
-from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.testing import RecordingSource, sample_array
+
+Stored = tuple[ooc.View, Counter[tuple[int, ...]]]
 
 ROWS, NUMBERS = 1500, 1024  # 6 MiB, each row a chunk of 4 KiB
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows") / "a.zarr"
-    made = zarr.create_array(
-        path, shape=(ROWS, NUMBERS), chunks=(1, NUMBERS), dtype="f4",
-        compressors=zarr.codecs.ZstdCodec(),
-    )  # fmt: skip
-    made[:] = np.arange(1, ROWS + 1, dtype="f4")[:, None] + np.zeros(NUMBERS, "f4")
-    return path
+@pytest.fixture(autouse=True)
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Go by the arithmetic of the default memory, as if all of it were a thousandth."""
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 512 << 10)
+    set_memory(2 << 20)
+    yield
+    set_memory(DEFAULT_MEMORY)
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[int]]:
-    """How often each chunk is decoded, as if the default memory were a thousandth."""
-    found: Counter[int] = Counter()
-    read = ZarrReader.read_chunks
-
-    def counting(self: ZarrReader, places: np.ndarray, outs: Any) -> None:
-        found.update(places[:, 0].tolist())
-        read(self, places, outs)
-
-    monkeypatch.setattr(ZarrReader, "read_chunks", counting)
-    monkeypatch.setattr(choice, "WINDOW_BYTES", 512 << 10)
-    set_memory(2 << 20)
-    yield found
-    set_memory(DEFAULT_MEMORY)
+def stored() -> Stored:
+    """Return rows, each a chunk, and how often each chunk is decoded."""
+    numbers = np.arange(1, ROWS + 1, dtype="f4")[:, None] + np.zeros(NUMBERS, "f4")
+    return counted(numbers, 1, NUMBERS)
 
 
 def starts(loader: ooc.Loader, **where: int) -> list[float]:
@@ -58,27 +45,29 @@ def starts(loader: ooc.Loader, **where: int) -> list[float]:
 @pytest.mark.parametrize(("inputs", "least", "most"), [(1, 1.6, 1.15), (3, 2.4, 1.35)])
 @pytest.mark.parametrize("part", [None, 0, 1])
 def test_windows_decode_each_row_about_once(
-    rows: Path, decoded: Counter[int], inputs: int, part: int | None, least: float, most: float
+    stored: Stored, inputs: int, part: int | None, least: float, most: float
 ):
-    windows: Dataset = ooc.open(rows).windows(inputs, 1)
+    view, decoded = stored
+    windows: Dataset = view.windows(inputs, 1)
     if part is not None:
         windows = windows.split(0.6, 0.4)[part]
-    stored = len(windows) + inputs
+    needed = len(windows) + inputs
     loader = windows.batches(8, shuffle=True, seed=3)
     assert isinstance(loader.order, ooc.BlockShuffle)
     first = int(windows[0][0][0, 0])
     decoded.clear()
     assert sorted(starts(loader)) == list(range(first, first + len(windows)))
-    assert decoded.total() < most * stored
+    assert decoded.total() < most * needed
     if part is None:  # of the parts the cache holds more
         decoded.clear()
         starts(windows.batches(8, shuffle="global", seed=3))
-        assert decoded.total() > least * stored
+        assert decoded.total() > least * needed
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_and_a_later_start_decode_their_share(rows: Path, decoded: Counter[int], ranks: int):
-    loader = ooc.open(rows).windows(3, 1).batches(8, shuffle=True, seed=3)
+def test_ranks_and_a_later_start_decode_their_share(stored: Stored, ranks: int):
+    view, decoded = stored
+    loader = view.windows(3, 1).batches(8, shuffle=True, seed=3)
     whole, seen = starts(loader), []
     for index in range(ranks):
         decoded.clear()
@@ -92,8 +81,9 @@ def test_ranks_and_a_later_start_decode_their_share(rows: Path, decoded: Counter
     assert decoded.total() < 1.5 * ROWS / 2
 
 
-def test_explain_tells_of_the_runs(rows: Path, decoded: Counter[int]):
-    loader = ooc.open(rows).windows(3, 1).batches(8, shuffle=True, seed=3)
+def test_explain_tells_of_the_runs(stored: Stored):
+    view, decoded = stored
+    loader = view.windows(3, 1).batches(8, shuffle=True, seed=3)
     assert isinstance(loader.order, ooc.BlockShuffle)
     told = loader.explain()
     run = loader.order.blocks.length
@@ -105,7 +95,7 @@ def test_explain_tells_of_the_runs(rows: Path, decoded: Counter[int]):
     read = len(starts(loader))
     assert told.amplification == pytest.approx(decoded.total() / read, rel=0.1)
     # Runs mixed by hand that follow one another in a batch are told of.
-    poor = ooc.open(rows).batches(8, shuffle=ooc.BlockShuffle(16, 1)).explain()
+    poor = view.batches(8, shuffle=ooc.BlockShuffle(16, 1)).explain()
     assert "mixes poorly" in str(poor)
 
 
@@ -124,9 +114,8 @@ def test_explain_tells_of_the_runs(rows: Path, decoded: Counter[int]):
         pytest.param(lambda view: view[:100].windows(2, 1), "holds", id="all fit"),
     ],
 )
-@pytest.mark.usefixtures("decoded")
-def test_a_full_shuffle_where_runs_gain_nothing_or_mix_badly(rows: Path, make: Any, said: str):
-    loader = make(ooc.open(rows)).batches(8, shuffle=True)
+def test_a_full_shuffle_where_runs_gain_nothing_or_mix_badly(stored: Stored, make: Any, said: str):
+    loader = make(stored[0]).batches(8, shuffle=True)
     assert isinstance(loader.order, ooc.Shuffle)
     assert said in loader.reason
 

@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import oocdata
@@ -49,6 +50,11 @@ HEAVY = {
 }
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def modules() -> list[Path]:
     return sorted(ROOT.rglob("*.py"))
 
@@ -63,8 +69,8 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def arrows(source: str) -> list[str]:
-    """Modules of the package that a source imports when it runs (type-only imports aside)."""
+def arrows(tree: ast.Module) -> list[str]:
+    """Modules of the package that a module imports when it runs (type-only imports aside)."""
     found: list[str] = []
 
     class Visitor(ast.NodeVisitor):
@@ -84,28 +90,29 @@ def arrows(source: str) -> list[str]:
                     is_package = (ROOT.parent / Path(*inner.split("."))).is_dir()
                     found.append(inner if is_module or is_package else node.module)
 
-    Visitor().visit(ast.parse(source))
+    Visitor().visit(tree)
     return found
 
 
-def pointing_up(name: str, source: str) -> list[str]:
+def pointing_up(name: str, tree: ast.Module) -> list[str]:
     if name == "oocdata":
         return []  # the public names
-    return [arrow for arrow in arrows(source) if floor_of(arrow) > floor_of(name)]
+    return [arrow for arrow in arrows(tree) if floor_of(arrow) > floor_of(name)]
 
 
 def test_arrows_point_down() -> None:
-    up = {name_of(path): pointing_up(name_of(path), path.read_text()) for path in modules()}
+    up = {name_of(path): pointing_up(name_of(path), parsed(path)) for path in modules()}
     assert {name: arrows for name, arrows in up.items() if arrows} == {}
 
 
 def test_an_arrow_up_is_noticed() -> None:
-    assert pointing_up("oocdata.formats.npy", "from oocdata.loader import Loader") == [
-        "oocdata.loader"
-    ]
-    assert pointing_up("oocdata.engines.runs", "def f():\n  import oocdata.cli") == ["oocdata.cli"]
-    assert pointing_up("oocdata.index", "from oocdata import engines") == ["oocdata.engines"]
-    assert pointing_up("oocdata.index", "from oocdata import errors") == []
+    def up(name: str, source: str) -> list[str]:
+        return pointing_up(name, ast.parse(source))
+
+    assert up("oocdata.formats.npy", "from oocdata.loader import Loader") == ["oocdata.loader"]
+    assert up("oocdata.engines.runs", "def f():\n  import oocdata.cli") == ["oocdata.cli"]
+    assert up("oocdata.index", "from oocdata import engines") == ["oocdata.engines"]
+    assert up("oocdata.index", "from oocdata import errors") == []
 
 
 def test_nothing_is_imported_by_a_text() -> None:
@@ -126,13 +133,13 @@ def test_nobody_outside_asks_a_source_for_its_class() -> None:
         node.name
         for room in rooms
         for path in room.rglob("*.py")
-        for node in ast.parse(path.read_text()).body
+        for node in parsed(path).body
         if isinstance(node, ast.ClassDef)
     } - {"Source", "RowSource", "Storage", "Annotations"}
     for path in modules():
         if any(room in path.parents for room in rooms):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 asked = {getattr(one, "id", "") for one in ast.walk(node.args[1])}
                 assert not asked & classes, f"{name_of(path)} asks for {asked & classes}"
@@ -145,12 +152,12 @@ def test_only_engines_and_formats_touch_storage() -> None:
         if floor_of(name) in (0, 3, 4, 5):
             imported = {
                 alias.name.split(".")[0]
-                for node in ast.walk(ast.parse(path.read_text()))
+                for node in ast.walk(parsed(path))
                 if isinstance(node, ast.Import)
                 for alias in node.names
             } | {
                 (node.module or "").split(".")[0]
-                for node in ast.walk(ast.parse(path.read_text()))
+                for node in ast.walk(parsed(path))
                 if isinstance(node, ast.ImportFrom)
             }
             allowed = {"tensorflow", "keras"} if name == "oocdata.loader" else set()
@@ -180,6 +187,7 @@ def test_public_names() -> None:
         assert getattr(oocdata, name) is not None
 
 
+@cache
 def loaded_by(code: str) -> set[str]:
     script = f"{code}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     result = subprocess.run(

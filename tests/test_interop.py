@@ -182,6 +182,7 @@ assert np.isfinite(losses).all() and losses[1] < losses[0]
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_keras_on_another_backend(path: Path, backend: str) -> None:
     pytest.importorskip(backend)

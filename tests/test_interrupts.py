@@ -93,7 +93,7 @@ print("ended")
 """
 
 
-@pytest.mark.parametrize(("write", "times"), [(write_npy, 200), (write_hdf5, 50)])
+@pytest.mark.parametrize(("write", "times"), [(write_npy, 100), (write_hdf5, 25)])
 def test_the_collector_may_drop_an_iterator_anywhere(
     write: Any, times: int, tmp_path: Path
 ) -> None:

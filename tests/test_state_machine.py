@@ -770,11 +770,11 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def test_chains() -> None:
-    run_state_machine_as_test(Chains, settings=settings(max_examples=120, stateful_step_count=30))
+    run_state_machine_as_test(Chains, settings=settings(max_examples=60, stateful_step_count=30))
 
 
 @pytest.mark.long
 def test_chains_of_all() -> None:
     run_state_machine_as_test(
-        ChainsOfAll, settings=settings(max_examples=100, stateful_step_count=50)
+        ChainsOfAll, settings=settings(max_examples=110, stateful_step_count=50)
     )

@@ -63,6 +63,16 @@ _HANDED_OUT = 2
 _Result = TypeVar("_Result")
 
 
+def as_it_is(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Keep AutoGraph, which never forgets what it has looked at, from a function.
+
+    And from all that the function calls.
+    """
+    kept: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
+    return kept
+
+
+@as_it_is  # or a user's tf.function would have 120 functions of ours converted, which takes seconds
 def to_tf(
     loader: Loader,
     *,
@@ -266,12 +276,6 @@ def with_cardinality(dataset: tf.data.Dataset, length: int, *, always: bool) -> 
         return dataset.apply(tf.data.experimental.assert_cardinality(length))
     dataset.cardinality = lambda: tf.constant(length, tf.int64)
     return dataset
-
-
-def as_it_is(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Keep AutoGraph, which never forgets what it has looked at, from a function."""
-    kept: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
-    return kept
 
 
 def lives_with(dataset: tf.data.Dataset, forget: Callable[[int], object], number: int) -> None:

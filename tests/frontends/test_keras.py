@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,17 @@ class Seen(keras.layers.Layer):
         return tf.ensure_shape(noted, x.shape)
 
 
-def model_and_seen() -> tuple[Any, Seen]:
+@cache
+def _model_and_seen() -> tuple[Any, Seen]:
     seen = Seen()
     model = keras.Sequential([keras.Input((1,)), seen, keras.layers.Dense(1)])
     model.compile(optimizer=keras.optimizers.SGD(1e-9), loss="mse")
+    return model, seen
+
+
+def model_and_seen() -> tuple[Any, Seen]:
+    """Return a model that has seen nothing: one for all tests, or each would trace it anew."""
+    model, seen = _model_and_seen()
     seen.elements.clear()
     return model, seen
 
@@ -67,7 +75,7 @@ def fit(dataset: Any, **arguments: Any) -> list[int]:
         model.fit(dataset, verbose=0, **arguments)
     said = [str(w.message) for w in caught]
     assert not [words for words in said if "ran out of data" in words], said
-    return seen.elements
+    return list(seen.elements)
 
 
 DATASETS = {"tf": lambda made: made.to_tf(), "keras": lambda made: made.to_keras()}
@@ -151,6 +159,10 @@ def test_pydataset_in_plain_python() -> None:
     dataset = made.to_keras()
     assert len(dataset) == len(made)
     for step in (2, 0, 10, 2):
+        np.testing.assert_array_equal(dataset[step][0], made.batch(step, 0)[0])
+    dataset = made.to_keras()
+    dataset.on_epoch_begin()
+    for step in range(len(made)):
         np.testing.assert_array_equal(dataset[step][0], made.batch(step, 0)[0])
 
 

@@ -56,12 +56,30 @@ class Interrupt(keras.callbacks.Callback):  # type: ignore[misc]
             raise StopHere
 
 
-def model_of(units: int = 5, **options: Any) -> Any:
-    """Return a model with a seed and moments, which is quickly compiled."""
+_models: dict[int, tuple[Any, list[np.ndarray]]] = {}
+
+
+def model_of(units: int = 5) -> Any:
+    """Return the model of these units, as it was first made.
+
+    With a seed and moments. It is one model, or each `fit` would trace its training anew.
+    """
+    if units not in _models:
+        model = new_model(units)
+        model.optimizer.build(model.trainable_variables)
+        _models[units] = model, state_of(model)
+    model, first = _models[units]
+    for variable, value in zip(variables_of(model), first, strict=True):
+        variable.assign(value)
+    model.stop_training = False
+    return model
+
+
+def new_model(units: int = 5) -> Any:
     keras.utils.set_random_seed(3)
     layers = [keras.Input((6,)), keras.layers.Dense(units), keras.layers.Dropout(0.3)]
     model = keras.Sequential([*layers, keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(1e-2, momentum=0.9), "mse", metrics=["mae"], **options)
+    model.compile(keras.optimizers.SGD(1e-2, momentum=0.9), "mse", metrics=["mae"])
     return model
 
 
@@ -101,32 +119,36 @@ def train(folder: Path, *, after: int = 0, every: int = 3, epochs: int = 3, **op
     return model, history, interrupt.batches
 
 
-def same(one: Any, other: Any) -> bool:
-    weights = zip(one.get_weights(), other.get_weights(), strict=True)
-    moments = zip(one.optimizer.variables, other.optimizer.variables, strict=True)
-    return all(np.array_equal(a, b) for a, b in weights) and all(
-        np.array_equal(a.numpy(), b.numpy()) for a, b in moments
-    )
+def variables_of(model: Any) -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def state_of(model: Any) -> list[np.ndarray]:
+    return [np.array(variable.numpy()) for variable in variables_of(model)]
+
+
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.fixture(scope="module")
-def whole() -> Any:
-    """Return a training that was not interrupted: without `Resume`."""
+def whole() -> list[np.ndarray]:
+    """Return the end of a training that was not interrupted: without `Resume`."""
     tf.config.experimental.enable_op_determinism()
     model = model_of()
     model.fit(loader_of().to_tf(), epochs=3, verbose=0, shuffle=False)
-    return model
+    return state_of(model)
 
 
 @pytest.fixture(scope="module")
-def whole_with_all() -> tuple[Any, dict[str, list[float]]]:
+def whole_with_all() -> tuple[list[np.ndarray], dict[str, list[float]]]:
     """Return another one, of the model with all kinds of state, and what `fit` told of it."""
     tf.config.experimental.enable_op_determinism()
     model = model_with_all()
     history = model.fit(
         loader_of().to_tf(), epochs=3, validation_data=validation_data(), verbose=0, shuffle=False
     )
-    return model, history.history
+    return state_of(model), history.history
 
 
 @pytest.fixture(scope="module")
@@ -138,18 +160,14 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestGoesOn:
-    @pytest.mark.parametrize(
-        ("execution", "stops"),
-        [(1, (2, 4)), (3, (4,))],  # before a save, and after one
-        ids=["1", "3"],
-    )
+    @pytest.mark.parametrize("execution", [1, 3])
     def test_as_if_nothing_had_been(
-        self, tmp_path: Path, whole_with_all: Any, execution: int, stops: tuple[int, ...]
+        self, tmp_path: Path, whole_with_all: Any, execution: int
     ) -> None:
-        for after in (*stops, 0):
+        for after in (4, 0):
             made = model_with_all(steps_per_execution=execution)
             model, history, _ = train(tmp_path, after=after, model=made, validate=True)
-        assert same(model, whole_with_all[0])
+        assert same(state_of(model), whole_with_all[0])
         # The logs of an epoch are of all its steps, whenever they were trained on.
         for name, values in history.history.items():
             assert values == whole_with_all[1][name][-len(values) :]
@@ -163,10 +181,10 @@ class TestGoesOn:
         assert history.epoch == [1, 2]
         assert resume.start == (3, 0)
 
-    def test_a_training_that_is_done_is_done(self, tmp_path: Path, whole: Any) -> None:
+    def test_a_training_that_is_done_is_done(self, tmp_path: Path, whole: list[np.ndarray]) -> None:
         train(tmp_path)
         model, history, batches = train(tmp_path)
-        assert same(model, whole)
+        assert same(state_of(model), whole)
         assert batches == []
         assert history.epoch == []
         # And may be continued: `fit` of this model begins where it is told to again.
@@ -174,17 +192,17 @@ class TestGoesOn:
         assert history.epoch == [3]
         assert model.fit(loader_of().to_tf(), verbose=0, shuffle=False).epoch == [0]
 
-    def test_twice_in_one_process(self, tmp_path: Path, whole: Any) -> None:
+    def test_twice_in_one_process(self, tmp_path: Path, whole: list[np.ndarray]) -> None:
         """As in a notebook: the same objects, `fit` again."""
         resume, model = ooc.Resume(tmp_path, loader_of(), every=2), model_of()
         data = resume.to_tf()
-        for after in (7, 0):
+        for after in (1, 7, 0):  # before a save, and after one
             callbacks = [Interrupt(after), resume]
             try:
                 model.fit(data, epochs=3, callbacks=callbacks, verbose=0, shuffle=False)
             except StopHere:
                 model = model_of()
-        assert same(model, whole)
+        assert same(state_of(model), whole)
 
     def test_a_model_without_variables_yet(self, tmp_path: Path) -> None:
         def unbuilt() -> Any:
@@ -197,7 +215,7 @@ class TestGoesOn:
         expected = train(tmp_path / "whole", model=unbuilt(), epochs=2)
         train(tmp_path / "parts", model=unbuilt(), epochs=2, after=8)
         found = train(tmp_path / "parts", model=unbuilt(), epochs=2)
-        assert same(found[0], expected[0])
+        assert same(state_of(found[0]), state_of(expected[0]))
         assert found[1].history == expected[1].history
 
     def test_a_dataset_that_was_mapped(self, tmp_path: Path) -> None:
@@ -208,10 +226,10 @@ class TestGoesOn:
                 lambda x, y: (x * 2, y)
             )
 
-        expected = train(tmp_path / "whole", data=data(2, 2))
+        expected = state_of(train(tmp_path / "whole", data=data(2, 2))[0])
         train(tmp_path / "parts", data=data(1, 0), after=STEPS + 8)
         found = train(tmp_path / "parts", data=data(4, 9))
-        assert same(found[0], expected[0])
+        assert same(state_of(found[0]), expected)
         assert found[2] == [*range(STEPS - 6), *range(STEPS)]
 
     def test_rates_that_callbacks_set(self, tmp_path: Path) -> None:
@@ -221,17 +239,15 @@ class TestGoesOn:
                 rate.assign(rate / 2)
 
         def with_rates(folder: Path, after: int = 0) -> Any:
-            model = model_of()
-            model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
-            return train(folder, model=model, after=after, callbacks=[Halve()])[0]
+            return train(folder, after=after, callbacks=[Halve()])[0]
 
-        expected = with_rates(tmp_path / "whole")
+        expected = state_of(with_rates(tmp_path / "whole"))
         for after in (8, 0):
             found = with_rates(tmp_path / "parts", after)
-        assert same(found, expected)
-        assert float(found.optimizer.learning_rate.numpy()) == pytest.approx(0.1 / 8)
+        assert same(state_of(found), expected)
+        assert float(found.optimizer.learning_rate.numpy()) == pytest.approx(1e-2 / 8)
 
-    def test_a_signal_ends_it_after_a_save(self, tmp_path: Path, whole: Any) -> None:
+    def test_a_signal_ends_it_after_a_save(self, tmp_path: Path, whole: list[np.ndarray]) -> None:
         resume, model = ooc.Resume(tmp_path, loader_of()), model_of()
 
         class Signal(keras.callbacks.Callback):  # type: ignore[misc]
@@ -247,7 +263,7 @@ class TestGoesOn:
         finally:
             signal.signal(signal.SIGTERM, former)
         assert resume.start == (1, 5)
-        assert same(train(tmp_path)[0], whole)
+        assert same(state_of(train(tmp_path)[0]), whole)
 
     def test_other_callbacks_may_stop_it(self, tmp_path: Path) -> None:
         class Stop(keras.callbacks.Callback):  # type: ignore[misc]
@@ -291,7 +307,7 @@ class TestRefuses:
             train(stopped, initial_epoch=2)
 
     def test_another_optimizer(self, stopped: Path) -> None:
-        model = model_of()
+        model = new_model()
         model.compile("sgd", "mse", metrics=["mae"])
         with pytest.raises(RestoreError, match="of the optimizer was"):
             train(stopped, model=model)

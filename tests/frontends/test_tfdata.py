@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import textwrap
 import threading
 import weakref
@@ -25,7 +26,6 @@ from oocdata.runs import Pass
 tf = pytest.importorskip("tensorflow")
 tfdata = pytest.importorskip("oocdata.frontends.tfdata")
 feeds = pytest.importorskip("oocdata.frontends.feeds")
-tfdata = pytest.importorskip("oocdata.frontends.tfdata")
 originals = pytest.importorskip("oocdata.frontends.originals")
 calls = feeds.calls
 
@@ -209,8 +209,17 @@ class TestLifetimes:
         assert_array_equal(np.asarray(next(iter(derived))), epoch(loader, 0) * 2)
         assert_array_equal(next(iterator), loader.batch(0))
 
-    def test_made_inside_a_function(self, loader: ooc.Loader) -> None:
+    def test_made_inside_a_function(
+        self, loader: ooc.Loader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """There the dataset is a node of the graph; the Python object goes after tracing."""
+        real, callers = tfdata.passes, []
+
+        def spy(*arguments: Any) -> Any:
+            callers.append(sys._getframe(1).f_code.co_filename)
+            return real(*arguments)
+
+        monkeypatch.setattr(tfdata, "passes", spy)
 
         @tf.function
         def total() -> Any:
@@ -224,6 +233,7 @@ class TestLifetimes:
         nested = tf.data.Dataset.range(2).flat_map(lambda _: loader.to_tf())
         gc.collect()
         assert sorted(drawn(nested)) == sorted([*range(103)] * 2)
+        assert callers == [tfdata.__file__] * 2  # not what AutoGraph has made of it
 
     def test_an_iterator_goes_on_from_a_checkpoint(
         self, loader: ooc.Loader, tmp_path: Path

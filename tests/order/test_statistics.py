@@ -73,12 +73,11 @@ def parity(drawn: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7])
 def test_all_orders_are_equally_likely(size: int) -> None:
-    assert whole_permutations(permutations(size, 200_000)) < LIMIT
+    assert whole_permutations(permutations(size, 100_000)) < LIMIT
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_all_orders_are_equally_likely_over_seeds_and_epochs(size: int) -> None:
-    shuffle = Shuffle()
+def test_all_orders_are_equally_likely_over_seeds_and_epochs() -> None:
+    shuffle, size = Shuffle(), 5
     drawn = [
         shuffle.positions(size, 0, size, seed=seed, epoch=epoch)
         for seed in range(-20, 20)
@@ -105,14 +104,14 @@ def test_every_place_sees_every_position_equally_often(size: int) -> None:
 
 @pytest.mark.parametrize("size", [8, 10, 31, 64, 100, 511, 512, 4096])
 def test_no_difference_is_favoured(size: int) -> None:
-    drawn = permutations(size, -(-1_000_000 // size))
+    drawn = permutations(size, -(-500_000 // size))
     for lag in lags(size):
         assert differences(drawn, lag) < LIMIT, lag
 
 
 @pytest.mark.parametrize("size", [65_535, 1_000_000])
 def test_no_difference_is_favoured_on_large_sizes(size: int) -> None:
-    drawn = permutations(size, 4_000_000 // size)
+    drawn = permutations(size, 2_000_000 // size)
     for lag in lags(size):
         assert differences(drawn, lag) < LIMIT, lag
 
@@ -178,7 +177,7 @@ def test_a_weak_mixer_is_caught_by_whole_permutations(
     monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
     monkeypatch.setattr(permutation, "rounds_for", lambda size: rounds)
-    assert whole_permutations(permutations(5, 200_000)) > 2 * LIMIT
+    assert whole_permutations(permutations(5, 100_000)) > 2 * LIMIT
 
 
 @pytest.mark.parametrize(("size", "rounds"), [(16, 6), (50, 6), (256, 4), (1000, 4), (65_536, 4)])

@@ -39,9 +39,9 @@ threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [*((name, "end") for name in SCRIPTS), ("reads in flight", "raise"),
-     ("workers that read", "raise")],
-)  # fmt: skip
+    # All others: test_fifty_exits.
+    [*((name, "end") for name in [*SCRIPTS][1:]), ("workers that read", "raise")],
+)
 def test_an_exit(tmp_path: Path, name: str, how: str) -> None:
     assert leave(tmp_path / "one", SCRIPTS[name], how) is None
     assert left_of(tmp_path) == []
@@ -180,7 +180,7 @@ class TestForks:
         ended: list[int] = []
 
         def forking() -> None:
-            for _ in range(5):
+            for _ in range(3):
                 child = os.fork()
                 if child == 0:  # pragma: no cover
                     os._exit(0)
@@ -193,7 +193,7 @@ class TestForks:
             assert_array_equal(read(pool, step), loader.batch(step))
         for thread in threads:
             thread.join()
-        assert ended == [0] * 20
+        assert ended == [0] * 12
         pool.close()
 
     def test_a_fork_does_not_keep_workers_alive(self, tmp_path: Path) -> None:
