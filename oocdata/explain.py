@@ -155,8 +155,12 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     storages = [source.storage() for source in sources]
     chunks = [chunk_bytes(*pair) for pair in zip(sources, storages, strict=True)]
     tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
-    # What a function gets, and its result copied to where TensorFlow may keep it.
-    mapped = 2 * loader.batch_bytes * ahead.reading if loader.dataset.is_mapped else 0
+    # What a function gets, and its result copied to where TensorFlow may keep it; of sparse rows,
+    # the numbers as they are stored.
+    elements = ahead.together * (loader.batch_size // loader.num_shards)
+    reading = loader.dataset.input_bytes(elements)
+    reading += loader.batch_bytes if loader.dataset.is_mapped else 0
+    reading += max(storage.scratch_bytes for storage in storages)
     processes = max(1, loader.workers)
     kept = min(cache_share(), sum(map(cached_bytes, sources, storages)))
     decoding = 0
@@ -167,7 +171,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
         decoding = _DECODING_BYTES + min(
             2 * threads * max(chunks), max(scratch_share(), 2 * max(chunks))
         )
-    each = _SCRATCH_BYTES + kept + decoding + tables + mapped
+    each = _SCRATCH_BYTES + kept + decoding + tables + ahead.reading * reading
     besides = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * each + besides
 

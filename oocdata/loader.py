@@ -20,7 +20,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
+from oocdata.datasets.spec import Batch, Spec, map_tree
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
@@ -158,9 +158,9 @@ class Loader:
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of a batch that this loader reads."""
+        """Bytes of a batch that this loader reads; of sparse rows, at most."""
         share = self.batch_size // self.num_shards
-        return sum(leaf.nbytes * share for leaf in leaves(self.dataset.spec))
+        return sum(self.dataset.array_bytes(share))
 
     @property
     def steps_together(self) -> int:
@@ -168,8 +168,10 @@ class Loader:
         if self.dataset.is_mapped:  # a function gets its batches one by one
             return 1
         share = self.batch_size // self.num_shards
-        for leaf in leaves(self.dataset.spec):
-            if leaf.nbytes * share % buffers.ALIGNMENT and leaf.nbytes * share > _COPIED_BYTES:
+        if self.dataset.is_sparse and self.batch_bytes > _COPIED_BYTES:
+            return 1  # of several steps side by side, TensorFlow copies each
+        for nbytes in self.dataset.array_bytes(share):
+            if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:
                 return 1
         order = laned(self.order)
         if order is None:

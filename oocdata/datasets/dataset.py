@@ -146,6 +146,16 @@ class Dataset(Described, Splitting):
         """Whether some arrays of a batch are a `SparseBatch`."""
         return any(part.is_sparse for part in self._members)
 
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of each array of a batch of so many elements; of sparse ones, at most."""
+        if self.is_sparse:
+            return [nbytes for part in self._members for nbytes in part.array_bytes(elements)]
+        return [leaf.nbytes * elements for leaf in leaves(self.spec)]
+
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes that so many elements are read into first, where not into the batch."""
+        return sum(part.input_bytes(elements) for part in self._members)
+
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""

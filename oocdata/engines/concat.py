@@ -124,6 +124,7 @@ class Concat:
             files=tuple(dict.fromkeys(file for one in each for file in one.files)),
             version="".join(one.version for one in each),
             table_bytes=tables + sum(one.table_bytes for one in each),
+            scratch_bytes=max(one.scratch_bytes for one in each),
             annotations=partial(_annotations, each),
         )
         return replace(found, **self._changes)

@@ -98,6 +98,8 @@ class Storage:
         ``axis``; None for what lives in this process alone.
     table_bytes : int
         Bytes of tables (where chunks lie) that the source keeps once it was read.
+    scratch_bytes : int
+        Bytes that a read takes besides the memory that it writes to, where they are many.
     annotations : callable
         Reads the attributes and the fill value.
     """
@@ -124,6 +126,7 @@ class Storage:
     version: str = ""
     opened: Mapping[str, Any] | None = None
     table_bytes: int = 0
+    scratch_bytes: int = 0
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
 
 
