@@ -147,7 +147,7 @@ class Dataset(Described, Splitting):
         return any(part.is_sparse for part in self._members)
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of each array of a batch of so many elements; of sparse ones, at most."""
+        """Return the bytes of each array of a batch of so many elements; of sparse ones at most."""
         if self.is_sparse:
             return [nbytes for part in self._members for nbytes in part.array_bytes(elements)]
         return [leaf.nbytes * elements for leaf in leaves(self.spec)]

@@ -90,8 +90,9 @@ class _SparseRequest(Request):
         rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
         firsts = ends[starts].tolist()  # the place of each batch's first number among all
         sizes = [stop - first for first, stop in pairwise(firsts)]
-        # Each with as much room, so that they are tensors of one shape side by side. One alone has no
-        # more than it needs: TensorFlow copies a part of a tensor that ends between aligned places.
+        # Each with as much room, so that they are tensors of one shape side by side. One alone has
+        # no more than it needs, because TensorFlow copies a part of a tensor that does not end at
+        # an aligned place.
         room = sizes[0] if len(sizes) == 1 else _room(max(sizes, default=0))
         _, indices = empty_parts([(room, 2)] * len(sizes), np.int64, number)
         _, values = empty_parts([(room,)] * len(sizes), self.dtype, number)
