@@ -161,6 +161,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     reading = loader.dataset.input_bytes(elements)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
     reading += max(storage.scratch_bytes for storage in storages)
+    reading += loader.dataset.place_bytes(elements)
     processes = max(1, loader.workers)
     kept = min(cache_share(), sum(map(cached_bytes, sources, storages)))
     decoding = 0

@@ -47,6 +47,10 @@ _OURS = {
 
 _READ = operator.methodcaller("read")
 
+_PLACES = 10
+"""Integers for a box while it is gathered from chunks, counted: of the chunk, of the row in it, by
+which boxes are sorted, where they go, and what NumPy makes on the way."""
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -155,6 +159,18 @@ class Dataset(Described, Splitting):
     def input_bytes(self, elements: int) -> int:
         """Return the bytes that so many elements are read into first, where not into the batch."""
         return sum(part.input_bytes(elements) for part in self._members)
+
+    def place_bytes(self, elements: int) -> int:
+        """Return the bytes of the integers that say where so many elements lie as they are read.
+
+        The origins of all boxes; and of one array at a time, in which chunk each box lies, where in
+        it, and where it goes.
+        """
+        first = np.zeros(1, np.int64)
+        requests = of_sources(self.requests(first, Draw(positions=first)))
+        origins = sum(one.origins.nbytes for one in requests)
+        most = max((len(one.origins) for one in requests), default=0)
+        return elements * (first.itemsize + origins + _PLACES * first.itemsize * most)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
