@@ -126,7 +126,10 @@ class Explanation:
 
 
 def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation:
-    """Return what a loader does; see `Loader.explain`. Reads no data."""
+    """Return what a loader does; see `Loader.explain`. Reads no data.
+
+    Of sparse batches, it reads where rows begin.
+    """
     order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
     ahead = loader.ahead(parallel, prefetch)
     sources = dataset.sources()
