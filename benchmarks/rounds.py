@@ -221,7 +221,7 @@ class Turn:
         if self.way.kind != "limit":
             found = self.process.ask("check", seconds=self.plan.check_seconds)
             for figure in self.figures:
-                figure.growth = max(figure.growth, found["growth"])
+                # Not what grew meanwhile: of a layout, the fingerprints of all elements.
                 figure.check = found
                 figure.bound = self.process.ask("bound")["bound"]
                 if not figure.sound:

@@ -45,7 +45,11 @@ def case_from(text: str) -> Any:
     return Case(**{**fields, "element": tuple(fields["element"])})
 
 
-_READERS = {"hdf5": ("h5py", "imagecodecs"), "zarr": ("zarr", "tensorstore")}
+_READERS = {
+    "hdf5": ("h5py", "imagecodecs"),
+    "zarr": ("zarr", "tensorstore"),
+    "": ("h5py", "imagecodecs", "zarr", "tensorstore"),  # layouts are of both
+}
 """What reads a format, in one way or another: imported for all ways alike."""
 
 
@@ -137,7 +141,7 @@ class Session:
         found = dataclasses.asdict(check(self.case, self.dataset, seconds))
         found["anonymous"] -= self.before.anonymous
         found["file"] -= self.before.file
-        return found | self._growth()
+        return found
 
     def bound(self) -> dict[str, Any]:
         """Say what the way itself says about its memory."""

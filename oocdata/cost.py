@@ -18,7 +18,6 @@ from oocdata.box import Extent, point_origins
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
-from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share
 from oocdata.order.lanes import laned
@@ -26,10 +25,7 @@ from oocdata.order.lanes import laned
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = [
-    "Chunks", "amplification", "byte_rows_of", "cached_bytes", "chunk_bytes", "chunk_numbers",
-    "chunks_of",
-]  # fmt: skip
+__all__ = ["Chunks", "amplification", "cached_bytes", "chunk_bytes", "chunk_numbers", "chunks_of"]
 
 _MOST_TOUCHES = 1 << 16  # chunks followed, each as often as a read needs it
 _MOST_ELEMENTS = 1 << 18  # elements followed
@@ -60,32 +56,6 @@ def cached_bytes(source: Source, storage: Storage) -> int:
         return prod(grid) * chunk_bytes(source, storage)
     row = nbytes // max(1, source.shape[0]) if source.shape else nbytes
     return nbytes if storage.path is not None and row <= _SMALL_ROW else 0
-
-
-def byte_rows_of(dataset: Dataset, count: int, *, repeated: bool = False) -> int:
-    """Return a bound on the bytes of rows of unequal length that so many elements are made of.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    count : int
-    repeated : bool
-        Whether an element may be meant several times.
-    """
-    sizes = [source.storage().row_sizes for source in dataset.sources()]
-    together = np.sum([some for some in sizes if some], axis=0)
-    if not np.ndim(together) or not len(dataset):
-        return 0
-    first, found = np.zeros(1, np.int64), 0
-    for request in of_sources(dataset.requests(first, Draw(positions=first))):
-        if request.dtype.hasobject:
-            rows = len(request.origins) * request.extent.size  # of an element
-            found += rows * count * OBJECT_BYTES
-            if repeated:
-                found += rows * count * largest_rows(together, 1)
-            else:
-                found += rows * largest_rows(together, count)
-    return found
 
 
 def chunk_numbers(

@@ -127,7 +127,10 @@ class Explanation:
 
 
 def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation:
-    """Return what a loader does; see `Loader.explain`. Reads no data."""
+    """Return what a loader does; see `Loader.explain`. Reads no data.
+
+    Of sparse batches, it reads where rows begin.
+    """
     order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
     ahead = loader.ahead(parallel, prefetch)
     sources = dataset.sources()
@@ -156,8 +159,13 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     storages = [source.storage() for source in sources]
     chunks = [chunk_bytes(*pair) for pair in zip(sources, storages, strict=True)]
     tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
-    # What a function gets, and its result copied to where TensorFlow may keep it.
-    mapped = 2 * loader.batch_bytes * ahead.reading if loader.dataset.is_mapped else 0
+    # What a function gets, and its result copied to where TensorFlow may keep it; of sparse rows,
+    # the numbers as they are stored.
+    elements = ahead.together * (loader.batch_size // loader.num_shards)
+    reading = loader.dataset.input_bytes(elements)
+    reading += loader.batch_bytes if loader.dataset.is_mapped else 0
+    reading += max(storage.scratch_bytes for storage in storages)
+    reading += loader.dataset.place_bytes(elements)
     processes = max(1, loader.workers)
     kept = min(cache_share(), sum(map(cached_bytes, sources, storages)))
     decoding = 0
@@ -168,7 +176,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
         decoding = _DECODING_BYTES + min(
             2 * threads * max(chunks), max(scratch_share(), 2 * max(chunks))
         )
-    each = _SCRATCH_BYTES + kept + decoding + tables + mapped
+    each = _SCRATCH_BYTES + kept + decoding + tables + ahead.reading * reading
     besides = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * each + besides
 

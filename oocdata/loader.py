@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.choice import choose_order
-from oocdata.cost import byte_rows_of, cached_bytes
+from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.engines import buffers
@@ -164,26 +164,27 @@ class Loader:
         return spec
 
     @cached_property
-    def batch_bytes(self) -> int:
-        """Bytes of a batch that this loader reads; of rows of unequal length, at most."""
+    def array_bytes(self) -> list[int]:
+        """Bytes of each array of a batch that this loader reads; of rows of any length, at most."""
         share = self.batch_size // self.num_shards
-        dense: int = sum(leaf.nbytes * share for leaf in leaves(self.dataset.spec))
-        return dense + self.byte_rows
+        if isinstance(self.order, Weighted):  # all of them may be the largest row
+            return [share * nbytes for nbytes in self.dataset.array_bytes(1)]
+        return self.dataset.array_bytes(share)
 
-    @cached_property
-    def byte_rows(self) -> int:
-        """Bytes of the rows of unequal length in a batch, at most."""
-        share = self.batch_size // self.num_shards
-        return byte_rows_of(self.dataset, share, repeated=isinstance(self.order, Weighted))
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of a batch that this loader reads; of rows of any length, at most."""
+        return sum(self.array_bytes)
 
     @property
     def steps_together(self) -> int:
         """Steps that iteration reads at once; `oocdata.runs` says why."""
         if self.dataset.is_mapped:  # a function gets its batches one by one
             return 1
-        share = self.batch_size // self.num_shards
-        for leaf in leaves(self.dataset.spec):
-            if leaf.nbytes * share % buffers.ALIGNMENT and leaf.nbytes * share > _COPIED_BYTES:
+        if self.dataset.is_sparse and self.batch_bytes > _COPIED_BYTES:
+            return 1  # of several steps side by side, TensorFlow copies each
+        for nbytes in self.array_bytes:
+            if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:
                 return 1
         order = laned(self.order)
         if order is None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from anndata_files import random_csr, write_matrix
 from counting import counted
 
 import oocdata as ooc
 from oocdata.memory import DEFAULT_MEMORY, cache_share, set_memory
+from oocdata.runs import Run
 
 ROWS, ELEMENT, CHUNK = 40_000, (25, 10), 16  # 40 MB in chunks of 16 KB
 
@@ -46,6 +49,14 @@ def npy(folder: Path) -> Path:
     return folder / "a.npy"
 
 
+def cells(folder: Path) -> Path:
+    """Rows of which a third to two thirds is stored: sparse batches are larger than dense ones."""
+    matrix = random_csr(3000, 2000, 0.5)
+    with h5py.File(folder / "cells.h5", "w") as file:
+        write_matrix(file, "X", matrix)
+    return folder / "cells.h5"
+
+
 def large_rows(folder: Path) -> Path:
     np.save(folder / "b.npy", np.zeros((8000, 60_000), "u1"))
     return folder / "b.npy"
@@ -67,11 +78,19 @@ for batch in ooc.open(np.zeros((64, 4))).batches(4):
 view = ooc.open(sys.argv[1])
 loader = eval(sys.argv[2])(view).batches(int(sys.argv[3]), shuffle=sys.argv[6])
 parallel = int(sys.argv[5])
-bound = loader.explain(parallel=parallel, prefetch=2 * parallel).resident_bytes
+ahead = {"parallel": parallel, "prefetch": 2 * parallel}
+if sys.argv[7] == "to_tf":
+    for batch in ooc.open(np.zeros((64, 4))).batches(4).to_tf():
+        pass
+    delivered = loader.to_tf(**ahead)
+    passes = (delivered for _ in range(3))
+else:
+    passes = (loader.epoch(number, **ahead) for number in range(2))
+bound = loader.explain(**ahead).resident_bytes
 before = status("VmRSS")
 open("/proc/self/clear_refs", "w").write("5")
-for epoch in range(2):
-    for step, batch in enumerate(loader.epoch(epoch, parallel=parallel, prefetch=2 * parallel)):
+for batches in passes:
+    for step, batch in enumerate(batches):
         if step > 1000:
             break
 peak = status("VmHWM") - before
@@ -82,22 +101,25 @@ assert peak <= bound, (peak >> 20, bound >> 20)
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 @pytest.mark.parametrize(
-    ("make", "made", "size", "mebibytes", "parallel", "shuffle"),
+    ("make", "made", "size", "mebibytes", "parallel", "shuffle", "through"),
     [
-        (hdf5, "lambda v: v", 256, 32, 8, "block"),
-        (npy, "lambda v: v", 32, 32, 8, "global"),
+        (hdf5, "lambda v: v", 256, 32, 8, "block", "epoch"),
+        (npy, "lambda v: v", 32, 32, 8, "global", "epoch"),
+        (cells, "lambda v: v.sparse()", 128, 32, 2, "block", "to_tf"),
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [
-                (hdf5, "lambda v: v", 32, 512, 2, "block"),
-                (hdf5, "lambda v: v.windows(8, 2)", 32, 32, 1, "block"),
-                (hdf5, "lambda v: v.map(lambda x: x * 2)", 256, 128, 8, "global"),
-                (hdf5, "lambda v: v[:, 3:9, 5].astype('f8')", 256, 128, 1, "block"),
-                (zarr, "lambda v: v", 32, 32, 8, "block"),
-                (zarr, "lambda v: v", 256, 512, 1, "global"),
-                (npy, "lambda v: v", 256, 512, 2, "global"),
-                (large_rows, "lambda v: v.next_frame()", 32, 128, 8, "global"),
-                (large_rows, "lambda v: v.next_frame()", 256, 32, 1, "global"),
+                (cells, "lambda v: v", 128, 64, 1, "block", "to_tf"),
+                (hdf5, "lambda v: v", 256, 128, 2, "block", "to_tf"),
+                (hdf5, "lambda v: v", 32, 512, 2, "block", "epoch"),
+                (hdf5, "lambda v: v.windows(8, 2)", 32, 32, 1, "block", "epoch"),
+                (hdf5, "lambda v: v.map(lambda x: x * 2)", 256, 128, 8, "global", "epoch"),
+                (hdf5, "lambda v: v[:, 3:9, 5].astype('f8')", 256, 128, 1, "block", "epoch"),
+                (zarr, "lambda v: v", 32, 32, 8, "block", "epoch"),
+                (zarr, "lambda v: v", 256, 512, 1, "global", "epoch"),
+                (npy, "lambda v: v", 256, 512, 2, "global", "epoch"),
+                (large_rows, "lambda v: v.next_frame()", 32, 128, 8, "global", "epoch"),
+                (large_rows, "lambda v: v.next_frame()", 256, 32, 1, "global", "epoch"),
             ]
         ),
     ],
@@ -109,9 +131,18 @@ def test_the_stated_bound_is_kept(
     mebibytes: int,
     parallel: int,
     shuffle: str,
+    through: str,
     tmp_path: Path,
 ) -> None:
-    arguments = [str(make(tmp_path)), made, str(size), str(mebibytes), str(parallel), shuffle]
+    arguments = [
+        str(make(tmp_path)),
+        made,
+        str(size),
+        str(mebibytes),
+        str(parallel),
+        shuffle,
+        through,
+    ]
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MEASURED), *arguments],
         capture_output=True,
@@ -126,9 +157,8 @@ def test_what_is_asked_for_is_counted() -> None:
     loader = ooc.open(np.zeros((40_000, 6_000), "u1")).batches(16)  # 94 KiB, 64 to a read
     few, many = (loader.explain(parallel=n, prefetch=64 * n) for n in (1, 8))
     assert (few.steps_together, few.in_flight, many.in_flight) == (64, 4 * 64, 18 * 64)
-    assert many.resident_bytes - few.resident_bytes == (many.in_flight - few.in_flight) * (
-        few.batch_bytes
-    )
+    more = many.resident_bytes - few.resident_bytes - 7 * loader.dataset.place_bytes(64 * 16)
+    assert more == (many.in_flight - few.in_flight) * few.batch_bytes
     large = ooc.open(np.zeros((4000, 60_000), "u1")).batches(64)  # 3.7 MiB
     said = large.explain(parallel=8, prefetch=64)
     # Nothing is decoded, so batches may take what is not for scratch.
@@ -142,6 +172,26 @@ def test_small_rows_that_are_kept_are_counted(tmp_path: Path) -> None:
     assert said.resident_bytes > view.nbytes
     # Both read the same memory; what is more is the batches.
     assert twice.resident_bytes - said.resident_bytes < view.nbytes
+
+
+def test_places_of_small_rows_are_counted() -> None:
+    """Of rows of a few bytes, the integers that say where they lie take as much as they do."""
+    view, _ = counted(np.zeros((200_000, 2), "f4"), 1000, 2)
+    loader = ooc.zip(view, view[::-1]).batches(256, shuffle="global")
+    steps = min(loader.steps_together, 64)
+    stated = loader.dataset.place_bytes(steps * 256)
+    loader.run(Run(0, 0, steps))  # what is kept afterwards is not counted
+    tracemalloc.start()
+    try:
+        loader.run(Run(0, steps, 2 * steps))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * stated < peak <= stated
+    said, one = loader.explain(), 256 * loader.steps_together
+    assert said.resident_bytes > 2 * loader.dataset.place_bytes(one) + said.in_flight * (
+        said.batch_bytes
+    )
 
 
 def test_chunks_are_counted_up_to_the_cache() -> None:

@@ -24,6 +24,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
 from oocdata.datasets.request import ArrayRequest, of_sources
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
+from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_positions, as_run, slice_range
@@ -48,6 +49,10 @@ _OURS = {
 """Methods of other libraries that people try from habit, and what does it here."""
 
 _READ = operator.methodcaller("read")
+
+_PLACES = 10
+"""Integers for a box while it is gathered from chunks, counted: of the chunk, of the row in it, by
+which boxes are sorted, where they go, and what NumPy makes on the way."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,47 @@ class Dataset(Described, Splitting):
     def is_sparse(self) -> bool:
         """Whether some arrays of a batch are a `SparseBatch`."""
         return any(part.is_sparse for part in self._members)
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of each array of a batch of so many elements.
+
+        Of rows of unequal length the most that so many of them take, besides their places.
+        """
+        if self.is_sparse:
+            return [nbytes for part in self._members for nbytes in part.array_bytes(elements)]
+        specs = list(leaves(self.spec))
+        unequal = any(leaf.dtype.hasobject for leaf in specs)
+        arrays = [leaf.nbytes * elements for leaf in specs]
+        return [*arrays, self._object_bytes(elements)] if unequal else arrays
+
+    def _object_bytes(self, elements: int) -> int:
+        """Return the most that the rows of unequal length take of which elements are made."""
+        sizes = [some for source in self.sources() if (some := source.storage().row_sizes)]
+        if not sizes or not len(self):
+            return 0
+        together, found = np.sum(sizes, axis=0), 0
+        first = np.zeros(1, np.int64)
+        for request in of_sources(self.requests(first, Draw(positions=first))):
+            if request.dtype.hasobject:
+                rows = len(request.origins) * request.extent.size  # of an element
+                found += rows * (largest_rows(together, elements) + elements * OBJECT_BYTES)
+        return found
+
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes that so many elements are read into first, where not into the batch."""
+        return sum(part.input_bytes(elements) for part in self._members)
+
+    def place_bytes(self, elements: int) -> int:
+        """Return the bytes of the integers that say where so many elements lie as they are read.
+
+        The origins of all boxes; and of one array at a time, in which chunk each box lies, where in
+        it, and where it goes.
+        """
+        first = np.zeros(1, np.int64)
+        requests = of_sources(self.requests(first, Draw(positions=first)))
+        origins = sum(one.origins.nbytes for one in requests)
+        most = max((len(one.origins) for one in requests), default=0)
+        return elements * (first.itemsize + origins + _PLACES * first.itemsize * most)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -92,6 +92,12 @@ class Map(Dataset):
         """True."""
         return True
 
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes that the function gets for so many elements."""
+        first = np.zeros(1, np.int64)
+        requests = self.requests(first, Draw(positions=first))
+        return elements * sum(each.nbytes for each in requests) + self._object_bytes(elements)
+
     @property
     def _inner(self) -> Dataset:
         return self.source

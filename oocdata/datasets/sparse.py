@@ -15,7 +15,7 @@ from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import count, empty_parts
-from oocdata.engines.columns import read_entries
+from oocdata.engines.columns import entry_bytes, most_entries, read_entries
 from oocdata.errors import ArgumentError
 
 __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
@@ -90,8 +90,10 @@ class _SparseRequest(Request):
         rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
         firsts = ends[starts].tolist()  # the place of each batch's first number among all
         sizes = [stop - first for first, stop in pairwise(firsts)]
-        # Each with as much room, so that they are tensors of one shape side by side.
-        room = -(-max(sizes, default=0) // _ALIGNED) * _ALIGNED
+        # Each with as much room, so that they are tensors of one shape side by side. One alone has
+        # no more than it needs, because TensorFlow copies a part of a tensor that does not end at
+        # an aligned place.
+        room = sizes[0] if len(sizes) == 1 else _room(max(sizes, default=0))
         _, indices = empty_parts([(room, 2)] * len(sizes), np.int64, number)
         _, values = empty_parts([(room,)] * len(sizes), self.dtype, number)
         read = np.cumsum([0, *(len(some.counts) for some in found)])
@@ -139,6 +141,20 @@ class Sparse(View):
         """True."""
         return True
 
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of indices and values, if every row were as long as the longest."""
+        room = _room(elements * self._longest)
+        return [room * 2 * np.dtype(np.int64).itemsize, room * self.dtype.itemsize]
+
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes of the stored numbers and their columns, as they are read."""
+        return elements * self._longest * entry_bytes(self.source)
+
+    @cached_property
+    def _longest(self) -> int:
+        """Stored numbers of a row, at most; reads where rows begin."""
+        return min(most_entries(self.source), self.element[0])
+
     def __getitem__(self, key: Any) -> Any:
         """Read one row as a batch of one, or select and cut without reading."""
         return self.take([key])[0] if type(key) is int else super().__getitem__(key)
@@ -151,6 +167,11 @@ class Sparse(View):
         """Return the rows at positions."""
         (one,) = super().requests(positions, draw)
         return (_SparseRequest(**fields_of(one)),)
+
+
+def _room(numbers: int) -> int:
+    """Return so many numbers, or a few more so that they end at an aligned place."""
+    return -(-numbers // _ALIGNED) * _ALIGNED
 
 
 def sparse_rows(view: View) -> Sparse:

@@ -45,6 +45,10 @@ _HUGE_PAGE = 2 << 20
 _LARGER = 16
 """An idle block may be so many times as large as what it is used for."""
 
+_WASTED, _LITTLE = 1.25, 1 << 20
+"""One that is more than so many times as large is cut off, since all that is mapped is held; unless
+what is won is less than so many bytes."""
+
 
 class _Block:
     """One anonymous mapping (page aligned, so 64-byte aligned), and who still uses it."""
@@ -64,6 +68,12 @@ class _Block:
         self.used: set[int] = set()
         self.number = 0
         self.overtaken = False
+
+    def shrink(self, nbytes: int) -> None:
+        """Give the pages beyond so many bytes back to the kernel for good."""
+        with suppress(OSError, SystemError, BufferError):  # a kernel that can't: it stays as it is
+            self.mapping.resize(nbytes)
+            self.nbytes = nbytes
 
     def release_unused(self) -> None:
         """Give the pages of parts that nobody uses back to the kernel."""
@@ -277,9 +287,21 @@ class Pool:
             block = blocks.pop() if blocks else None
             if block is not None:
                 self._idle_now -= block.nbytes
-        if block is None:
-            block = _Block(size)
-        return block
+            elif size > _LITTLE:
+                # In place of smaller ones: where sizes vary, as those of sparse batches do, there
+                # would be as many idle ones of other sizes as are in use.
+                self._drop(size, [n for n in self._idle if n < size])
+        if block is not None and block.nbytes > max(_WASTED * size, size + _LITTLE):
+            block.shrink(size)
+        return block or _Block(size)
+
+    def _drop(self, nbytes: int, sizes: list[int]) -> None:
+        """Let idle blocks of some sizes go, until so many bytes are free or none is left."""
+        for size in sizes:
+            blocks = self._idle[size]
+            while blocks and nbytes > 0:
+                nbytes -= blocks.pop().nbytes
+                self._idle_now -= size
 
     def give_back(self, block: Any) -> None:
         """Take back a block, or a part of one, that nobody sees any more."""
@@ -301,11 +323,8 @@ class Pool:
             self._idle[block.nbytes] = blocks
             blocks.append(block)
             self._idle_now += block.nbytes
-            if self._idle_now > most:
-                # Sizes that went out of use make room for those in use.
-                for blocks in list(self._idle.values()):
-                    while blocks and self._idle_now > most:
-                        self._idle_now -= blocks.pop().nbytes
+            # Sizes that went out of use make room for those in use.
+            self._drop(self._idle_now - most, list(self._idle))
 
     def _overtake(self, number: int) -> None:
         """Give pages back of blocks that were lent before one that has come back whole.

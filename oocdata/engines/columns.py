@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,10 @@ from oocdata.engines.sparse import Entries, SparseRows
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 
-__all__ = ["Columns", "choose_columns", "chosen_columns", "is_sparse", "read_entries"]
+__all__ = [
+    "Columns", "choose_columns", "chosen_columns", "entry_bytes", "is_sparse", "most_entries",
+    "read_entries",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -66,6 +70,27 @@ def _with_columns(source: Source, places: Ints) -> Source:
         return source.with_columns(places)
     assert isinstance(source, Concat)
     return source.with_parts([_with_columns(part, places) for part in source.parts])
+
+
+def _matrices(source: Source) -> Iterator[SparseRows]:
+    """Yield the matrices that a source for which `is_sparse` holds is made of."""
+    if isinstance(source, SparseRows):
+        yield source
+    elif isinstance(source, Columns):
+        yield from _matrices(source.source)
+    elif isinstance(source, Concat):
+        for part in source.parts:
+            yield from _matrices(part)
+
+
+def most_entries(source: Source) -> int:
+    """Return how many stored numbers a row has, at most, whatever columns are chosen."""
+    return max(matrix.longest for matrix in _matrices(source))
+
+
+def entry_bytes(source: Source) -> int:
+    """Return the bytes of a stored number and its column, as they are read."""
+    return max(matrix.entry_bytes for matrix in _matrices(source))
 
 
 def read_entries(source: Source, origins: Ints, extent: Extent) -> list[Entries]:

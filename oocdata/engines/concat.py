@@ -125,6 +125,7 @@ class Concat:
             version="".join(one.version for one in each),
             table_bytes=tables + sum(one.table_bytes for one in each),
             row_sizes=tuple(map(sum, zip(*(one.row_sizes for one in each), strict=True))),
+            scratch_bytes=max(one.scratch_bytes for one in each),
             annotations=partial(_annotations, each),
         )
         return replace(found, **self._changes)

@@ -101,6 +101,8 @@ class Storage:
     row_sizes : tuple of int
         Of rows of bytes of unequal length, how many there are of each size class; see
         `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
+    scratch_bytes : int
+        Bytes that a read takes besides the memory that it writes to, where they are many.
     annotations : callable
         Reads the attributes and the fill value.
     """
@@ -128,6 +130,7 @@ class Storage:
     opened: Mapping[str, Any] | None = None
     table_bytes: int = 0
     row_sizes: tuple[int, ...] = field(default=(), repr=False)
+    scratch_bytes: int = 0
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
 
 

@@ -29,6 +29,9 @@ Ints = NDArray[np.int64]
 _ENTRIES = 1 << 17
 """Numbers that are read at a time: what is computed of them stays small, and in the cache."""
 
+_PLACE_BYTES = 16
+"""Of the place in the batch that is computed for a stored number, and of what tells its order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -120,13 +123,15 @@ class SparseRows:
         each = [source.storage() for source in (self.data, self.indices, self._ends)]
         chunks = [one.chunks[0] for one in each[:2] if one.chunks is not None]
         tables = 8 * (self._stored[0] + 1) + sum(one.table_bytes for one in each)
-        storage = replace(self._described, table_bytes=tables)
         rows, stored = self._stored[0], self.data.shape[0]
+        # The numbers read at a time, with a last row that reaches beyond, and where they go.
+        scratch = (min(_ENTRIES, stored) + self._stored[1]) * (self.entry_bytes + _PLACE_BYTES)
+        storage = replace(self._described, table_bytes=tables, scratch_bytes=scratch)
         if not chunks or not rows or not stored:
             return storage
         # Rows are of unlike lengths, so this is so on average.
         mean, entries = stored / rows, min(stored, max(chunks))
-        nbytes = max(entries, mean) * (self.data.dtype.itemsize + self.indices.dtype.itemsize)
+        nbytes = max(entries, mean) * self.entry_bytes
         together = min(rows, max(1, round(entries / mean)))
         chunk = (together, max(1, self.shape[1]))
         return replace(storage, chunks=chunk, chunk_bytes=round(nbytes))
@@ -154,6 +159,19 @@ class SparseRows:
         found.flags.writeable = False
         self._begins = found
         return found
+
+    @property
+    def longest(self) -> int:
+        """Stored numbers of a row, at most."""
+        found, last = 0, self._stored[0]
+        for start in range(0, last, _ENTRIES):  # a part at a time: a table would be as long again
+            found = max(found, int(np.diff(self.indptr[start : start + _ENTRIES + 1]).max()))
+        return found
+
+    @property
+    def entry_bytes(self) -> int:
+        """Of a stored number and its column."""
+        return self.data.dtype.itemsize + self.indices.dtype.itemsize
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

@@ -92,7 +92,7 @@ class Reader:
     def begin(self, over: Pass, number: int = 0) -> ReadAhead:
         """Return the runs of a pass from `number` on; the first ones are read from now on."""
         if not self._loader.workers:
-            nbytes = run_bytes(self._loader, over.together) + input_bytes(self._loader)
+            nbytes = sum(each(self._loader, over.together) for each in (run_bytes, input_bytes))
             threads = _Threads(
                 self._plan,
                 nbytes,

@@ -16,6 +16,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
 from oocdata.frontends.batching import padded, tensors_of
+from oocdata.reading.inflight import input_bytes, run_bytes
 from oocdata.runs import Run
 
 MATRIX = random_csr(200, 25, 0.3)
@@ -222,3 +223,34 @@ def test_a_batch_is_a_sequence_of_rows_and_an_array() -> None:
     assert batch[-1].dense().tolist() == dense[2:]
     with pytest.raises(IndexError):
         batch[3]
+
+
+@pytest.mark.parametrize("cut", [slice(None), slice(0, 2)])
+def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
+    """Above about 20 % of numbers, a sparse batch takes more than the dense one."""
+    loader = ooc.zip(ooc.open(path, "X")[:, cut].sparse(), ooc.open(path, "obs/n_genes")).batches(
+        20, shuffle=True
+    )
+    longest = min(int(np.diff(MATRIX.indptr).max()), len(range(25)[cut]))
+    indices, values, labels = 20 * longest * 16, 20 * longest * 4, 20 * 8
+    assert 0 <= loader.batch_bytes - (indices + values + labels) < 2 * ALIGNMENT * 20
+    assert loader.explain().batch_bytes == loader.batch_bytes
+    assert input_bytes(loader, steps=3) == 3 * 20 * longest * (4 + 4)  # as stored
+    for steps in (1, 3):
+        batches = loader.run(Run(epoch=0, start=0, stop=steps))
+        assert sum(x.indices.nbytes + x.values.nbytes for x, _ in batches) > 0
+        taken = sum(
+            array.nbytes if array.base is None else array.base.nbytes
+            for x, _ in batches
+            for array in (x.indices, x.values)
+        )
+        assert taken <= run_bytes(loader, steps)
+
+
+def test_a_batch_that_is_read_alone_has_no_room_left(path: str) -> None:
+    """TensorFlow copies a part of a tensor that ends between aligned places."""
+    loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
+    batch = loader.batch(0)
+    indices, values, counts = tensors_of([batch], loader)
+    assert len(batch.values) % ALIGNMENT
+    assert indices.shape[1] == values.shape[1] == counts[0, 0] == len(batch.values)
