@@ -62,6 +62,13 @@ def large_rows(folder: Path) -> Path:
     return folder / "b.npy"
 
 
+def text(folder: Path) -> Path:
+    lines = [b"x" * (7 * number % 2000) for number in range(2000)]
+    lines.append(b"y" * 100_000)
+    (folder / "c.txt").write_bytes(b"\n".join(lines * 30))
+    return folder / "c.txt"
+
+
 MEASURED = """
 import sys
 import numpy as np, h5py, imagecodecs, zarr, tensorstore
@@ -109,6 +116,8 @@ assert peak <= bound, (peak >> 20, bound >> 20)
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [
+                (text, "lambda v: v", 256, 32, 4, "global", "epoch"),
+                (text, "lambda v: v", 256, 64, 2, "global", "to_tf"),
                 (cells, "lambda v: v", 128, 64, 1, "block", "to_tf"),
                 (hdf5, "lambda v: v", 256, 128, 2, "block", "to_tf"),
                 (hdf5, "lambda v: v", 32, 512, 2, "block", "epoch"),

@@ -23,7 +23,7 @@ from oocdata.datasets.spec import (
     spec_text,
 )
 from oocdata.engines.source import check_dtype
-from oocdata.errors import ArgumentError, EmptyError, MapError
+from oocdata.errors import ArgumentError, EmptyError, MapError, UnsupportedDtypeError
 
 __all__ = ["Map"]
 
@@ -199,9 +199,10 @@ class Map(Dataset):
 def _native(value: Any) -> NDArray[Any]:
     """Return an array in native byte order: TensorFlow reads any other as if it were."""
     array = np.asarray(value)
-    if array.dtype.hasobject and not all(type(one) is bytes for one in array.flat):
-        raise MapError(
-            "a mapped function must return arrays of numbers, or of bytes as objects; got an array "
-            f"of {array.dtype} that holds something else. Text becomes bytes by .encode()."
+    objects = array.dtype.hasobject and array.ndim
+    if objects and not all(type(one) is bytes for one in array.flat):
+        raise UnsupportedDtypeError(
+            "elements must be numbers, or bytes as objects; a mapped function returned an array of "
+            f"{array.dtype} that holds something else. Text becomes bytes by .encode()."
         )
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -155,7 +155,8 @@ class Concat:
         within[:, self.axis] += self._shift[numbers]
         owners = self.table.owners[numbers]
         if len(self.parts) == 1 or len(origins) == 1:
-            yield self.parts[int(owners[0])], np.arange(len(origins)), within
+            owner = int(owners[0]) if len(owners) else 0
+            yield self.parts[owner], np.arange(len(origins)), within
             return
         order = owners.argsort(kind="stable")
         ordered = owners[order]

@@ -57,6 +57,9 @@ _NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
     "h5py.File(fsspec.open(url).open()), which is slow. Zarr is read from where it is.": (
         *(".h5", ".hdf5", ".nc", ".nc4", ".he5", ".mat"),
     ),
+    "text or TFRecord at a URL. Copy it to a disk first.": (
+        *(".tfrecord", ".tfrecords", ".txt", ".csv", ".tsv", ".jsonl"),
+    ),
     "a NumPy file at a URL. Copy it to a disk first, or save it as Zarr, which is read from where "
     "it is.": (".npy", ".npz"),
 }
