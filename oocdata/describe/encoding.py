@@ -30,6 +30,7 @@ from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.datasets.anchors import Asked
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
+from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
@@ -47,6 +48,7 @@ from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
+from oocdata.formats.pictures import Pictures
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.mixture import Mixture
@@ -60,6 +62,7 @@ KINDS: dict[str, type] = {
     "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
+    "pictures": Pictures, "folder_labels": FolderLabels,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

@@ -19,6 +19,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MissingFileError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing
 from oocdata.formats.patterns import Key, natural, said
+from oocdata.formats.pictures import Pictures
 
 __all__ = ["OpenArguments", "Opening", "which_rows"]
 
@@ -35,6 +36,7 @@ class OpenArguments(TypedDict, total=False):
     verify: bool | str | os.PathLike[str] | None
     field: str | Sequence[str]
     decode: bool
+    pictures: Pictures | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Opening:
     verify: bool | str | os.PathLike[str] | None = None
     field: str | Sequence[str] = ()
     decode: bool = False
+    pictures: Pictures | None = None
 
     @classmethod
     def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
