@@ -204,9 +204,8 @@ def shape_told(data: bytes) -> tuple[int, ...] | None:
     """Return the shape of a picture by its header; None where that can't be known."""
     try:
         with _pillow().open(BytesIO(data)) as image:
-            bands = len(_mode(image, Pictures()))
-            grey = bands == 1 or image.mode in ("1", "L", "F") or image.mode.startswith("I")
-            return (image.height, image.width) if grey else (image.height, image.width, bands)
+            channels = _channels(_natural(image))
+            return (image.height, image.width, *channels)
     except Exception:  # it is for a message
         return None
 
@@ -258,21 +257,34 @@ def _mode(image: Any, wanted: Pictures) -> str:
     oocdata.errors.UnsupportedDtypeError
         If Pillow would lose something.
     """
-    stored: str = image.mode
+    stored, natural = image.mode, _natural(image)
     raw = image.tile[0][3] if image.tile else ""
     raw = raw if isinstance(raw, str) or not raw else raw[0]
-    alone = stored == "F" or stored.startswith("I;16")
-    if (";16" in str(raw) and not alone) or stored == "I" or (alone and wanted.channels in (3, 4)):
+    deep = natural == "F" or natural.startswith("I")
+    if (";16" in str(raw) and not deep) or stored == "I" or (deep and wanted.channels in (3, 4)):
         raise UnsupportedDtypeError(
             "a picture must have 8 bits a colour, or be grey, to be resized or converted by "
             "Pillow; this one has more. Open such files without `pictures`, as they are stored."
         )
-    if alone or (wanted.indices and stored == "P"):
+    if wanted.indices and stored == "P":
+        return "P"
+    if wanted.channels is None or deep:
+        return natural
+    return {1: "L", 3: "RGB", 4: "RGBA"}[wanted.channels]
+
+
+def _natural(image: Any) -> str:
+    """Return the mode of Pillow that has what is seen of a picture, and no more."""
+    stored: str = image.mode
+    if stored == "F" or stored.startswith("I"):  # more than 8 bits, grey
         return stored
-    if wanted.channels is not None:
-        return {1: "L", 3: "RGB", 4: "RGBA"}[wanted.channels]
     grey = stored in ("1", "L", "LA")
     return ("L" if grey else "RGB") + ("A" if image.has_transparency_data else "")
+
+
+def _channels(mode: str) -> tuple[int, ...]:
+    """Return the last axis of a picture of a natural mode; none of grey ones."""
+    return () if mode in ("L", "F") or mode.startswith("I") else (len(mode),)
 
 
 def _scratch_bytes(image: Any, mode: str, wanted: Pictures) -> int:
