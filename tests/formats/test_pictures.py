@@ -175,7 +175,7 @@ def test_opening_looks_at_the_first_file_alone(
         monkeypatch.setattr(os, name, noting)
     view = ooc.open([str(folder / "dog/0.png"), *(f"{folder}/{n}.png" for n in range(1000))])
     assert len(view[5:].split(0.8, 0.2)[0].patches((4, 4), per_row=1, axes=(0, 1))) == 797
-    assert ooc.folder_labels(view).categories == (folder.name, "dog")
+    assert set(ooc.folder_labels(view).categories) == {folder.name, "dog"}
     assert {path for path in opened if "png" in str(path)} == {str(folder / "dog/0.png")}
     assert decoded == []
 

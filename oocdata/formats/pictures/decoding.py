@@ -236,17 +236,25 @@ def converted(data: bytes, wanted: Pictures, room: Room) -> NDArray[Any]:
                 image.draft(None, (2 * wanted.size[1], 2 * wanted.size[0]))
             mode = _mode(image, wanted)
             with room(len(data) + _scratch_bytes(image, mode, wanted)):
-                made = image if mode == image.mode else image.convert(mode)
-                if wanted.size is not None:
-                    height, width = wanted.size
-                    filter_ = getattr(library.Resampling, wanted.filter.upper())
-                    made = made.resize((width, height), filter_, _box(made.size, wanted))
-                found = np.asarray(made)
+                found = _made(image, mode, wanted, library)
+                image.close()  # its memory is given back before others count on it
     except (SourceError, MissingDependencyError, MemoryError):
         raise
     except Exception as error:  # of any kind, where bytes are damaged
         raise damaged(kind, error) from error
     return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+
+def _made(image: Any, mode: str, wanted: Pictures, library: Any) -> NDArray[Any]:
+    """Decode, convert and resize a picture."""
+    if mode != image.mode:
+        stored, image = image, image.convert(mode)
+        stored.close()
+    if wanted.size is not None:
+        height, width = wanted.size
+        filter_ = getattr(library.Resampling, wanted.filter.upper())
+        image = image.resize((width, height), filter_, _box(image.size, wanted))
+    return np.asarray(image)
 
 
 def _mode(image: Any, wanted: Pictures) -> str:
@@ -290,12 +298,18 @@ def _channels(mode: str) -> tuple[int, ...]:
 def _scratch_bytes(image: Any, mode: str, wanted: Pictures) -> int:
     """Return the bytes that a picture takes on the way: decoded, converted, half resized."""
     width, height = image.size
-    each = 1 if image.mode in ("1", "L", "P") else 2 if image.mode.startswith("I;16") else 4
-    each += _MORE_BYTES.get(image.format, 0) + (4 if mode != image.mode else 0)
-    if image.info.get("progressive"):  # the coefficients of all scans, 2 bytes each
-        each += 6
-    across = 0 if wanted.size is None else wanted.size[1]
-    return int(width * height * each + across * height * 4)
+    again = mode != image.mode or mode.endswith("A")  # resized, colours are weighed by opacity
+    each, made = _pixel_bytes(image.mode), _pixel_bytes(mode) if again else 0
+    # The coefficients of all scans, 2 bytes each, are gone when it is converted.
+    besides = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
+    if wanted.size is None:
+        return int(width * height * (each + max(besides, made + _pixel_bytes(mode))))
+    return int(width * height * (each + max(besides, made)) + wanted.size[1] * height * 4)
+
+
+def _pixel_bytes(mode: str) -> int:
+    """Return the bytes of a pixel, as Pillow keeps it."""
+    return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
 
 
 def _box(size: tuple[int, int], wanted: Pictures) -> tuple[float, ...] | None:

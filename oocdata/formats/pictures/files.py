@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from math import prod
@@ -32,6 +34,9 @@ __all__ = ["PictureFiles", "open_pictures"]
 
 _DECODING = 3
 """Bytes that decoding takes for each one of a picture that is not resized, the file counted."""
+
+_LARGE = 16 << 20
+"""Scratch memory from which on it is given back at once. Decoding so much takes 100 ms, this 5."""
 
 _PATH_BYTES = 64
 """Of a path besides its characters: the text's, its place in the tuple, and a file's version."""
@@ -165,7 +170,8 @@ class PictureFiles:
         )
 
 
-def _room(most: int, nbytes: int) -> Any:
+@contextmanager
+def _room(most: int, nbytes: int) -> Iterator[None]:
     """Count scratch memory; raise if a picture takes more than there is."""
     if nbytes > most:
         raise SourceError(
@@ -173,7 +179,19 @@ def _room(most: int, nbytes: int) -> Any:
             f"reading; this one takes {nbytes}. Give more: ooc.set_memory({4 * nbytes}); or, of a "
             "large JPEG, ooc.Pictures(size=…, reduced=True)."
         )
-    return scratch(nbytes)
+    with scratch(nbytes):
+        try:
+            yield
+        finally:
+            if nbytes >= _LARGE:
+                _give_back()
+
+
+def _give_back() -> None:
+    """Give the system what malloc keeps of freed memory: as much as a picture, for each thread."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library
+    if trim is not None:
+        trim(0)
 
 
 def _which(status: os.stat_result) -> int:
