@@ -6,6 +6,8 @@ import io
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -512,7 +514,7 @@ def test_pictures_are_for_pictures(tmp_path: Path) -> None:
 
 
 def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
     assert ooc.open(f"{folder}/*/*.png")[0].shape == (20, 30, 3)
     with pytest.raises(MissingDependencyError, match=r"pip install \"oocdata\[pictures\]\""):
         ooc.open(f"{folder}/*/*.png", pictures=ooc.Pictures())
@@ -591,6 +593,46 @@ def test_the_bound_on_memory_has_room_for_decoding(folder: Path) -> None:
     for view in (plain, resized):
         assert view.storage.chunk_scratch >= scratch_share()
         assert view.batches(4).explain().resident_bytes >= scratch_share()
+
+
+MEASURED = """
+import sys
+import numpy as np, imagecodecs
+from PIL import Image, JpegImagePlugin
+import oocdata as ooc
+
+def status(name):
+    for line in open("/proc/self/status"):
+        if line.startswith(name):
+            return int(line.split()[1]) << 10
+
+ooc.set_memory(256 << 20)
+for batch in ooc.open(np.zeros((64, 4))).batches(4):
+    pass
+view = ooc.open(sys.argv[1], pictures=eval(sys.argv[2]))
+loader = view.batches(4, shuffle=True)
+bound = loader.explain(parallel=4, prefetch=8).resident_bytes
+before = status("VmRSS")
+open("/proc/self/clear_refs", "w").write("5")
+for batch in loader.epoch(0, parallel=4, prefetch=8):
+    pass
+peak = status("VmHWM") - before
+assert peak <= bound, (peak >> 20, bound >> 20)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+@pytest.mark.parametrize(
+    "wanted", ["None", "ooc.Pictures((99, 88), channels=4)", "ooc.Pictures((99, 88), channels=1)"]
+)
+def test_the_stated_bound_is_kept(tmp_path: Path, wanted: str) -> None:
+    image = Image.fromarray(drawn(1, (1500, 2000, 3)))
+    for number in range(24):
+        image.save(tmp_path / f"{number}.jpg", progressive=bool(number % 2))
+    command = [sys.executable, "-c", MEASURED, f"{tmp_path}/*.jpg", wanted]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_picture_too_large_to_be_resized(tmp_path: Path) -> None:
