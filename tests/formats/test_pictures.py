@@ -667,7 +667,7 @@ def test_scratch_within_scratch() -> None:
             assert decodes_already()
         assert not decodes_already()
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
