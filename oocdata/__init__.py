@@ -24,6 +24,7 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip, enumerated, zip  # noqa: A004
 from oocdata.engines.source import RowSource, Source
+from oocdata.formats.pictures import Pictures
 from oocdata.loader import Loader, make_loader
 from oocdata.memory import memory_limit, set_memory
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
@@ -33,6 +34,7 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.cached import Cached
     from oocdata.datasets.concat import Concat, concat
     from oocdata.datasets.join import join
+    from oocdata.datasets.labels import folder_labels
     from oocdata.datasets.mix import Mix, mix
     from oocdata.datasets.stack import concatenate, constant, stack
     from oocdata.datasets.stacked import Constant
@@ -66,6 +68,7 @@ __all__ = [
     "Order",
     "Parts",
     "Patches",
+    "Pictures",
     "Preview",
     "Resume",
     "RowSource",
@@ -89,6 +92,7 @@ __all__ = [
     "create",
     "episodes",
     "errors",
+    "folder_labels",
     "join",
     "load_split",
     "memory_limit",
@@ -128,6 +132,7 @@ _LATER = {
     "convert": "tools.convert",
     "create": "writers",
     "episodes": "datasets.trajectories",
+    "folder_labels": "datasets.labels",
     "join": "datasets.join",
     "load_split": "describe.splits",
     "mix": "datasets.mix",

@@ -173,9 +173,8 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
         kept = max(kept, max(chunks))  # at least the chunk that is read
         # Each thread has a chunk's stored bytes, and the chunk between two filters.
         threads = cores() + ahead.reading
-        decoding = _DECODING_BYTES + min(
-            2 * threads * max(chunks), max(scratch_share(), 2 * max(chunks))
-        )
+        most = max(2 * max(chunks), *(storage.chunk_scratch for storage in storages))
+        decoding = _DECODING_BYTES + min(threads * most, max(scratch_share(), most))
     each = _SCRATCH_BYTES + kept + decoding + tables + ahead.reading * reading
     besides = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * each + besides

@@ -26,6 +26,8 @@ from benchmarks.layouts.table import LAYOUTS
 from benchmarks.layouts.ways import BESIDE, LIMIT, MAKERS, OURS
 from benchmarks.machine import machine
 from benchmarks.picture import draw
+from benchmarks.pictures import WAYS as PICTURE_WAYS
+from benchmarks.pictures import write as write_pictures
 from benchmarks.quick import QUICK
 from benchmarks.report import as_json, section_table, target_table
 from benchmarks.results import Figure, Results, ratio
@@ -34,6 +36,7 @@ from benchmarks.section import Section, Target
 from benchmarks.sections import SECTIONS
 from benchmarks.targets import faster
 from benchmarks.ways import WAYS, Way
+from oocdata.engines.cache import cache
 
 PAIRS = Case("pairs", "npy", 50, (2, 3, 4), "f8", 8, pairs=True)
 CASES = {
@@ -89,6 +92,7 @@ import dataclasses, json, os, sys
 from pathlib import Path
 from benchmarks.check import check
 from benchmarks.ways import WAYS, Way
+from oocdata.engines.cache import cache
 from benchmarks.worker import case_from
 
 if __name__ == "__main__":
@@ -474,3 +478,19 @@ def test_layouts_are_measured_in_turns_and_put_into_a_page(
     assert "old" not in written
     assert "PCam, contiguous" in written
     assert json.loads((tmp_path / "out" / "layouts.json").read_text())["sections"][0]["figures"]
+
+
+@pytest.mark.parametrize("size", [None, (20, 30)], ids=str)
+@pytest.mark.parametrize("name", PICTURE_WAYS)
+def test_ways_of_picture_files(
+    name: str, size: tuple[int, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "budget", cache.budget)  # the ways change it
+    if "PyTorch" in name:
+        pytest.importorskip("torch")
+    write_pictures(tmp_path, 13)
+    batches = PICTURE_WAYS[name](tmp_path, size)
+    for _ in range(2):
+        shapes = [tuple(images.shape) for images, _ in batches()]
+        assert sum(shape[0] for shape in shapes) == 13
+        assert {shape[1:] for shape in shapes} == {(*(size or (375, 500)), 3)}

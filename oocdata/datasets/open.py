@@ -12,6 +12,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.blocked import blocked
 from oocdata.errors import ArgumentError
 from oocdata.formats.opening import Axis, Missing, open_source
+from oocdata.formats.pictures import Pictures
 
 __all__ = ["open"]
 
@@ -30,6 +31,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     field: str | Sequence[str] = (),
     decode: bool = False,
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
+    pictures: Pictures | None = None,
 ) -> View:
     """Open an array of any size as it is: reads the header, no data.
 
@@ -37,7 +39,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     ----------
     target : path, URL, object, or list of them
         ``.npy``, ``.npz``, HDF5, netCDF4, Zarr v2 or v3, raw binary; text (``.txt``, ``.csv``,
-        ``.jsonl``, …), of which a row is a line, and TFRecord; an ndarray, memmap,
+        ``.jsonl``, …), of which a row is a line, and TFRecord; pictures (JPEG, PNG, TIFF, WebP,
+        BMP, GIF), of which each file is a row, (height, width, channels); an ndarray, memmap,
         ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the values that it shows, as
         long as its file is not replaced by another), or anything with shape, dtype and slicing; a
         source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob
@@ -78,6 +81,9 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     format : "text", optional
         The file is text, whatever its name. Rows of text and of TFRecord are ``bytes``, in arrays
         of objects; where they begin is found once, and kept in a small hidden file beside them.
+    pictures : Pictures, optional
+        Resize pictures, or convert them to grey or to colours. Without it, all must have the shape
+        of the first, and are delivered as they are stored.
 
     Returns
     -------
@@ -111,7 +117,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     options: dict[str, Any] = {
         "key": key, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external, "verify": verify, "field": field, "decode": decode,
-        "format": format,
+        "format": format, "pictures": pictures,
     }  # fmt: skip
     if isinstance(target, View):
         given = {"axis": None if axis in (0, (0,)) else axis, **options}

@@ -70,7 +70,7 @@ class Parts:
         names : iterable of str or bytes
             Each names one part: by its whole name, or by a piece of it that no other part has:
             ``"demo_0"`` of ``"/data/demo_0/actions"``, ``"episode_3"`` of
-            ``"runs/episode_3.hdf5"``.
+            ``"runs/episode_3.hdf5"``, ``"cat/7"`` or ``"cat/7.png"`` of ``"train/cat/7.png"``.
 
         Raises
         ------
@@ -83,6 +83,7 @@ class Parts:
 
     def _number(self, name: str) -> int:
         found = self._known.get(name) or self._known.get(name.strip("/"))
+        found = found or self._ending(name.strip("/").count("/") + 1).get(name.strip("/"))
         if found is None:
             import difflib
 
@@ -98,6 +99,21 @@ class Parts:
                 f"are {self.names[found[0]]} and {self.names[found[1]]}. Give the whole name."
             )
         return found[0]
+
+    def _ending(self, steps: int) -> dict[str, list[int]]:
+        """Return the parts that paths of files end with, by so many of their last steps."""
+        if steps not in self._endings:
+            found: dict[str, list[int]] = {}
+            for number, (path, _) in enumerate(self.where):
+                end = "/".join((path or "").split(os.sep)[-steps:])
+                for word in {end, os.path.splitext(end)[0]} if steps > 1 else ():
+                    found.setdefault(word, []).append(number)
+            self._endings[steps] = found
+        return self._endings[steps]
+
+    @cached_property
+    def _endings(self) -> dict[int, dict[str, list[int]]]:
+        return {}
 
     @cached_property
     def _known(self) -> dict[str, list[int]]:

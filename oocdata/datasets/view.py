@@ -348,7 +348,10 @@ class View(Dataset):
         storage, axis = self.storage, self.axes[0]
         where = storage.part_names or ((storage.path, storage.key),)
         numbers = np.zeros(len(self), np.int64)
-        if len(where) > 1:
+        if storage.row_files and axis == 0:
+            where = tuple((path, None) for path in storage.row_files)
+            numbers = self.places(np.asarray(self.rows, np.int64))[0]
+        elif len(where) > 1:
             if storage.parts_axis != axis:
                 raise ArgumentError(
                     f"parts must lie end to end along the outermost sample axis, {axis}; they lie "

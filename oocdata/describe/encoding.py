@@ -31,6 +31,7 @@ from oocdata.datasets.anchors import Asked
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
+from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
@@ -48,6 +49,7 @@ from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
+from oocdata.formats.pictures import Pictures
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.interleave import Interleave
@@ -63,6 +65,7 @@ KINDS: dict[str, type] = {
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
     "interleave": Interleave, "cached": Cached,
+    "pictures": Pictures, "folder_labels": FolderLabels,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

@@ -123,6 +123,8 @@ class Concat:
             dimensions=_common_names([one.dimensions for one in each]),
             files=tuple(dict.fromkeys(file for one in each for file in one.files)),
             version="".join(one.version for one in each),
+            chunk_scratch=max(one.chunk_scratch for one in each),
+            row_files=(),
             table_bytes=tables + sum(one.table_bytes for one in each),
             row_sizes=tuple(map(sum, zip(*(one.row_sizes for one in each), strict=True))),
             scratch_bytes=max(one.scratch_bytes for one in each),

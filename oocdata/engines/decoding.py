@@ -24,7 +24,8 @@ Made = TypeVar("Made")
 
 
 class _Local(threading.local):
-    decoding = False
+    counted = 0
+    """Bytes of scratch memory of this thread."""
 
 
 _local = _Local()
@@ -85,7 +86,8 @@ def with_help(work: Callable[[], None], helpers: int) -> None:
 def scratch(nbytes: int) -> Iterator[None]:
     """Count the scratch memory of a thread that decodes, and wait while others take too much.
 
-    Where one chunk takes more than there is, it is decoded alone.
+    Where one chunk takes more than there is, it is decoded alone. Within another block of this kind
+    the larger of both counts: so a format can say what it takes once it has seen the stored bytes.
 
     Examples
     --------
@@ -94,23 +96,27 @@ def scratch(nbytes: int) -> Iterator[None]:
     True
     """
     global _in_use
+    before, nbytes = _local.counted, max(nbytes, _local.counted, 1)
     with _gate:
+        # Counted as nothing while it waits: two threads would wait for what the other has.
+        _in_use -= before
+        _gate.notify_all()
         while _in_use and _in_use + nbytes > scratch_share():
             _gate.wait()
         _in_use += nbytes
-    _local.decoding = True
+    _local.counted = nbytes
     try:
         yield
     finally:
-        _local.decoding = False
+        _local.counted = before
         with _gate:
-            _in_use -= nbytes
+            _in_use += before - nbytes
             _gate.notify_all()
 
 
 def decodes_already() -> bool:
     """Return whether this thread is decoding a chunk, of an array that is made of another one."""
-    return _local.decoding
+    return _local.counted > 0
 
 
 def _fresh_after_fork() -> None:

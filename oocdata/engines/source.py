@@ -6,7 +6,7 @@ boxes. Nobody outside this folder and `oocdata.formats` asks a source for its cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -96,6 +96,10 @@ class Storage:
     opened : mapping or None
         Keyword arguments of `oocdata.open` (JSON) that open the array again in any process, without
         ``axis``; None for what lives in this process alone.
+    chunk_scratch : int
+        Bytes that decoding one chunk may take besides it; 0: twice those of the chunk.
+    row_files : sequence of str
+        Where each row is a file of its own, their paths; empty where it is not.
     table_bytes : int
         Bytes of tables (where chunks lie) that the source keeps once it was read.
     row_sizes : tuple of int
@@ -128,6 +132,8 @@ class Storage:
     files: tuple[FileVersion, ...] = ()
     version: str = ""
     opened: Mapping[str, Any] | None = None
+    chunk_scratch: int = 0
+    row_files: Sequence[str] = field(default=(), repr=False)
     table_bytes: int = 0
     row_sizes: tuple[int, ...] = field(default=(), repr=False)
     scratch_bytes: int = 0

@@ -23,10 +23,6 @@ _FORMATS: dict[str, tuple[bytes | str, ...]] = {
     "HDF of version 4. Make it HDF5: h4toh5 old.hdf new.h5.": (b"\x0e\x03\x13\x01",),
     "a MATLAB file before version 7.3. Save it with '-v7.3', which is HDF5; or save its arrays: "
     "np.save('ds.npy', scipy.io.loadmat(path)['name']).": (b"MATLAB 5.0 ",),
-    "TIFF. If it is not compressed, pass the array of tifffile.memmap(path), which is read from "
-    f"the file; else read it page by page {_WRITE}": (
-        *(b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),
-    ),
     f"a table in Parquet or Arrow. Read it in parts with pyarrow {_WRITE}": (
         *(b"PAR1", b"ARROW1", ".parquet", ".feather", ".arrow"),
     ),
@@ -45,9 +41,8 @@ _FORMATS: dict[str, tuple[bytes | str, ...]] = {
         *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
     ),
-    f"a picture or a film. Decode it once, e.g. with imageio, {_WRITE}": (
-        *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"    ftyp"),
-        *(".png", ".jpg", ".jpeg", ".gif", ".mp4", ".avi", ".mov", ".mkv"),
+    f"a film. Decode it once, e.g. with imageio, {_WRITE}": (
+        *(b"    ftyp", ".mp4", ".avi", ".mov", ".mkv"),
     ),
 }
 """What it is and what to do, by its first bytes (a space is any byte) or the end of a name."""

@@ -22,6 +22,7 @@ from oocdata.formats.foreign import foreign
 from oocdata.formats.lines import TEXT_ENDS, open_lines
 from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
+from oocdata.formats.pictures import Pictures, open_pictures, picture_format
 from oocdata.formats.series import datasets
 from oocdata.formats.tfrecord import is_tfrecord, open_tfrecord
 from oocdata.formats.verified import manifest_of, verified
@@ -31,14 +32,17 @@ __all__ = [
     "refuse",
 ]  # fmt: skip
 
-Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord"]
+Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "picture"]
 Missing: TypeAlias = Literal["error", "fill"]
 Axis: TypeAlias = int | str | Sequence[int | str]
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
-_RULE = "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text or TFRecord"
+_RULE = (
+    "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text, TFRecord or a picture (JPEG, PNG, "
+    "TIFF, WebP, BMP, GIF)"
+)
 
 
 def open_source(
@@ -55,6 +59,7 @@ def open_source(
     field: str | Sequence[str] = (),
     decode: bool = False,
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
+    pictures: Pictures | None = None,
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
@@ -68,6 +73,8 @@ def open_source(
             f"`format` must be 'text' for a file of lines, and else None; got {format!r}. Other "
             "formats are known by their bytes."
         )
+    if not isinstance(pictures, Pictures | None):
+        raise ArgumentError(f"`pictures` must be an oocdata.Pictures; got {pictures!r}.")
     if key is not None:
         keys_of(key)
     several = isinstance(axis, Sequence) and not isinstance(axis, str)
@@ -75,19 +82,20 @@ def open_source(
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external, "verify": verify, "field": field, "decode": decode,
-        "format": format,
+        "format": format, "pictures": pictures,
     }  # fmt: skip
     if isinstance(target, list | tuple):
+        files = _picture_files(target, pictures)
+        if files:
+            return _numbers(_open_pictures(files, key, options), field, decode)
         return _open_parts(list(target), key, options)
     if not isinstance(target, str | os.PathLike):
         manifest = manifest_of(verify, None)
         source = _open_object(target, key, options)
         return _numbers(source if manifest is None else verified(source, manifest), field, decode)
     path = _local(os.fspath(target))
-    if not os.path.exists(path) and "://" not in path and glob.has_magic(path):
-        found = sorted(glob.glob(path), key=lambda name: (natural(name), name))
-        if not found:
-            raise MissingFileError("a glob must match at least one file; got none.", path=path)
+    found = _matches(path)
+    if found is not None:
         return open_source(found, key, **options)
     manifest = manifest_of(verify, path)
     if manifest is not None and key is not None and _names_several(path, key):
@@ -103,6 +111,38 @@ def open_source(
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
+
+
+def _matches(path: str) -> list[str] | None:
+    """Return the files that a glob matches, in natural order; None for a path that is no glob."""
+    if not glob.has_magic(path) or os.path.exists(path) or "://" in path:
+        return None
+    found = sorted(glob.glob(path), key=lambda name: (natural(name), name))
+    if not found:
+        raise MissingFileError("a glob must match at least one file; got none.", path=path)
+    return found
+
+
+def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]:
+    """Return the files that paths and globs name, if the first is a picture; else none."""
+    if not all(isinstance(part, str | os.PathLike) for part in parts):
+        return []
+    paths = (_local(os.fspath(part)) for part in parts)
+    files = [file for path in paths for file in (_matches(path) or [path])]
+    if pictures is not None or not files or not os.path.isfile(files[0]):
+        return files if pictures is not None else []
+    with open(files[0], "rb") as first:
+        return files if picture_format(first.read(16)) else []
+
+
+def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -> Source:
+    what = f"'{files[0]}', a picture file"
+    if key is not None:
+        raise ArgumentError(f"`key` must be None for pictures, which have no names; got {key!r}.")
+    given = _only(what, options, "pictures")
+    if options["verify"] and len(files) > 1:
+        raise ArgumentError(f"`verify` must be left out for pictures; got {options['verify']!r}.")
+    return open_pictures(files, given["pictures"], axis=given["axis"])
 
 
 def _names_several(path: str, key: Key) -> bool:
@@ -131,6 +171,7 @@ def _numbers(source: Source, field: str | Sequence[str], decode: bool) -> Source
 
 _FOR = {
     "format": "files of text only",
+    "pictures": "picture files only",
     "missing": "chunks in HDF5 or Zarr only",
     "external": "HDF5 only",
     **dict.fromkeys(
@@ -200,6 +241,8 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
             raise MissingFileError("No such file.", path=path)
         return npy.open_raw(path, **_only("raw binary", options, "dtype", "shape", "offset"))
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
+    if kind == "picture":
+        return _open_pictures([path], key, options)
     what = f"'{path}', which is {kind}"
     if kind in ("text", "tfrecord"):
         if key is not None:
@@ -270,6 +313,8 @@ def format_of(path: str) -> Format:
             place = max(512, place * 2)
     if is_tfrecord(head) or ".tfrec" in os.path.basename(path).lower():
         return "tfrecord"
+    if picture_format(head):
+        return "picture"
     _refuse_foreign(foreign([path], head), path)
     if path.lower().endswith(TEXT_ENDS):
         return "text"
@@ -321,7 +366,7 @@ def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format that holds one."""
     path = _local(path)
     kind = format_of(path)
-    if kind in ("npy", "text", "tfrecord"):
+    if kind in ("npy", "text", "tfrecord", "picture"):
         return [None]
     if kind == "npz":
         return list(npy.list_npz(path))

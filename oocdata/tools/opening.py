@@ -19,6 +19,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MissingFileError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing
 from oocdata.formats.patterns import Key, natural, said
+from oocdata.formats.pictures import Pictures
 
 __all__ = ["OpenArguments", "Opening", "which_rows"]
 
@@ -36,6 +37,7 @@ class OpenArguments(TypedDict, total=False):
     field: str | Sequence[str]
     decode: bool
     format: Literal["text"] | None
+    pictures: Pictures | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Opening:
     field: str | Sequence[str] = ()
     decode: bool = False
     format: Literal["text"] | None = None
+    pictures: Pictures | None = None
 
     @classmethod
     def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from anndata_files import random_csr, write_file
+from PIL import Image
 from ports import lasting_ports
 
 from oocdata.axes import axes_of
@@ -105,9 +106,27 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "dates.npy", np.arange("2020-01-01", "2020-02-01", dtype="M8[D]").astype("M8[s]")
     )
     write_file(folder / "cells.h5ad", random_csr(400, 60), chunks=(300,), compression="gzip")
+    write_pictures(folder, random)
     hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
     hours.to_netcdf(folder / "era5.nc", encoding={"t2m": PACKED})
     return folder
+
+
+def write_pictures(folder: Path, random: np.random.Generator) -> None:
+    """Write folders of picture files, of one shape and of several, and tables that name them."""
+
+    def picture(height: int) -> Image.Image:
+        return Image.fromarray(random.integers(0, 255, (height, 64, 3)).astype("u1"))
+
+    for name in ("pets/cat", "pets/dog", "photos", "masks"):
+        (folder / name).mkdir(parents=True)
+    for number in range(6):
+        picture(48).save(folder / f"pets/cat/{number}.jpg")
+        picture(48).save(folder / f"pets/dog/{number}.jpg")
+        picture(40 + number).save(folder / f"photos/{number}.jpg")
+        picture(48).quantize(4).save(folder / f"masks/{number}.png")
+    (folder / "pets/train.txt").write_text("cat/1\ndog/4.jpg\n")
+    (folder / "ages.csv").write_text("file,age\ndog/4.jpg,3\ncat/2.jpg,1.5\n")
 
 
 @pytest.fixture

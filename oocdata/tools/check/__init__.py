@@ -90,7 +90,7 @@ def check(
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
     if isinstance(given.target, Dataset):
         view = given.view()
-        whole = _is_whole(view)
+        whole = _is_whole(view) and len(view.storage.row_files) < 2  # rows of files: as rows
         again = given.reopened() if whole else None
         if again is None:
             for argument, value in (("manifest", manifest), ("write_manifest", write_manifest)):

@@ -60,8 +60,10 @@ def opened(opening: Opening) -> Iterator[Opened]:
         yield _opened_zarr(opening)
     elif kind == "npz":
         yield _opened_npz(opening)
-    else:
+    elif kind in (None, "npy"):
         yield _opened_plain(opening)
+    else:
+        yield Opened(opening.view())
 
 
 def _opened_plain(opening: Opening) -> Opened:

@@ -1,0 +1,213 @@
+"""``python -m benchmarks.pictures``: a folder of JPEGs, ours beside Keras, tf.data and PyTorch.
+
+Files of 500 x 375 are written once. Each way has a process of its own; they take turns, an epoch
+each. All bytes lie in the page cache. Ours may keep 64 MB decoded, so that it decodes nearly all of
+them in each epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["WAYS", "main", "write"]
+
+_SHAPE = (375, 500, 3)
+_BATCH, _CLASSES, _DRAWN = 32, 10, 60
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+
+Batches = Callable[[], Iterator[tuple[Any, Any]]]
+
+
+def write(folder: Path, count: int) -> None:
+    """Write so many JPEGs of about 60 KB into folders by class; some are the same."""
+    from PIL import Image
+
+    random, drawn = np.random.default_rng(0), []
+    for _ in range(min(count, _DRAWN)):
+        whole = np.zeros(_SHAPE)
+        for octave in range(8):  # noise of all sizes, as photographs have it
+            small = random.normal(size=(3 << octave, 4 << octave, 3)) * 100 / 1.7**octave
+            for channel in range(3):
+                image = Image.fromarray(small[..., channel].astype("f4"))
+                whole[..., channel] += image.resize((500, 375), Image.Resampling.BICUBIC)
+        file = io.BytesIO()
+        pixels = np.clip(whole + 128, 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(file, "JPEG", quality=88)
+        drawn.append(file.getvalue())
+    for number in range(count):
+        path = folder / f"class_{number % _CLASSES}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(drawn[number % len(drawn)])
+
+
+def _ours(folder: Path, size: tuple[int, int] | None) -> Any:
+    import oocdata as ooc
+    from oocdata.engines.cache import cache
+
+    cache.budget = lambda: 64 << 20
+    wanted = None if size is None else ooc.Pictures(size=size)
+    images = ooc.open(f"{folder}/*/*.jpg", pictures=wanted)
+    return ooc.zip(images, ooc.folder_labels(images)).batches(_BATCH, shuffle=True)
+
+
+def _numpy(folder: Path, size: tuple[int, int] | None) -> Batches:
+    loader, epochs = _ours(folder, size), iter(range(1 << 30))
+    return lambda: iter(loader.epoch(next(epochs)))
+
+
+def _to_tf(folder: Path, size: tuple[int, int] | None) -> Batches:
+    dataset = _ours(folder, size).to_tf()
+    return lambda: iter(dataset)
+
+
+def _keras(folder: Path, size: tuple[int, int] | None) -> Batches:
+    import keras
+
+    dataset = keras.utils.image_dataset_from_directory(
+        folder, image_size=size or _SHAPE[:2], batch_size=_BATCH, seed=1, verbose=0
+    )
+    return lambda: iter(dataset.prefetch(2))
+
+
+def _tf_data(folder: Path, size: tuple[int, int] | None) -> Batches:
+    import tensorflow as tf
+
+    def decoded(path: Any) -> tuple[Any, Any]:
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+        if size is not None:
+            image = tf.cast(tf.image.resize(image, size, antialias=True), tf.uint8)
+        return image, tf.strings.length(path)
+
+    paths = [str(path) for path in sorted(folder.glob("*/*.jpg"))]
+    dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths))
+    dataset = dataset.map(decoded, num_parallel_calls=tf.data.AUTOTUNE).batch(_BATCH).prefetch(2)
+    return lambda: iter(dataset)
+
+
+def _torch(folder: Path, size: tuple[int, int] | None) -> Batches:
+    import torch
+    from PIL import Image
+
+    class Files(torch.utils.data.Dataset):  # type: ignore[type-arg,name-defined,misc]
+        paths = sorted(folder.glob("*/*.jpg"))
+
+        def __len__(self) -> int:
+            return len(self.paths)
+
+        def __getitem__(self, at: int) -> tuple[Any, int]:
+            with Image.open(self.paths[at]) as image:
+                if size is not None:
+                    image = image.resize(size[::-1], Image.Resampling.BILINEAR)
+                return np.asarray(image.convert("RGB")), int(self.paths[at].parent.name[-1])
+
+    loader = torch.utils.data.DataLoader(Files(), batch_size=_BATCH, shuffle=True, num_workers=2)
+    return lambda: iter(loader)
+
+
+WAYS: dict[str, Callable[[Path, tuple[int, int] | None], Batches]] = {
+    "oocdata NumPy": _numpy,
+    "oocdata to_tf": _to_tf,
+    "Keras image_dataset_from_directory": _keras,
+    "tf.data, read and decode": _tf_data,
+    "PyTorch DataLoader, Pillow, 2 workers": _torch,
+}
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _serve(name: str, folder: Path, size: tuple[int, int] | None) -> None:
+    """Deliver an epoch for each line of standard input, and say what it took."""
+    batches = WAYS[name](folder, size)
+    for _ in sys.stdin:
+        before, begun, count = _cpu_seconds(), time.perf_counter(), 0
+        for images, _labels in batches():
+            count += len(images)
+        del images, _labels
+        found = {"seconds": time.perf_counter() - begun, "cpu": _cpu_seconds() - before}
+        print(json.dumps({**found, "count": count}), flush=True)
+
+
+def _measured(
+    folder: Path, size: tuple[int, int] | None, names: list[str], rounds: int
+) -> dict[str, list[dict[str, float]]]:
+    """Return what each way took in each round; a round before them warms up."""
+    given = ["--folder", str(folder), *(["--size", *map(str, size)] if size else [])]
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.pictures", "--way", name, *given],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **_QUIET},
+        )
+        for name in names
+    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    try:
+        for _ in range(rounds + 1):
+            for name, process in processes.items():
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                found[name].append(json.loads(process.stdout.readline()))
+    finally:
+        for process in processes.values():
+            process.communicate()
+    return {name: each[1:] for name, each in found.items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for; return 1 if a way does not deliver every picture."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pictures", description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000, help="pictures (10,000)")
+    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
+    parser.add_argument("--folder", type=Path, help="where they are, or are kept; else removed")
+    parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="resize to this")
+    parser.add_argument("--way", help="serve this way (what the processes do)")
+    options = parser.parse_args(arguments)
+    size = None if options.size is None else (options.size[0], options.size[1])
+    if options.way:
+        _serve(options.way, options.folder, size)
+        return 0
+    names = [name for name in WAYS if "PyTorch" not in name or importlib.util.find_spec("torch")]
+    with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
+        folder = options.folder or Path(own)
+        if not any(folder.glob("*/*.jpg")):
+            write(folder, options.count)
+        count = len(list(folder.glob("*/*.jpg")))
+        found = _measured(folder, size, names, options.rounds)
+    what = "as stored" if size is None else f"resized to {size[0]} x {size[1]}"
+    print(f"{count:,} JPEGs of 500 x 375, {what}; median of {options.rounds}\n")
+    print("| way | pictures/s | CPU, ms a picture | ours (to_tf) is faster | with less CPU |")
+    print("|---|---:|---:|---:|---:|")
+    ours = found["oocdata to_tf"]
+    for name, each in found.items():
+        rate = statistics.median(count / one["seconds"] for one in each)
+        cpu = statistics.median(one["cpu"] / count for one in each)
+        pairs = list(zip(each, ours, strict=True))
+        times = statistics.median(one["seconds"] / mine["seconds"] for one, mine in pairs)
+        less = statistics.median(one["cpu"] / mine["cpu"] for one, mine in pairs)
+        print(f"| {name} | {rate:,.0f} | {1e3 * cpu:.2f} | {times:.2f} | {less:.2f} |")
+    return int(any(one["count"] != count for each in found.values() for one in each))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,109 @@
+"""How pictures of unlike shapes become rows of one shape."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, fields
+
+from oocdata.errors import ArgumentError
+
+__all__ = ["FILTERS", "Pictures"]
+
+FILTERS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
+"""As Pillow names them."""
+
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """How picture files become rows of one shape: what `oocdata.open` takes as `pictures`.
+
+    Pillow decodes and resizes them then: its filters look at every pixel that they make smaller,
+    as ``tf.image.resize`` does with ``antialias=True``.
+
+    Parameters
+    ----------
+    size : (int, int), optional
+        Height and width of the rows. Without it, the pictures keep theirs.
+    crop : bool
+        Keep the shape of what is seen: resize the largest window in the middle that has the shape
+        of `size`, as ``crop_to_aspect_ratio`` of Keras. By default, the whole picture is stretched.
+    filter : {"bilinear", "nearest", "box", "bicubic", "lanczos"}
+        Of resizing; "box" is the mean of the area.
+    channels : {1, 3, 4}, optional
+        Grey, of shape (height, width); colours; colours and opacity. By default as the file has it.
+    reduced : bool
+        Let the JPEG decoder halve a picture once or more, as long as it stays twice as large as
+        `size`: large photos in a fraction of the time, close to what the filter would make of them.
+    indices : bool
+        Of files with a palette deliver the numbers that stand for its colours, of shape (height,
+        width): classes, where pictures are masks. With `size`, `filter` must be "nearest".
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If one breaks its rule, or they don't fit together.
+
+    Examples
+    --------
+    >>> Pictures(size=(180, 240), crop=True, channels=3)
+    Pictures(size=(180, 240), crop=True, channels=3)
+    >>> Pictures(size=(180, 240), filter="cubic")
+    Traceback (most recent call last):
+    ...
+    oocdata.errors.ArgumentError: `filter` must be one of nearest, box, bilinear, bicubic, lanczos;
+    got 'cubic'.
+    """
+
+    size: tuple[int, int] | None = None
+    crop: bool = False
+    filter: str = "bilinear"
+    channels: int | None = None
+    reduced: bool = False
+    indices: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            object.__setattr__(self, "size", _height_and_width(self.size))
+        if self.filter not in FILTERS:
+            raise ArgumentError(
+                f"`filter` must be one of {', '.join(FILTERS)}; got {self.filter!r}."
+            )
+        if self.channels not in (None, *_CHANNELS):
+            raise ArgumentError(
+                f"`channels` must be 1 (grey), 3 (colours) or 4 (and opacity); got "
+                f"{self.channels!r}."
+            )
+        for name in ("crop", "reduced"):
+            if getattr(self, name) and self.size is None:
+                raise ArgumentError(f"`{name}` must be given with `size`; got `size` None.")
+        if self.indices and self.channels is not None:
+            raise ArgumentError(
+                f"`channels` must be left out with `indices`, which are no colours; got "
+                f"{self.channels}."
+            )
+        if self.indices and self.size is not None and self.filter != "nearest":
+            raise ArgumentError(
+                f"`filter` must be 'nearest' with `indices`, of which no mean can be taken; got "
+                f"{self.filter!r}."
+            )
+
+    def __repr__(self) -> str:
+        given = [
+            f"{one.name}={getattr(self, one.name)!r}"
+            for one in fields(self)
+            if getattr(self, one.name) != one.default
+        ]
+        return f"Pictures({', '.join(given)})"
+
+
+def _height_and_width(size: object) -> tuple[int, int]:
+    """Return a size as two whole numbers of at least 1."""
+    try:
+        height, width = (operator.index(one) for one in size)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        height = width = 0
+    if height < 1 or width < 1:
+        raise ArgumentError(f"`size` must be (height, width), each at least 1; got {size!r}.")
+    return height, width

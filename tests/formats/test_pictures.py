@@ -1,0 +1,737 @@
+"""Picture files: Pillow and TensorFlow are the oracles, of files that the tests write."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+import oocdata as ooc
+from oocdata.datasets.view import View
+from oocdata.describe import as_json, from_json
+from oocdata.engines.cache import cache
+from oocdata.engines.decoding import decodes_already, scratch
+from oocdata.engines.source import Source
+from oocdata.errors import (
+    ArgumentError,
+    DamagedChunkError,
+    MismatchedPartsError,
+    MissingDependencyError,
+    MissingFileError,
+    SourceError,
+    TruncatedFileError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
+from oocdata.formats.pictures import PictureFiles, open_pictures, picture_format
+from oocdata.memory import scratch_share
+from oocdata.testing import SourceConformance
+
+FOLDERS = {"cat": 5, "dog": 12}
+
+
+def drawn(number: int, shape: tuple[int, ...] = (20, 30, 3)) -> NDArray[np.uint8]:
+    """Return a picture that is like no other, smooth enough for JPEG."""
+    places = np.indices(shape).sum(axis=0) * (number % 7 + 1)
+    return (places + number * 11).astype(np.uint8)
+
+
+def encoded(array: NDArray[Any], kind: str, **options: Any) -> bytes:
+    """Return the file that Pillow makes of a picture."""
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of PNG files in folders by class."""
+    number = 0
+    for name, count in FOLDERS.items():
+        (tmp_path / name).mkdir()
+        for each in range(count):
+            (tmp_path / name / f"{each}.png").write_bytes(encoded(drawn(number), "PNG"))
+            number += 1
+    return tmp_path
+
+
+@pytest.fixture
+def expected() -> NDArray[np.uint8]:
+    """Return the pictures of `folder` in natural order of their paths."""
+    return np.stack([drawn(number) for number in range(sum(FOLDERS.values()))])
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Count the pictures that are decoded: their rows."""
+    rows: list[int] = []
+    original = PictureFiles.read_chunks
+
+    def counting(self: PictureFiles, places: NDArray[np.int64], outs: Any) -> None:
+        rows.extend(places[:, 0].tolist())
+        original(self, places, outs)
+
+    monkeypatch.setattr(PictureFiles, "read_chunks", counting)
+    return rows
+
+
+def tiff(array: NDArray[Any]) -> bytes:
+    """Return an uncompressed TIFF of one strip, of any dtype and number of channels."""
+    height, width, *channels = array.shape
+    count = channels[0] if channels else 1
+    kind = {"u": 1, "i": 2, "f": 3, "c": 6}[array.dtype.kind]
+    body = array.astype(array.dtype.newbyteorder("<")).tobytes()
+    shorts = {258: [8 * array.dtype.itemsize] * count, 338: [0] * (count - 1), 339: [kind] * count}
+    tags = {254: 0, 256: width, 257: height, 259: 1, 262: 1, 273: 8, 277: count, 278: height}
+    tags |= {279: len(body), 284: 1}
+    body += bytes(len(body) % 2)
+    for tag, values in shorts.items():
+        packed = struct.pack(f"<{len(values)}H", *values)
+        if len(values) > 2:
+            tags[tag] = 8 + len(body)
+            body += packed
+        elif values:
+            (tags[tag],) = struct.unpack("<I", packed.ljust(4, b"\0"))
+    page = struct.pack("<H", len(tags))
+    for tag, value in sorted(tags.items()):
+        some = shorts.get(tag)
+        page += struct.pack("<HHII", tag, 3 if some else 4, len(some) if some else 1, value)
+    head = struct.pack("<2sHI", b"II", 42, 8 + len(body))
+    return head + body + page + struct.pack("<I", 0)
+
+
+class TestConformance(SourceConformance):
+    dtypes = ("<f4", "<f8", "|u1", "<u2", "<i2", "<c8", "<u8")
+
+    def make(self, folder: Path, array: NDArray[Any]) -> Source:
+        """Write each row as a TIFF, which may hold anything."""
+        paths = [str(folder / f"{number}.tif") for number in range(len(array))]
+        for path, picture in zip(paths, array, strict=True):
+            Path(path).write_bytes(tiff(picture))
+        return open_pictures(paths)
+
+    def test_one_dimension(self, tmp_path: Path) -> None:
+        """Of pictures there is none: grey ones have two besides the rows."""
+        array = drawn(3, (30, 5, 6))
+        found = View.of(self.make(tmp_path, array)).take([29, 0, 29])
+        assert_array_equal(found, array[[29, 0, 29]])
+
+
+def test_each_file_is_a_row(folder: Path, expected: NDArray[np.uint8]) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    assert view.shape == (17, 20, 30, 3)
+    assert view.dtype == np.uint8
+    assert_array_equal(np.asarray(view), expected)  # dog/2 comes before dog/10
+    assert_array_equal(view[7], expected[7])
+    assert_array_equal(view[:, 3:9, ::-2, 1].take([16, 0]), expected[[16, 0], 3:9, ::-2, 1])
+    assert view.parts.names[5].endswith("dog/0.png")
+    assert_array_equal(view[3:8].parts.numbers, range(3, 8))
+    for dog in ("dog/11.png", "/dog/11", f"{folder.name}/dog/11"):
+        assert_array_equal(np.asarray(view.named([dog, "cat/0.png"])), expected[[0, 16]])
+    with pytest.raises(ArgumentError, match=r"'0\.png' names 2"):
+        view.named(["0.png"])
+
+
+def test_one_file_a_list_and_globs(folder: Path, expected: NDArray[np.uint8]) -> None:
+    one = ooc.open(folder / "dog" / "3.png")
+    assert_array_equal(np.asarray(one), expected[8:9])
+    several = ooc.open([f"{folder}/dog/1*.png", folder / "cat/2.png"])
+    assert_array_equal(np.asarray(several), expected[[6, 15, 16, 2]])
+
+
+def test_a_relative_path_stays_where_it_was(
+    folder: Path, expected: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    view = ooc.open("dog/*.png")
+    monkeypatch.chdir("cat")
+    assert_array_equal(view[0], expected[5])
+
+
+def test_opening_looks_at_the_first_file_alone(
+    folder: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    for name in ("open", "stat"):
+        original = getattr(os, name)
+
+        def noting(path: Any, *rest: Any, original: Any = original, **more: Any) -> Any:
+            opened.append(path)
+            return original(path, *rest, **more)
+
+        monkeypatch.setattr(os, name, noting)
+    view = ooc.open([str(folder / "dog/0.png"), *(f"{folder}/{n}.png" for n in range(1000))])
+    assert len(view[5:].split(0.8, 0.2)[0].patches((4, 4), per_row=1, axes=(0, 1))) == 797
+    assert set(ooc.folder_labels(view).categories) == {folder.name, "dog"}
+    assert {path for path in opened if "png" in str(path)} == {str(folder / "dog/0.png")}
+    assert decoded == []
+
+
+GREY = drawn(3, (20, 30))
+KINDS: dict[str, tuple[str, NDArray[Any], dict[str, Any]]] = {
+    "jpeg": ("JPEG", drawn(1), {}),
+    "jpeg grey": ("JPEG", GREY, {}),
+    "jpeg progressive": ("JPEG", drawn(1), {"progressive": True, "subsampling": 0}),
+    "jpeg with a thumbnail": ("JPEG", drawn(1), {"exif": b"Exif\0\0" + encoded(GREY, "JPEG")}),
+    "png": ("PNG", drawn(1), {}),
+    "png grey": ("PNG", GREY, {}),
+    "png of 16 bits": ("PNG", GREY.astype("u2") * 250, {}),
+    "png with opacity": ("PNG", drawn(1, (20, 30, 4)), {}),
+    "webp": ("WEBP", drawn(1), {"lossless": True}),
+    "webp that loses": ("WEBP", drawn(1), {}),
+    "tiff": ("TIFF", drawn(1), {"compression": "tiff_lzw"}),
+    "tiff with a jpeg": ("TIFF", drawn(1), {"compression": "jpeg"}),
+    "tiff of 16 bits": ("TIFF", GREY.astype("u2") * 250, {}),
+    "bmp": ("BMP", drawn(1), {}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_those_of_pillow(tmp_path: Path, kind: str) -> None:
+    name, array, options = KINDS[kind]
+    path = tmp_path / "a.unknown"  # its bytes tell
+    path.write_bytes(encoded(array, name, **options))
+    with Image.open(path) as image:
+        found = np.asarray(image)
+    for pictures in (None, ooc.Pictures()):
+        view = ooc.open(path, pictures=pictures)
+        assert view.dtype == array.dtype
+        assert_array_equal(view[0], found)
+    assert picture_format(path.read_bytes()[:16]).upper() == name
+    assert name in view.storage.codec.upper()
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "jpeg grey", "jpeg progressive", "png", "png grey"])
+def test_numbers_are_those_of_tensorflow(tmp_path: Path, kind: str) -> None:
+    name, array, options = KINDS[kind]
+    data = encoded(array, name, **options)
+    (tmp_path / "a").write_bytes(data)
+    accurate = {"dct_method": "INTEGER_ACCURATE"} if name == "JPEG" else {}
+    found = getattr(tf.io, f"decode_{name.lower()}")(data, **accurate).numpy()
+    assert_array_equal(ooc.open(tmp_path / "a")[0], found.reshape(array.shape))
+
+
+def test_colours_of_16_bits(tmp_path: Path) -> None:
+    array = drawn(1).astype("u2") * 257
+    (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(array))
+    found = tf.io.decode_png((tmp_path / "a.png").read_bytes(), dtype=tf.uint16).numpy()
+    assert_array_equal(ooc.open(tmp_path / "a.png")[0], found)
+    with pytest.raises(UnsupportedDtypeError, match=r"8 bits.*without `pictures`.*a\.png"):
+        ooc.open(tmp_path / "a.png", pictures=ooc.Pictures(size=(4, 4)))
+
+
+def test_a_picture_is_not_turned(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    (tmp_path / "a.jpg").write_bytes(encoded(drawn(1), "JPEG", exif=exif))
+    for pictures in (None, ooc.Pictures(channels=3)):
+        assert ooc.open(tmp_path / "a.jpg", pictures=pictures).element == (20, 30, 3)
+
+
+def test_colours_of_a_palette(tmp_path: Path) -> None:
+    image = Image.fromarray(drawn(2)).quantize(8)
+    for name in ("a.png", "a.gif", "a.bmp"):
+        image.save(tmp_path / name)
+        path = tmp_path / name
+        for pictures in (None, ooc.Pictures()):
+            assert_array_equal(
+                ooc.open(path, pictures=pictures)[0], np.asarray(image.convert("RGB"))
+            )
+        masks = ooc.open(path, pictures=ooc.Pictures(indices=True))
+        with Image.open(path) as stored:
+            assert_array_equal(masks[0], np.asarray(stored))
+    small = ooc.open(path, pictures=ooc.Pictures((5, 6), indices=True, filter="nearest"))
+    assert_array_equal(small[0], np.asarray(image.resize((6, 5), Image.Resampling.NEAREST)))
+
+
+def test_the_first_frame(tmp_path: Path) -> None:
+    frames = [Image.fromarray(drawn(number)).quantize(8) for number in (1, 2)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    first = np.asarray(frames[0].convert("RGB"))
+    assert_array_equal(ooc.open(tmp_path / "a.gif")[0], first)
+    assert_array_equal(ooc.open(tmp_path / "a.gif", pictures=ooc.Pictures())[0], first)
+
+
+@pytest.mark.parametrize("smaller", [False, True], ids=["another page", "a smaller copy"])
+@pytest.mark.parametrize("pictures", [None, ooc.Pictures(channels=1)], ids=str)
+def test_pages_of_a_tiff(tmp_path: Path, smaller: bool, pictures: ooc.Pictures | None) -> None:
+    one = tiff(GREY)
+    second = struct.pack("<HHHIII", 1, 254, 4, 1, int(smaller), 0)
+    (tmp_path / "a.tif").write_bytes(one[:-4] + struct.pack("<I", len(one)) + second)
+    if smaller:
+        assert_array_equal(ooc.open(tmp_path / "a.tif", pictures=pictures)[0], GREY)
+    else:
+        with pytest.raises(UnsupportedDtypeError, match=r"several pages.*tifffile"):
+            ooc.open(tmp_path / "a.tif", pictures=pictures)
+
+
+# Resized and converted.
+
+
+@pytest.mark.parametrize("name", ["nearest", "box", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("shape", [(20, 30, 3), (31, 17), (20, 30, 4)], ids=str)
+def test_resized(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
+    image = Image.fromarray(drawn(1, shape))
+    image.save(tmp_path / "a.png")
+    filter_ = getattr(Image.Resampling, name.upper())
+    whole = ooc.open(tmp_path / "a.png", pictures=ooc.Pictures(size=(9, 7), filter=name))
+    assert_array_equal(whole[0], np.asarray(image.resize((7, 9), filter_)))
+    middle = ooc.open(tmp_path / "a.png", pictures=ooc.Pictures((9, 7), crop=True, filter=name))
+    assert_array_equal(middle[0], np.asarray(ImageOps.fit(image, (7, 9), filter_)))
+
+
+def test_pictures_of_unlike_shapes(tmp_path: Path) -> None:
+    shapes = [(20, 30, 3), (25, 10, 3), (40, 40), (16, 22, 4)]
+    for number, shape in enumerate(shapes):
+        Image.fromarray(drawn(number, shape)).save(tmp_path / f"{number}.png")
+    view = ooc.open(f"{tmp_path}/*.png", pictures=ooc.Pictures(size=(8, 12), channels=3))
+    assert view.shape == (4, 8, 12, 3)
+    for number, shape in enumerate(shapes):
+        image = Image.fromarray(drawn(number, shape)).convert("RGB")
+        found = image.resize((12, 8), Image.Resampling.BILINEAR)
+        assert_array_equal(view[number], np.asarray(found))
+    grey = ooc.open(f"{tmp_path}/*.png", pictures=ooc.Pictures(size=(8, 12), channels=1))
+    assert grey.shape == (4, 8, 12)
+
+
+def test_colours_of_print(tmp_path: Path) -> None:
+    Image.fromarray(drawn(1)).convert("CMYK").save(tmp_path / "a.jpg")
+    assert ooc.open(tmp_path / "a.jpg").element == (20, 30, 4)
+    with Image.open(tmp_path / "a.jpg") as image:
+        found = np.asarray(image.convert("RGB"))
+    assert_array_equal(ooc.open(tmp_path / "a.jpg", pictures=ooc.Pictures())[0], found)
+
+
+def test_reduced_by_the_decoder(tmp_path: Path) -> None:
+    box = Image.Resampling.BOX  # no waves that are finer than what is left
+    image = Image.fromarray(drawn(1, (480, 640, 3)) // 4 + 90)
+    array = np.asarray(image.resize((640, 480), box, (0, 0, 80, 60)))
+    (tmp_path / "a.jpg").write_bytes(encoded(array, "JPEG", quality=95))
+    wanted = {"size": (48, 64), "filter": "bilinear"}
+    exact = ooc.open(tmp_path / "a.jpg", pictures=ooc.Pictures(**wanted))[0]
+    near = ooc.open(tmp_path / "a.jpg", pictures=ooc.Pictures(**wanted, reduced=True))[0]
+    with Image.open(tmp_path / "a.jpg") as image:
+        image.draft(None, (128, 96))
+        assert image.size == (160, 120)
+        found = np.asarray(image.resize((64, 48), Image.Resampling.BILINEAR))
+    assert_array_equal(near, found)
+    assert 0 < np.abs(near.astype(int) - exact).max() < 16
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"size": 64}, "`size` must be"),
+        ({"size": (0, 4)}, "`size` must be"),
+        ({"size": (4, 4.5)}, "`size` must be"),
+        ({"size": (4, 4), "filter": "cubic"}, "`filter` must be one of nearest, box"),
+        ({"channels": 2}, "`channels` must be 1"),
+        ({"crop": True}, "`crop` must be given with `size`"),
+        ({"reduced": True}, "`reduced` must be given with `size`"),
+        ({"indices": True, "channels": 1}, "`channels` must be left out"),
+        ({"indices": True, "size": (4, 4)}, "`filter` must be 'nearest'"),
+    ],
+)
+def test_options_that_break_a_rule(given: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ArgumentError, match=rule):
+        ooc.Pictures(**given)
+
+
+# What is wrong with a file.
+
+
+def flipped(data: bytes) -> bytes:
+    place = len(data) * 2 // 3
+    return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
+
+
+PNG, JPEG, WEBP = (encoded(drawn(6), kind) for kind in ("PNG", "JPEG", "WEBP"))
+WRONG: dict[str, tuple[bytes, type[Exception], str]] = {
+    "empty": (b"", TruncatedFileError, "it is empty"),
+    "no picture": (b"<!DOCTYPE html>", UnknownFormatError, r"first bytes are b'<!DOCTYP'"),
+    "cut short, png": (PNG[: len(PNG) // 2], DamagedChunkError, "must decode as PNG"),
+    "cut short, jpeg": (JPEG[:-20], TruncatedFileError, "must have an end"),
+    "cut short after a thumbnail": (
+        encoded(drawn(6), "JPEG", exif=b"Exif\0\0" + JPEG)[:-20],
+        TruncatedFileError,
+        "must have an end",
+    ),
+    "cut short, webp": (WEBP[:-20], DamagedChunkError, "must decode as WebP"),
+    "flipped bits": (flipped(PNG), DamagedChunkError, "must decode as PNG"),
+    "a header alone": (JPEG[:20], TruncatedFileError, "must have an end"),
+    "another height": (
+        encoded(drawn(6, (21, 30, 3)), "PNG"),
+        MismatchedPartsError,
+        r"has \(21, 30, 3\)\.",
+    ),
+    "grey": (
+        encoded(drawn(6, (20, 30)), "JPEG"),
+        MismatchedPartsError,
+        r"has \(20, 30\)\. .*channels=3",
+    ),
+    "16 bits": (
+        imagecodecs.png_encode(drawn(6).astype("u2")),
+        MismatchedPartsError,
+        "another dtype",
+    ),
+    "another tiff": (tiff(drawn(6, (20, 31))), MismatchedPartsError, r"has \(20, 31\)\."),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_file_that_is_wrong(folder: Path, expected: NDArray[np.uint8], case: str) -> None:
+    data, kind, rule = WRONG[case]
+    (folder / "dog" / "1.png").write_bytes(data)
+    view = ooc.open(f"{folder}/*/*.png")
+    with pytest.raises(kind, match=rule) as caught:
+        view[2:].take([9, 4, 1])
+    assert isinstance(caught.value, SourceError)
+    assert caught.value.path == str(folder / "dog/1.png")
+    assert caught.value.rows == (6,)
+    assert_array_equal(view.take([7, 5]), expected[[7, 5]])  # others are as they were
+
+
+@pytest.mark.parametrize("case", ["empty", "no picture", "cut short, jpeg", "another height"])
+def test_a_file_that_is_wrong_resized(folder: Path, case: str) -> None:
+    data, kind, rule = WRONG[case]
+    (folder / "dog" / "1.png").write_bytes(data)
+    view = ooc.open(f"{folder}/*/*.png", pictures=ooc.Pictures(channels=3))
+    with pytest.raises(kind, match=rule.removesuffix(r"\.")) as caught:
+        view[6]
+    assert caught.value.path == str(folder / "dog/1.png")
+
+
+@pytest.mark.parametrize("case", ["empty", "no picture", "cut short, png", "cut short, jpeg"])
+def test_a_first_file_that_is_wrong(folder: Path, case: str) -> None:
+    data, kind, rule = WRONG[case]
+    (folder / "cat" / "0.png").write_bytes(data)
+    with pytest.raises(kind, match=rule) as caught:
+        ooc.open(f"{folder}/*/*.png", pictures=ooc.Pictures())
+    assert caught.value.path == str(folder / "cat/0.png")
+
+
+def test_a_file_that_can_not_be_read(folder: Path) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    for name in ("cat/3.png", "dog/0.png"):
+        (folder / name).unlink()
+    (folder / "dog/0.png").mkdir()
+    with pytest.raises(MissingFileError, match=r"cat/3\.png', row 3"):
+        view[3]
+    with pytest.raises(SourceError, match=r"must be readable; .*directory.*dog/0\.png', row 5"):
+        view[5]
+
+
+def test_a_file_that_changes(folder: Path, expected: NDArray[np.uint8]) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    assert_array_equal(view[3], expected[3])
+    (folder / "cat/3.png").write_bytes(encoded(drawn(99), "PNG"))
+    cache.forget()
+    with pytest.raises(SourceError, match=r"when it was first read; it has changed.*cat/3.*row 3"):
+        view[3]
+    assert_array_equal(ooc.open(f"{folder}/*/*.png")[3], drawn(99))
+
+
+def test_a_file_that_changes_while_it_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    path, original = folder / "cat/3.png", os.pread
+
+    def changing(*given: Any) -> bytes:
+        data = original(*given)
+        with path.open("ab") as file:
+            file.write(b"more")
+        return data
+
+    monkeypatch.setattr(os, "pread", changing)
+    with pytest.raises(SourceError, match=r"has changed.*cat/3\.png"):
+        view[3]
+
+
+def test_bad_rows_are_found_and_left_out(folder: Path, expected: NDArray[np.uint8]) -> None:
+    for name, case in {"cat/1": "empty", "dog/4": "flipped bits", "dog/5": "grey"}.items():
+        (folder / f"{name}.png").write_bytes(WRONG[case][0])
+    view = ooc.open(f"{folder}/*/*.png")
+    health = ooc.check(view)
+    assert {(found.kind, found.rows) for found in health.findings} == {
+        ("truncated", (range(1, 2),)),
+        ("damaged", (range(9, 10),)),
+        ("unreadable", (range(10, 11),)),
+    }
+    good = np.ones(len(view), bool)
+    for finding in health.findings:
+        for rows in finding.rows:
+            good[rows.start : rows.stop] = False
+    kept = ooc.zip(view, ooc.folder_labels(view)).filter(good)
+    found = list(kept.batches(4))
+    assert_array_equal(np.concatenate([x for x, _ in found]), expected[good])
+    assert_array_equal(np.concatenate([y for _, y in found]), [0] * 4 + [1] * 10)
+
+
+def test_a_check_of_one_file(folder: Path) -> None:
+    assert ooc.check(folder / "cat/0.png").healthy()
+    (folder / "cat/0.png").write_bytes(JPEG[:-20])
+    (finding,) = ooc.check(folder / "cat/0.png").findings
+    assert finding.kind == "truncated"
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"key": "u"}, "`key` must be None"),
+        ({"missing": "fill"}, "`missing` must be given for"),
+        ({"dtype": "u1"}, "`dtype` must be given for"),
+        ({"verify": True}, "`verify` must be left out"),
+        ({"pictures": {"size": (3, 3)}}, "`pictures` must be an oocdata.Pictures"),
+    ],
+)
+def test_arguments_that_do_not_apply(folder: Path, given: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ArgumentError, match=rule):
+        ooc.open(f"{folder}/*/*.png", **given)
+
+
+def test_pictures_are_for_pictures(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 3)))
+    with pytest.raises(ArgumentError, match="`pictures` must be given for picture files only"):
+        ooc.open(tmp_path / "a.npy", pictures=ooc.Pictures())
+    with pytest.raises(UnknownFormatError, match="must be a picture"):
+        ooc.open([tmp_path / "a.npy"], pictures=ooc.Pictures())
+
+
+def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert ooc.open(f"{folder}/*/*.png")[0].shape == (20, 30, 3)
+    with pytest.raises(MissingDependencyError, match=r"pip install \"oocdata\[pictures\]\""):
+        ooc.open(f"{folder}/*/*.png", pictures=ooc.Pictures())
+
+
+# Everything above.
+
+
+def test_each_picture_is_decoded_once_a_batch(folder: Path, decoded: list[int]) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    view.take([3, 1, 3, 3, 1])
+    assert sorted(decoded) == [1, 3]
+    view.take([1, 3])  # kept
+    assert sorted(decoded) == [1, 3]
+    cache.forget()
+    decoded.clear()
+    patches = view.patches((6, 5), per_row=4, axes=(-3, -2))
+    assert patches.batches(len(patches)).batch(0).shape == (68, 6, 5, 3)
+    assert sorted(decoded) == list(range(17))
+
+
+def test_random_patches_are_parts_of_their_pictures(
+    folder: Path, expected: NDArray[np.uint8]
+) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    labels = ooc.folder_labels(view)
+    crops_of = view.patches((6, 5), per_row=1, axes=(-3, -2))
+    train, _ = ooc.zip(crops_of, ooc.open(np.arange(17)), labels).split(0.8, 0.2)
+    for crops, rows, classes in train.batches(5, shuffle=True, seed=3):
+        assert_array_equal(classes, rows >= 5)
+        for row, crop in zip(rows, crops, strict=True):
+            parts = np.lib.stride_tricks.sliding_window_view(expected[row], (6, 5), (0, 1))
+            assert (parts == crop.transpose(2, 0, 1)).all(axis=(2, 3, 4)).any()
+
+
+def test_training_order_workers_and_resuming(folder: Path, expected: NDArray[np.uint8]) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    train, rest = ooc.zip(view, ooc.folder_labels(view)).split(
+        0.7, 0.3, stratify=ooc.folder_labels(view)
+    )
+    loader = train.batches(4, shuffle=True, seed=5)
+    seen = [(x.copy(), y.copy()) for x, y in loader.epoch(1)]
+    pictures = [row.tobytes() for x, _ in seen for row in x]
+    others = [row.tobytes() for x, _ in rest.batches(3) for row in x]
+    assert sorted(pictures + others) == sorted(row.tobytes() for row in expected)
+    for x, y in seen:
+        for picture, label in zip(x, y, strict=True):
+            (row,) = np.flatnonzero((expected == picture).all(axis=(1, 2, 3)))
+            assert label == (row >= 5)
+    for (x, y), (x2, y2) in zip(seen[1:], loader.epoch(1, start=1), strict=True):
+        assert_array_equal(x, x2)
+        assert_array_equal(y, y2)
+    again = train.batches(4, shuffle=True, seed=5, workers=1).epoch(1)
+    for (x, y), (x2, y2) in zip(seen, again, strict=True):
+        assert_array_equal(x, x2)
+        assert_array_equal(y, y2)
+    x, y = next(iter(loader.to_tf(epochs=1)))
+    assert_array_equal(x, loader.batch(0)[0])
+    assert_array_equal(y, loader.batch(0)[1])
+
+
+def test_a_loader_travels_as_json(folder: Path) -> None:
+    wanted = ooc.Pictures(size=(6, 7), crop=True, channels=1)
+    view = ooc.open(f"{folder}/*/*.png", pictures=wanted)
+    loader = ooc.zip(view[::2], ooc.folder_labels(view)[::2]).batches(3, shuffle=True)
+    again = from_json(as_json(loader))
+    for one, other in zip(loader.batch(1), again.batch(1), strict=True):
+        assert_array_equal(one, other)
+    (folder / "dog/12.png").write_bytes(PNG)
+    assert len(pickle.loads(pickle.dumps(view))) == 17
+
+
+def test_the_bound_on_memory_has_room_for_decoding(folder: Path) -> None:
+    plain = ooc.open(f"{folder}/*/*.png")
+    resized = ooc.open(f"{folder}/*/*.png", pictures=ooc.Pictures(size=(2, 2)))
+    for view in (plain, resized):
+        assert view.storage.chunk_scratch >= scratch_share()
+        assert view.batches(4).explain().resident_bytes >= scratch_share()
+
+
+MEASURED = """
+import sys
+import numpy as np, imagecodecs
+from PIL import Image, JpegImagePlugin
+import oocdata as ooc
+
+def status(name):
+    for line in open("/proc/self/status"):
+        if line.startswith(name):
+            return int(line.split()[1]) << 10
+
+ooc.set_memory(256 << 20)
+for batch in ooc.open(np.zeros((64, 4))).batches(4):
+    pass
+view = ooc.open(sys.argv[1], pictures=eval(sys.argv[2]))
+loader = view.batches(4, shuffle=True)
+bound = loader.explain(parallel=4, prefetch=8).resident_bytes
+before = status("VmRSS")
+open("/proc/self/clear_refs", "w").write("5")
+for batch in loader.epoch(0, parallel=4, prefetch=8):
+    pass
+peak = status("VmHWM") - before
+assert peak <= bound, (peak >> 20, bound >> 20)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+@pytest.mark.parametrize(
+    "wanted", ["None", "ooc.Pictures((99, 88), channels=4)", "ooc.Pictures((99, 88), channels=1)"]
+)
+def test_the_stated_bound_is_kept(tmp_path: Path, wanted: str) -> None:
+    image = Image.fromarray(drawn(1, (1500, 2000, 3)))
+    for number in range(24):
+        image.save(tmp_path / f"{number}.jpg", progressive=bool(number % 2))
+    command = [sys.executable, "-c", MEASURED, f"{tmp_path}/*.jpg", wanted]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_picture_too_large_to_be_resized(tmp_path: Path) -> None:
+    for number, side in enumerate((20, 400)):
+        Image.new("RGB", (side, side)).save(tmp_path / f"{number}.png")
+    before = ooc.memory_limit()
+    try:
+        ooc.set_memory(1 << 20)
+        view = ooc.open(f"{tmp_path}/*.png", pictures=ooc.Pictures(size=(4, 4)))
+        with pytest.raises(
+            SourceError, match=r"at most 262144 bytes.*ooc\.set_memory\((\d+)\)"
+        ) as caught:
+            view[1]
+        assert caught.value.path == str(tmp_path / "1.png")
+        ooc.set_memory(int(str(caught.value).partition("set_memory(")[2].partition(")")[0]))
+        assert view[1].shape == (4, 4, 3)
+    finally:
+        ooc.set_memory(before)
+
+
+def test_scratch_within_scratch() -> None:
+    """Two threads that each want nearly all of it, with some in hand, take turns."""
+    both, inside, most = threading.Barrier(2, timeout=20), [0], [0]
+
+    def work() -> None:
+        with scratch(scratch_share() // 4):
+            both.wait()
+            with scratch(scratch_share() - 1):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+            assert decodes_already()
+        assert not decodes_already()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert most == [1]
+    from oocdata.engines import decoding
+
+    assert decoding._in_use == 0
+
+
+# Labels.
+
+
+def test_labels_are_aligned_with_a_selection(folder: Path) -> None:
+    view = ooc.open(f"{folder}/*/*.png")
+    labels = ooc.folder_labels(view)
+    assert labels.dtype == np.int64
+    assert labels.categories == ("cat", "dog")
+    assert_array_equal(labels, [0] * 5 + [1] * 12)
+    chosen = view[[16, 0, 7, 7]]
+    assert_array_equal(ooc.folder_labels(chosen), [1, 0, 1, 1])
+    assert ooc.folder_labels(view[5:]).categories == ("cat", "dog")
+    _, last = view.split(0.9, 0.1)
+    assert_array_equal(ooc.folder_labels(last), [1] * len(last))
+
+
+def test_labels_as_keras_has_them(folder: Path) -> None:
+    import keras
+
+    found = keras.utils.image_dataset_from_directory(
+        folder, batch_size=None, image_size=(20, 30), shuffle=False, verbose=0
+    )
+    view = ooc.open([f"{folder}/{name}/*.png" for name in ("dog", "cat")])
+    labels = ooc.folder_labels(view)
+    assert list(labels.categories) == found.class_names
+    ours = {row.tobytes(): int(y) for row, y in zip(view, np.asarray(labels), strict=True)}
+    for picture, label in found:
+        assert ours[picture.numpy().astype("u1").tobytes()] == int(label)
+
+
+def test_categories_of_another_set(folder: Path) -> None:
+    view = ooc.open(f"{folder}/dog/*.png")
+    assert set(np.asarray(ooc.folder_labels(view, categories=("bird", "cat", "dog")))) == {2}
+    with pytest.raises(ArgumentError, match=r"`categories` must name every folder; 'dog'"):
+        ooc.folder_labels(view, categories=["cat"])
+    with pytest.raises(ArgumentError, match=r"`categories` must name each folder once"):
+        ooc.folder_labels(view, categories=["dog", "dog"])
+    above = ooc.folder_labels(view, level=2)
+    assert above.categories == (folder.name,)
+    with pytest.raises(ArgumentError, match="99 folders"):
+        ooc.folder_labels(view, level=99)
+
+
+def test_labels_need_files(folder: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"`view` must be of files.*memory"):
+        ooc.folder_labels(ooc.open(np.zeros((4, 3))))
+    with pytest.raises(ArgumentError, match=r"with axis 0 as its sample axis"):
+        ooc.folder_labels(ooc.open(f"{folder}/*/*.png", axis=1))
+
+
+def test_files_of_several_rows(tmp_path: Path) -> None:
+    for name, rows in {"b": 2, "a": 3}.items():
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "x.npy", np.zeros((rows, 4)))
+    view = ooc.open(f"{tmp_path}/*/x.npy")
+    assert_array_equal(ooc.folder_labels(view[1:]), [0, 0, 1, 1])
