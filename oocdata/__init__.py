@@ -36,6 +36,7 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.join import join
     from oocdata.datasets.labels import folder_labels
     from oocdata.datasets.mix import Mix, mix
+    from oocdata.datasets.ragged import Ragged, ragged
     from oocdata.datasets.stack import concatenate, constant, stack
     from oocdata.datasets.stacked import Constant
     from oocdata.datasets.trajectories import episodes, windows
@@ -70,6 +71,7 @@ __all__ = [
     "Patches",
     "Pictures",
     "Preview",
+    "Ragged",
     "Resume",
     "RowSource",
     "Sequential",
@@ -99,6 +101,7 @@ __all__ = [
     "mix",
     "open",
     "preview",
+    "ragged",
     "read_names",
     "save_split",
     "set_memory",
@@ -137,6 +140,8 @@ _LATER = {
     "load_split": "describe.splits",
     "mix": "datasets.mix",
     "preview": "tools.preview",
+    "Ragged": "datasets.ragged",
+    "ragged": "datasets.ragged",
     "read_names": "formats.names",
     "save_split": "describe.splits",
     "stack": "datasets.stack",

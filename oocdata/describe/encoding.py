@@ -47,6 +47,7 @@ from oocdata.describe.names import import_path
 from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
+from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
@@ -65,7 +66,8 @@ KINDS: dict[str, type] = {
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
     "interleave": Interleave, "cached": Cached,
-    "pictures": Pictures, "folder_labels": FolderLabels,
+    "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
+    "row_lengths": RowLengths, "row_mask": RowMask,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import concerned_rows, read_ragged
+from oocdata.engines.ragged import concerned_rows, read_bounds, read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
@@ -132,40 +132,17 @@ class ByteRows:
 
     def _pieces(self, rows: Ints) -> Iterator[tuple[int, int, list[bytes]]]:
         """Yield rows a few megabytes at a time: from which to which, and their bytes."""
-        starts, stops = self._bounds(rows)
+        try:
+            starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])
+        except SourceError as error:
+            error.path, error.key = self._storage.path, self._storage.key
+            raise
         ends = np.cumsum(stops - starts)
         cuts = ends.searchsorted(np.arange(_PIECE, int(ends[-1]), _PIECE), side="right")
         borders = np.unique(np.concatenate(([0], cuts, [len(rows)])))
         for start, stop in pairwise(borders.tolist()):
             some = slice(start, stop)
             yield start, stop, self._bytes(rows[some], starts[some], stops[some])
-
-    def _bounds(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return where rows begin and end; rows that follow on one another are asked for at once.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If they don't lie within the bytes.
-        """
-        firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
-        counts = np.diff(firsts, append=len(rows)) + 1
-        found = empty((int(counts.sum()),), np.int64)
-        read_ragged(self.offsets, rows[firsts], counts, found)
-        last = np.zeros(len(found), np.bool_)
-        last[np.cumsum(counts) - 1] = True
-        starts, stops = found[~last], found[np.flatnonzero(~last) + 1]
-        wrong = (starts < 0) | (stops < starts) | (stops > self.values.shape[0])
-        if wrong.any():
-            raise SourceError(
-                f"rows must lie within the {self.values.shape[0]} bytes, one after the other; "
-                f"their index says bytes {starts[wrong][0]} to {stops[wrong][0]}. It belongs to "
-                "other bytes, or is damaged.",
-                path=self._storage.path,
-                key=self._storage.key,
-                rows=rows[wrong],
-            )
-        return starts, stops
 
     def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
         """Return rows by where they lie."""

@@ -17,7 +17,8 @@ from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "RunReader", "concerned_rows", "copy_runs", "cut_runs", "read_points", "read_ragged", "spread",
+    "RunReader", "concerned_rows", "copy_runs", "cut_runs", "read_bounds", "read_points",
+    "read_ragged", "spread",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -72,6 +73,46 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
     """Write runs, each number of which is read as a box; see `read_ragged`."""
     source.read(spread(starts, lengths)[:, None], Extent.of((1,)), out[:, None])
+
+
+def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
+    """Return where rows begin and end; those that follow on one another are asked for at once.
+
+    Parameters
+    ----------
+    offsets : Source
+        Whole numbers, of one axis: where each row begins, and where the last one ends.
+    rows : ndarray of int64, shape (n,), n > 0
+    most : int
+        Where the last row may end.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If they end before they begin, or beyond `most`; and when storage can't deliver them.
+
+    Examples
+    --------
+    >>> from oocdata.engines.memory_array import MemoryArray
+    >>> read_bounds(MemoryArray(np.array([0, 3, 3, 9])), np.array([2, 0, 1]), 9)
+    (array([3, 0, 3]), array([9, 3, 3]))
+    """
+    firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    counts = np.diff(firsts, append=len(rows)) + 1
+    read = np.empty(int(counts.sum()), offsets.dtype)
+    read_ragged(offsets, rows[firsts], counts, read)
+    found = read.astype(np.int64, copy=False)
+    last = np.zeros(len(found), np.bool_)
+    last[np.cumsum(counts) - 1] = True
+    starts, stops = found[~last], found[np.flatnonzero(~last) + 1]
+    wrong = (starts < 0) | (stops < starts) | (stops > most)
+    if wrong.any():
+        raise SourceError(
+            f"rows must lie within {most} places, one after the other; their offsets say places "
+            f"{starts[wrong][0]} to {stops[wrong][0]}. They are those of other values, or damaged.",
+            rows=rows[wrong],
+        )
+    return starts, stops
 
 
 def concerned_rows(error: SourceError, rows: Ints, starts: Ints, stops: Ints) -> Ints:

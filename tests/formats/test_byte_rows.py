@@ -287,7 +287,7 @@ class TestOffsets:
         values = MemoryArray(np.zeros(10, np.uint8))
         source = ByteRows(values, MemoryArray(np.array([0, 3, 11])), Plain(), Storage("x"))
         out = np.empty((1, 1), object)
-        with pytest.raises(SourceError, match=r"their index says bytes 3 to 11.*row 1\]"):
+        with pytest.raises(SourceError, match=r"their offsets say places 3 to 11.*row 1\]"):
             source.read(np.array([[1]]), Extent.of((1,)), out)
 
     def test_size_classes_of_many_rows(self) -> None:
