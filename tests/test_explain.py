@@ -112,12 +112,12 @@ assert peak <= bound, (peak >> 20, bound >> 20)
     [
         (hdf5, "lambda v: v", 256, 32, 8, "block", "epoch"),
         (npy, "lambda v: v", 32, 32, 8, "global", "epoch"),
-        (cells, "lambda v: v.sparse()", 128, 32, 2, "block", "to_tf"),
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [
                 (text, "lambda v: v", 256, 32, 4, "global", "epoch"),
                 (text, "lambda v: v", 256, 64, 2, "global", "to_tf"),
+                (cells, "lambda v: v.sparse()", 128, 32, 2, "block", "to_tf"),
                 (cells, "lambda v: v", 128, 64, 1, "block", "to_tf"),
                 (hdf5, "lambda v: v", 256, 128, 2, "block", "to_tf"),
                 (hdf5, "lambda v: v", 32, 512, 2, "block", "epoch"),
