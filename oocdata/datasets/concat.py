@@ -7,7 +7,7 @@ these are copied together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -197,7 +197,10 @@ class Concat(Dataset):
 
     def _check_sources(self) -> None:
         """Raise if two parts read the same array, of which parts of a split could share a row."""
-        read = [array for part in self.parts for array in arrays_of(part.sources())]
+        read: list[Hashable] = []
+        for part in self.parts:  # and what was read for a cache
+            made_of = (view.source for view, _ in part._first_rows())
+            read += arrays_of([*part.sources(), *made_of])
         if len(set(read)) < len(read):
             raise ArgumentError(
                 "datasets that read the same array must be split before they are put one after "

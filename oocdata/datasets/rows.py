@@ -150,6 +150,9 @@ def arrays_of(sources: Iterable[Source]) -> set[Hashable]:
 
 def _arrays(source: Source) -> tuple[Hashable, ...]:
     """Return what tells each array that a source is put together from, in their order."""
+    same = getattr(source, "row_source", None)
+    if same is not None:
+        return _arrays(same)
     storage = source.storage()
     names = storage.part_names or ((storage.path, storage.key),)
     if storage.opened is None or len(names) != len(storage.parts):

@@ -44,6 +44,11 @@ class PaddedRows:
     value: Any
 
     @property
+    def row_source(self) -> Source:
+        """Whose rows these are, however they are padded: no two parts of a split share one."""
+        return self.offsets
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """``(rows, length, …)``."""
         return (self.offsets.shape[0] - 1, self.length, *self.values.shape[1:])
@@ -145,6 +150,11 @@ class RowLengths:
     most: int
 
     @property
+    def row_source(self) -> Source:
+        """Whose rows these are, however they are padded: no two parts of a split share one."""
+        return self.offsets
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """``(rows,)``."""
         return (self.offsets.shape[0] - 1,)
@@ -180,6 +190,11 @@ class RowMask:
 
     lengths: RowLengths
     length: int
+
+    @property
+    def row_source(self) -> Source:
+        """Whose rows these are, however they are padded: no two parts of a split share one."""
+        return self.lengths.offsets
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -134,3 +134,14 @@ def test_what_does_not_fit() -> None:
     wrong = ooc.ragged(np.arange(15), [0, 9, 5, 20])
     with pytest.raises(SourceError, match=r"say places 9 to 5.*rows 1, 2"):
         wrong.pad(9, cut=True).take([0, 1, 2])
+
+
+def test_parts_of_a_split_share_no_row() -> None:
+    rows = ooc.ragged(np.arange(100), lengths=[5] * 20)
+    pairs = ooc.zip(rows.pad(6)[:-1], rows.pad(8)[1:], rows.mask(6)[:-1])
+    train, test = pairs.split(0.5, 0.5)
+    seen = []
+    for part in (train, test):
+        x, y, _ = part.take(np.arange(len(part)))
+        seen.append({*x[:, 0].tolist(), *y[:, 0].tolist()})
+    assert not seen[0] & seen[1]
