@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oocdata.datasets.spec import Batch
+from oocdata.datasets.spec import Batch, leaves
 from oocdata.errors import ArgumentError, DatasetGoneError, MissingDependencyError
 from oocdata.frontends.originals import forget_originals, passed_on
 
@@ -44,6 +44,11 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
         if loader.dataset.is_sparse:
             raise ArgumentError(
                 "`to_keras` must be given dense batches; these are sparse. `to_tf` takes them."
+            )
+        if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
+            raise ArgumentError(
+                "`to_keras` must be given arrays of numbers; these hold bytes of unequal length. "
+                "`to_tf` takes them; or make numbers of them in `.map`."
             )
         super().__init__()
         self.loader = loader

@@ -153,6 +153,13 @@ class TestRows:
         loader = lengths.batches(4, shuffle=True, workers=1)
         assert np.concatenate(list(loader)).sum() == sum(map(len, numbered(30)))
 
+    def test_keras_takes_numbers(self, store: Callable[..., str]) -> None:
+        view = ooc.open(store(numbered(8)))
+        with pytest.raises(ArgumentError, match="`to_keras` must be given arrays of numbers"):
+            view.batches(4).to_keras()
+        lengths = view.map(lambda batch: np.array([len(row) for row in batch]))
+        assert lengths.batches(4).to_keras()[1].tolist() == [len(row) for row in numbered(8)[4:]]
+
     def test_pickled(self, store: Callable[..., str]) -> None:
         view = ooc.open(store(ROWS[:2]))
         assert pickle.loads(pickle.dumps(view)).take([0]).tolist() == [ROWS[0]]
