@@ -230,3 +230,19 @@ def test_rows_of_fields_are_described_with_code_that_reads_their_fields(
 def test_a_value_without_axes_is_said_to_be_one(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "a.npz", size=np.array(4), data=np.zeros(4))
     assert "Can't be opened:\n  size: a single number" in str(contents(tmp_path / "a.npz"))
+
+
+def test_text_of_any_name_and_pictures(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("one\ntwo\nthree\n")
+    found = contents(tmp_path / "lines", format="text").described[0]
+    assert (found.shape, found.dtype) == ((3,), "bytes")
+    assert found.code[1] == f"rows = ooc.open('{tmp_path / 'lines'}', format='text')"
+    image = pytest.importorskip("PIL.Image")
+    for number in range(12):
+        image.new("RGB", (6, 4)).save(tmp_path / f"{number}.png")
+    found = contents(str(tmp_path / "*.png")).described[0]
+    assert "next_frame" not in "\n".join(found.code)  # pictures are no film
+    assert "ooc.folder_labels(images)" in found.code[-1]
+    namespace: dict[str, object] = {}
+    exec("\n".join(found.code), namespace)
+    assert namespace["x"].shape == (7, 4, 6, 3)  # type: ignore[attr-defined]

@@ -226,7 +226,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     layout = recognise(opening)
     if layout is not None:
         keys: list[str | None] = [name or None for name in layout.keys]
-    elif opening.key is not None or opening.dtype is not None or not there:
+    elif opening.key is not None or opening.dtype or opening.format or not there:
         return Contents(str(path) if is_path else opening.name, (_described(opening),))
     else:
         keys = [name or None for name in list_datasets(os.fspath(path))]

@@ -21,6 +21,7 @@ _FEWEST_TO_SPLIT = 5
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
     "frames": _FIT,
+    "images": "# with their folders as labels: ooc.zip(images, ooc.folder_labels(images))",
     "labels": "# as targets of another array's rows: ooc.zip(frames, labels)",
     "rows": "# with targets from another array: ooc.zip(rows, targets)",
     "values": "# with targets from another array: ooc.zip(values, targets)",
@@ -112,6 +113,8 @@ def _of_columns(names: list[str], rows: int) -> list[str]:
 def _name(view: View) -> str:
     if view.dtype.hasobject:
         return "rows"
+    if view.storage.row_files:  # pictures, in the order of their names
+        return "images"
     kind = row_axes(view).kind
     if kind == "number":
         return "labels" if view.dtype.kind in "iub" else "values"
