@@ -9,7 +9,6 @@ TensorFlow takes as ``tf.string``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -22,7 +21,7 @@ from oocdata.engines.ragged import concerned_rows, read_bounds, read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
-__all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "Plain", "largest_rows", "size_counts", "sliced"]
+__all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "largest_rows", "size_counts", "sliced"]
 
 Ints = NDArray[np.int64]
 
@@ -59,15 +58,6 @@ class Framing(Protocol):
             If a row is damaged; its ``rows`` are the places of such rows among these.
         """
         ...
-
-
-@dataclass(frozen=True)
-class Plain:
-    """Rows are delivered as they are stored."""
-
-    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
-        """Return the same bytes."""
-        return sliced(stored, starts, stops)
 
 
 def sliced(stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
@@ -115,10 +105,6 @@ class ByteRows:
     def storage(self) -> Storage:
         """Return how the rows are stored."""
         return self._storage
-
-    def described(self, **changes: Any) -> ByteRows:
-        """Return the same rows, of which `storage` says something else."""
-        return ByteRows(self.values, self.offsets, self.framing, replace(self._storage, **changes))
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

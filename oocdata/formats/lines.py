@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
-from oocdata.formats.npy import open_raw
-from oocdata.formats.offsets import offsets_of
+from oocdata.formats.offsets import open_rows
 
 __all__ = ["TEXT_ENDS", "Lines", "open_lines"]
 
@@ -75,20 +74,9 @@ def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A0
     ...     len(lines), lines[1], lines.take([2, 0])
     (3, b'very good', array([b'bad', b'good'], dtype=object))
     """
-    version = FileVersion.of(path)
-    offsets, sizes = offsets_of(version, "lines", _line_starts)
-    storage = Storage(
-        "text",
-        version.path,
-        layout=f"{offsets.shape[0] - 1} lines",
-        codec="none",
-        stored_bytes=version.nbytes,
-        reading="each line by its offset",
-        files=(version,),
-        opened={"target": version.path} | ({"format": format} if format else {}),
-        row_sizes=sizes,
-    )
-    return ByteRows(open_raw(path, dtype="u1", shape=(-1,)), offsets, Lines(), storage)
+    given = {"format": format} if format else {}
+    described = Storage("text", reading="each line by its offset")
+    return open_rows(path, "lines", _line_starts, Lines(), described, **given)
 
 
 def _line_starts(version: FileVersion) -> Iterator[Ints]:

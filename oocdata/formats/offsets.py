@@ -10,23 +10,22 @@ can't be written to, they lie in the user's folder for temporary files.
 from __future__ import annotations
 
 import glob
-import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from hashlib import blake2b
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.byte_rows import size_counts
+from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
-from oocdata.engines.source import Source
+from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 from oocdata.formats.npy import open_raw
 
-__all__ = ["Scan", "offsets_of"]
+__all__ = ["Scan", "offsets_of", "open_rows"]
 
 Ints = NDArray[np.int64]
 
@@ -35,6 +34,39 @@ Scan = Callable[[FileVersion], Iterator[Ints]]
 """
 
 _HEADER = 4096
+
+
+def open_rows(
+    path: str, kind: str, scan: Scan, framing: Framing, described: Storage, **opened: Any
+) -> ByteRows:
+    """Open a file of rows of unequal length.
+
+    Parameters
+    ----------
+    path : str
+    kind : str
+        What its rows are: ``"lines"``.
+    scan : callable
+        Finds where they begin.
+    framing : Framing
+    described : Storage
+        Its format, and how it is read.
+    **opened
+        What `oocdata.open` was given besides the path.
+    """
+    version = FileVersion.of(path)
+    offsets, sizes = offsets_of(version, kind, scan)
+    storage = replace(
+        described,
+        path=version.path,
+        layout=f"{offsets.shape[0] - 1} {kind}",
+        codec="none",
+        stored_bytes=version.nbytes,
+        files=(version,),
+        opened={"target": version.path, **opened},
+        row_sizes=sizes,
+    )
+    return ByteRows(open_raw(path, dtype="u1", shape=(-1,)), offsets, framing, storage)
 
 
 def offsets_of(version: FileVersion, kind: str, scan: Scan) -> tuple[Source, tuple[int, ...]]:
@@ -60,6 +92,8 @@ def offsets_of(version: FileVersion, kind: str, scan: Scan) -> tuple[Source, tup
     oocdata.errors.SourceError
         If the file can't be read, or its offsets can be written nowhere.
     """
+    from hashlib import blake2b  # not for `import oocdata`
+
     folder, name = os.path.split(version.path)
     which = repr((version.device, version.inode, version.nbytes, version.modified, version.changed))
     digest = blake2b(f"{version.path}{which}".encode(errors="surrogateescape"), digest_size=8)
@@ -88,11 +122,15 @@ def offsets_of(version: FileVersion, kind: str, scan: Scan) -> tuple[Source, tup
 
 def _own_folder() -> str:
     """Return the user's own folder for temporary files: in the common one, anybody may write."""
+    import tempfile  # not for `import oocdata`
+
     return os.path.join(tempfile.gettempdir(), f"oocdata-{os.getuid()}")
 
 
 def _read(path: str) -> tuple[Source, tuple[int, ...]] | None:
     """Return the offsets that a file holds, with the size classes; None if it is none such."""
+    import json  # not for `import oocdata`
+
     try:
         if os.stat(path).st_uid not in (os.getuid(), os.stat(os.path.dirname(path)).st_uid):
             return None
@@ -107,6 +145,9 @@ def _read(path: str) -> tuple[Source, tuple[int, ...]] | None:
 
 def _write(path: str, scanned: Iterator[Ints]) -> None:
     """Write offsets, whole or not at all."""
+    import json  # not for `import oocdata`
+    import tempfile
+
     folder = os.path.dirname(path)
     if folder == _own_folder():
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -17,8 +17,7 @@ from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError
-from oocdata.formats.npy import open_raw
-from oocdata.formats.offsets import offsets_of
+from oocdata.formats.offsets import open_rows
 
 __all__ = ["Records", "is_tfrecord", "open_tfrecord"]
 
@@ -86,20 +85,8 @@ def open_tfrecord(path: str) -> ByteRows:
     ...     ooc.open(f"{folder}/train.tfrecord").take([1, 0])
     array([b'second', b'first'], dtype=object)
     """
-    version = FileVersion.of(path)
-    offsets, sizes = offsets_of(version, "records", _record_starts)
-    storage = Storage(
-        "TFRecord",
-        version.path,
-        layout=f"{offsets.shape[0] - 1} records",
-        codec="none",
-        stored_bytes=version.nbytes,
-        reading="each record by its offset, its checksum compared",
-        files=(version,),
-        opened={"target": version.path},
-        row_sizes=sizes,
-    )
-    return ByteRows(open_raw(path, dtype="u1", shape=(-1,)), offsets, Records(), storage)
+    described = Storage("TFRecord", reading="each record by its offset, its checksum compared")
+    return open_rows(path, "records", _record_starts, Records(), described)
 
 
 def _record_starts(version: FileVersion) -> Iterator[Ints]:

@@ -13,11 +13,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oocdata.datasets.cached import Cached
@@ -31,9 +29,12 @@ from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.engines.dtypes import is_small_float
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError
 from oocdata.formats.npy import open_npy
 from oocdata.memory import cache_share
+from oocdata.writers.disk import sync_file, writable
+from oocdata.writers.flat import open_npy_storage
+from oocdata.writers.target import Target
 
 __all__ = ["cache"]
 
@@ -133,28 +134,38 @@ def _fill(
     dataset: Dataset, place: str, paths: list[str], specs: list[ArraySpec], workers: int
 ) -> None:
     """Write the arrays of a cache, from where whoever wrote it before came to."""
-    os.makedirs(place, exist_ok=True)
+    with writable(place):
+        os.makedirs(place, exist_ok=True)
     with _locked(place):
         if os.path.exists(os.path.join(place, "whole")):
             return  # whoever had the lock has written it
-        done = _rows_done(place)
-        files = [
-            _Array(path, (len(dataset), *_shape(leaf)), leaf.dtype, new=not done)
-            for path, leaf in zip(paths, specs, strict=True)
+        done, count = _rows_done(place) if all(map(os.path.exists, paths)) else 0, len(dataset)
+        targets = [
+            Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
+            for leaf in specs
+        ]
+        arrays = [
+            open_npy_storage(target, path, resume=done > 0)
+            for target, path in zip(targets, paths, strict=True)
         ]
         try:
             unsaved = 0
             for start, batch in _batches(dataset, done, workers):
-                for file, part in zip(files, leaves(batch), strict=True):
-                    file.write(start, part)
+                stop = start + len(next(leaves(batch)))
+                for array, target, part in zip(arrays, targets, leaves(batch), strict=True):
+                    array.write((slice(start, stop), *(slice(0, n) for n in target.element)), part)
                     unsaved += part.nbytes
                 if unsaved >= _SAVED_BYTES:
-                    _save(files, place, "rows", str(start + len(part)))
+                    for array in arrays:
+                        array.save()
+                    _note(place, "rows", str(stop))
                     unsaved = 0
-            _save(files, place, "whole", spec_text(dataset.spec))
+            for array in arrays:
+                array.close(count)
+            _note(place, "whole", spec_text(dataset.spec))
         finally:
-            for file in files:
-                os.close(file.number)
+            for array in arrays:
+                array.abandon()
 
 
 @contextmanager
@@ -173,51 +184,11 @@ def _rows_done(place: str) -> int:
         return 0
 
 
-def _save(files: list[_Array], place: str, name: str, text: str) -> None:
-    """Note how far the arrays are, once they are on the disk."""
-    for array in files:
-        os.fsync(array.number)
+def _note(place: str, name: str, text: str) -> None:
+    """Note how far the arrays are, which are on the disk."""
     path = os.path.join(place, name)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
-
-
-class _Array:
-    """A ``.npy`` file of its full length from the beginning, of which rows are written in order."""
-
-    def __init__(
-        self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, new: bool
-    ) -> None:
-        self._row = prod(shape[1:]) * dtype.itemsize
-        self.number = os.open(path, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if new else 0), 0o666)
-        try:
-            with open(self.number, "r+b", closefd=False) as file:
-                if new:
-                    npy_format.write_array_header_1_0(
-                        file,
-                        {
-                            "descr": npy_format.dtype_to_descr(dtype),
-                            "fortran_order": False,
-                            "shape": shape,
-                        },
-                    )
-                    file.truncate(file.tell() + shape[0] * self._row)
-                else:
-                    npy_format.read_magic(file)
-                    npy_format.read_array_header_1_0(file)
-                self._first = file.tell()
-        except ValueError as error:
-            raise SourceError(
-                f"an array of a cache must be readable; {error}. Delete its folder.", path=path
-            ) from error
-
-    def write(self, start: int, rows: NDArray[Any]) -> None:
-        """Write rows from a place on."""
-        data = memoryview(rows.tobytes())
-        place = self._first + start * self._row
-        while data:
-            done = os.pwrite(self.number, data, place)
-            data, place = data[done:], place + done
+    with writable(path):
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+        sync_file(f"{path}.new")
+        os.replace(f"{path}.new", path)

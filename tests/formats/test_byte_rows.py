@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.describe import fingerprint, from_json
-from oocdata.engines.byte_rows import ByteRows, Plain, largest_rows, size_counts
+from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Storage
 from oocdata.errors import (
@@ -292,7 +292,7 @@ class TestOffsets:
 
     def test_rows_that_lie_outside(self) -> None:
         values = MemoryArray(np.zeros(10, np.uint8))
-        source = ByteRows(values, MemoryArray(np.array([0, 3, 11])), Plain(), Storage("x"))
+        source = ByteRows(values, MemoryArray(np.array([0, 3, 11])), lines.Lines(), Storage("x"))
         out = np.empty((1, 1), object)
         with pytest.raises(SourceError, match=r"their offsets say places 3 to 11.*row 1\]"):
             source.read(np.array([[1]]), Extent.of((1,)), out)
@@ -321,11 +321,14 @@ class TestOffsets:
 
         places = np.arange(0, 41, 2)
         source = ByteRows(
-            MemoryArray(np.arange(40, dtype=np.uint8)), Counted(places), Plain(), Storage("x")
+            MemoryArray(np.arange(40, dtype=np.uint8) + 100),
+            Counted(places),
+            lines.Lines(),
+            Storage("x"),
         )
         out = np.empty((6, 1), object)
         source.read(np.array([[4], [5], [6], [2], [9], [10]]), Extent.of((1,)), out)
-        assert [row[0][0] for row in out] == [8, 10, 12, 4, 18, 20]
+        assert [row[0][0] for row in out] == [108, 110, 112, 104, 118, 120]
         assert calls == [3]  # places of rows 4 to 6, of row 2, of rows 9 and 10
 
 

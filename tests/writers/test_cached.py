@@ -206,3 +206,9 @@ def test_beside_what_it_was_made_of(frames: ooc.View, folder: Path | None) -> No
     parts = [part.take(np.arange(len(part))) for part in pairs.split(0.5, 0.5)]
     seen = [set(x.ravel()) | set(-y.ravel()) for x, y in parts]
     assert not seen[0] & seen[1]
+
+
+def test_a_folder_that_can_not_be_written(frames: ooc.View, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    with pytest.raises(SourceError, match="must be writable"):
+        frames.map(np.negative).cache(tmp_path / "cache")
