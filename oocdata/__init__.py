@@ -44,6 +44,7 @@ if typing.TYPE_CHECKING:
     from oocdata.formats.names import read_names
     from oocdata.frontends.resume import Resume
     from oocdata.order.interleave import Interleave
+    from oocdata.stream import Generated, Stream, generate
     from oocdata.tools.bench import Bench, bench
     from oocdata.tools.check import Health, check
     from oocdata.tools.convert import Conversion, convert
@@ -61,6 +62,7 @@ __all__ = [
     "Constant",
     "Conversion",
     "Dataset",
+    "Generated",
     "Health",
     "Interleave",
     "Loader",
@@ -79,6 +81,7 @@ __all__ = [
     "Source",
     "SparseBatch",
     "Stats",
+    "Stream",
     "View",
     "Windows",
     "Writer",
@@ -95,6 +98,7 @@ __all__ = [
     "episodes",
     "errors",
     "folder_labels",
+    "generate",
     "join",
     "load_split",
     "memory_limit",
@@ -124,6 +128,7 @@ _LATER = {
     "Mix": "datasets.mix",
     "Preview": "tools.preview",
     "Resume": "frontends.resume",  # a callback is of one of Keras's classes
+    "Stream": "stream",
     "Stats": "tools.stats.result",
     "Writer": "writers",
     "balanced": "datasets.balanced",
@@ -136,6 +141,8 @@ _LATER = {
     "create": "writers",
     "episodes": "datasets.trajectories",
     "folder_labels": "datasets.labels",
+    "Generated": "stream",
+    "generate": "stream",
     "join": "datasets.join",
     "load_split": "describe.splits",
     "mix": "datasets.mix",
@@ -173,6 +180,8 @@ chain.provide("describe", _later("describe", "describe"))
 chain.provide("epoch", _later("reading.ahead", "read_ahead"))
 chain.provide("to_tf", _later("frontends.tfdata", "to_tf"))
 chain.provide("to_keras", _later("frontends.keras", "Batches"))
+chain.provide("stream_to_tf", _later("frontends.tfdata", "stream_to_tf"))
+chain.provide("stream_to_keras", _later("frontends.keras", "StreamBatches"))
 chain.provide("cache", _later("writers.cache", "cache"))
 chain.provide("parse", _later("frontends.examples", "parse"))
 chain.provide("profile", _later("tools.profile", "profile"))

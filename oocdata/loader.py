@@ -20,7 +20,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
+from oocdata.datasets.spec import Batch, Spec, batched_spec
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
@@ -30,7 +30,7 @@ from oocdata.order import Order, Sequential
 from oocdata.order.lanes import laned
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
-from oocdata.runs import Ahead, Run, plan_ahead, steps_together
+from oocdata.runs import Ahead, Pass, Run, plan_ahead, steps_together
 
 if TYPE_CHECKING:
     import keras
@@ -74,12 +74,6 @@ def make_loader(
     order, reason = choose_order(dataset, shuffle, size, weights)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
-    if processes and any(leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
-        raise ArgumentError(
-            "`workers` must be 0 for batches of bytes of unequal length, which can't be passed "
-            f"between processes without a copy; got {processes}. Make them arrays of numbers in "
-            "`.map`, which workers run."
-        )
     if processes and dataset.is_sparse:
         raise ArgumentError(
             f"`workers` must be 0 for sparse batches, which threads read; got {processes}."
@@ -158,10 +152,7 @@ class Loader:
         """Shape and dtype of a batch's arrays; the batch axis is None where the last is short."""
         full = self.batch_size // self.num_shards
         length = None if self.steps.used % self.batch_size else full
-        spec: Spec = map_tree(
-            lambda leaf: replace(leaf, shape=(length, *leaf.shape)), self.dataset.spec
-        )
-        return spec
+        return batched_spec(self.dataset.spec, length)
 
     @cached_property
     def array_bytes(self) -> list[int]:
@@ -295,6 +286,15 @@ class Loader:
             for request in self.dataset.requests(positions, draw)
         ]
         return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
+
+    def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
+        """Return the steps from `start` on to the end of so many epochs."""
+        steps = len(self)
+        return Pass(epoch * steps + start, epochs * steps - start, steps, self.steps_together)
+
+    def reader(self) -> Callable[[Run], list[Batch]]:
+        """Return what reads runs of steps, in any order and any thread: `run`."""
+        return self.run
 
     def epoch(
         self, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2

@@ -17,13 +17,15 @@ from oocdata.datasets.spec import (
     Batch,
     Spec,
     align,
+    as_leaf,
     as_spec,
     leaves,
     map_tree,
+    spec_of,
     spec_text,
 )
 from oocdata.engines.source import check_dtype
-from oocdata.errors import ArgumentError, EmptyError, MapError, UnsupportedDtypeError
+from oocdata.errors import ArgumentError, EmptyError, MapError
 
 __all__ = ["Map"]
 
@@ -70,13 +72,12 @@ class Map(Dataset):
             )
         first = source.read(np.zeros(1, np.int64), Draw(positions=np.zeros(1, np.int64)))
         batch = self._apply(first, Draw(), 1)
-        spec: Spec = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), batch)
-        return self._checked(spec)
+        return self._checked(spec_of(batch, axes=1))
 
     @staticmethod
     def _checked(spec: Spec) -> Spec:
         def native(leaf: ArraySpec) -> ArraySpec:
-            if leaf.dtype.hasobject:  # bytes of unequal length; `_native` looks at each
+            if leaf.dtype.hasobject:  # bytes of unequal length; `as_leaf` looks at each
                 return leaf
             return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
 
@@ -137,7 +138,7 @@ class Map(Dataset):
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
         if self.batched:
-            result = map_tree(_native, self._call(batch, draw.rng if self.rng else None))
+            result = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
             for array in leaves(result):
                 if array.ndim == 0 and array.dtype.kind not in "biufc":
                     raise MapError(
@@ -157,7 +158,7 @@ class Map(Dataset):
 
     def _of_element(self, batch: Batch, draw: Draw, place: int) -> Any:
         rng = draw.rng_of(place) if self.rng else None
-        return map_tree(_native, self._call(map_tree(itemgetter(place), batch), rng))
+        return map_tree(as_leaf, self._call(map_tree(itemgetter(place), batch), rng))
 
     def _call(self, batch: Any, rng: np.random.Generator | None) -> Any:
         arguments = batch if isinstance(batch, tuple) else (batch,)
@@ -181,7 +182,7 @@ class Map(Dataset):
 
     def _agreed(self, result: Batch) -> Batch:
         """Return a result in the order of the spec, which names arrays by their place."""
-        found = map_tree(lambda array: ArraySpec(array.shape[1:], array.dtype), result)
+        found = spec_of(result, axes=1)
         if found != self.spec:  # dicts are equal in any order
             raise MapError(
                 f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
@@ -194,15 +195,3 @@ class Map(Dataset):
     @property
     def _name(self) -> str:
         return repr(getattr(self.fn, "__name__", type(self.fn).__name__))
-
-
-def _native(value: Any) -> NDArray[Any]:
-    """Return an array in native byte order: TensorFlow reads any other as if it were."""
-    array = np.asarray(value)
-    objects = array.dtype.hasobject and array.ndim
-    if objects and not all(type(one) is bytes for one in array.flat):
-        raise UnsupportedDtypeError(
-            "elements must be numbers, or bytes as objects; a mapped function returned an array of "
-            f"{array.dtype} that holds something else. Text becomes bytes by .encode()."
-        )
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

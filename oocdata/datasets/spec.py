@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -12,10 +12,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from oocdata.engines.dtypes import named_dtype
 from oocdata.engines.source import check_dtype
-from oocdata.errors import ArgumentError, UnsupportedDtypeError
+from oocdata.errors import ArgumentError, MapError, UnsupportedDtypeError
 
 __all__ = [
-    "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_spec", "leaves", "map_tree", "spec_text",
+    "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_leaf", "as_spec", "batched_spec",
+    "leaves", "map_tree", "spec_of", "spec_text",
 ]  # fmt: skip
 
 
@@ -133,6 +134,42 @@ def as_spec(tree: Any) -> Spec:
 
     result: Spec = map_tree(leaf, tree)
     return result
+
+
+def batched_spec(spec: Spec, length: int | None) -> Spec:
+    """Return the spec of batches of so many elements, None where the length varies."""
+    batched: Spec = map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
+    return batched
+
+
+def as_leaf(value: Any) -> NDArray[Any]:
+    """Return what a function made as an array in native byte order; text as bytes, an object.
+
+    TensorFlow reads any other byte order as if it were the native one.
+    """
+    if isinstance(value, str | bytes):
+        text = np.empty((), object)
+        text[()] = value.encode() if isinstance(value, str) else bytes(value)
+        return text
+    array = np.asarray(value)
+    if array.dtype.hasobject and not all(type(one) is bytes for one in array.flat):
+        raise MapError(
+            "a function must make arrays of numbers, or of bytes as objects; one made an array of "
+            f"{array.dtype} that holds something else. Text becomes bytes by .encode()."
+        )
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def spec_of(tree: Any, axes: int = 0) -> Spec:
+    """Return the spec of a tree of arrays, without so many axes in front.
+
+    Examples
+    --------
+    >>> str(spec_of(np.zeros((8, 3)), axes=1))
+    '(3,) float64'
+    """
+    spec: Spec = map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
+    return spec
 
 
 def as_dtype(given: DTypeLike) -> np.dtype[Any]:

@@ -29,6 +29,7 @@ from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import differences, fingerprint, refuse_other
 from oocdata.errors import DescriptionError
 from oocdata.loader import Loader
+from oocdata.stream import Stream
 
 __all__ = [
     "FORMAT", "as_json", "describe", "differences", "fingerprint", "from_json", "refuse_other",
@@ -38,7 +39,7 @@ FORMAT = 3
 """The form of descriptions; another number is another form."""
 
 
-def describe(loader: Loader, *, beside: list[Any] | None = None) -> dict[str, Any]:
+def describe(loader: Loader | Stream, *, beside: list[Any] | None = None) -> dict[str, Any]:
     """Return a loader as JSON: the same for the same loader, in any process.
 
     Reads a few numbers of each source.
@@ -69,12 +70,12 @@ def describe(loader: Loader, *, beside: list[Any] | None = None) -> dict[str, An
     ...     bool((again.batch(1, epoch=2) == loader.batch(1, epoch=2)).all())
     True
     """
-    if not isinstance(loader, Loader):
+    if not isinstance(loader, Loader | Stream):
         raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")
     return {"format": FORMAT, "loader": Encoder(beside).encode(loader, "loader")}
 
 
-def as_json(loader: Loader, *, beside: list[Any] | None = None) -> str:
+def as_json(loader: Loader | Stream, *, beside: list[Any] | None = None) -> str:
     """Return the description of a loader as one line of ASCII; see `describe`."""
     return json.dumps(describe(loader, beside=beside), separators=(",", ":"), allow_nan=False)
 
@@ -125,12 +126,13 @@ def from_json(
         raise DescriptionError(f"a description must be JSON; {error}.") from error
     except RecursionError as error:
         raise DescriptionError("a description must not be nested that deep.") from error
-    if not isinstance(loader, Loader):
+    if not isinstance(loader, Loader | Stream):
         raise DescriptionError(
             "a description must be readable; `loader` is not: it must be a Loader; got "
             f"{_short(parts['loader'])}."
         )
-    return loader
+    made: Any = loader  # a stream is only sent to this process's own workers
+    return made  # type: ignore[no-any-return]
 
 
 def _short(value: Any) -> str:

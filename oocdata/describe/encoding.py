@@ -56,6 +56,7 @@ from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.interleave import Interleave
 from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted
+from oocdata.stream import Generated, Stream
 
 __all__ = ["KINDS", "Encoder", "is_frozen"]
 
@@ -65,7 +66,7 @@ KINDS: dict[str, type] = {
     "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
-    "interleave": Interleave, "cached": Cached,
+    "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
     "row_lengths": RowLengths, "row_mask": RowMask,
 }  # fmt: skip

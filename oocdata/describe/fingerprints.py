@@ -27,6 +27,7 @@ from oocdata.errors import RestoreError, UnsupportedDtypeError
 if TYPE_CHECKING:
     from oocdata.datasets.dataset import Dataset
     from oocdata.loader import Loader
+    from oocdata.stream import Stream
 
 __all__ = ["dataset_fingerprint", "differences", "fingerprint", "refuse_other"]
 
@@ -40,7 +41,7 @@ _NO_MATTER = ("shuffle", "reason", "workers", "num_shards", "index")
 """Of a loader: what changes no global batch."""
 
 
-def fingerprint(loader: Loader, **more: str) -> str:
+def fingerprint(loader: Loader | Stream, **more: str) -> str:
     """Return what must be the same for a position to mean the same batch, and `more` by name.
 
     It is JSON of at most 2048 characters: names and texts; the longest become digests, ``"#…"``.

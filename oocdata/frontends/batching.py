@@ -16,6 +16,7 @@ from oocdata.errors import ArgumentError, PositionError
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stream import Stream
 
 __all__ = ["batch_lengths", "checked_start", "padded", "tensor_dtype", "tensors_of"]
 
@@ -47,13 +48,13 @@ def checked_start(loader: Loader, start: tuple[int, int]) -> tuple[int, int]:
     return epoch, step
 
 
-def batch_lengths(loader: Loader) -> tuple[int, bool]:
+def batch_lengths(loader: Loader | Stream) -> tuple[int, bool]:
     """Return the elements of a full batch, and whether there is a short one too."""
     size = loader.batch_size // loader.num_shards
     return size, next(leaves(loader.spec)).shape[0] is None
 
 
-def tensors_of(batches: Sequence[Batch], loader: Loader) -> list[NDArray[Any]]:
+def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArray[Any]]:
     """Return the batches of a run of steps as arrays with the steps in front.
 
     The full batches of each leaf, shape (steps, batch, …); and where the loader has a short batch,

@@ -17,10 +17,12 @@ from oocdata.frontends.batching import tensors_of
 from oocdata.frontends.originals import forget_originals, passed_on
 from oocdata.frontends.shutdown import calls
 from oocdata.reading.ahead import ReadAhead, Reader
+from oocdata.reading.merged import Merged
 from oocdata.runs import Pass
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stream import Stream
 
 __all__ = ["BEGINNING", "Feed", "add", "called", "feed_of", "forget", "read"]
 
@@ -40,7 +42,7 @@ class Feed:
 
     Parameters
     ----------
-    loader : Loader
+    loader : Loader or Stream
     begin : callable
         Begins the next pass.
     fingerprint : str
@@ -50,14 +52,14 @@ class Feed:
     """
 
     def __init__(
-        self, loader: Loader, begin: Callable[[], Pass], fingerprint: str, reader: Reader
+        self, loader: Loader | Stream, begin: Callable[[], Pass], fingerprint: str, reader: Reader
     ) -> None:
         self.loader, self.begin, self.reader = loader, begin, reader
         self.fingerprint = fingerprint
         self._own = fingerprint.encode()
         self._keys = itertools.count()
         self._places: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
-        self._runs: WeakValueDictionary[int, ReadAhead] = WeakValueDictionary()
+        self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
 
     def read(self, place: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
         """Return the place of an iterator, and the arrays of its next run.
@@ -88,13 +90,17 @@ class Feed:
             except BaseException:
                 runs.close()
                 raise
+            if arrays is None:  # the end, which is not always known before it is there
+                place = np.array([*place[:3], number, *place[4:]])
         self._runs[int(place[-1])] = runs
         return [place, *(arrays or tensors_of([], self.loader))]
 
-    def _taken(self, place: NDArray[np.int64], number: int) -> tuple[NDArray[np.int64], ReadAhead]:
+    def _taken(
+        self, place: NDArray[np.int64], number: int
+    ) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
         """Return the place of an iterator and its runs, which nobody else finds until put back."""
         first, length, together, _, key = map(int, place)
-        over = Pass(first, length, len(self.loader), together)
+        over = Pass(first, length, self.loader.over(0).steps, together)
         own, runs = self._places.get(key), self._runs.pop(key, None)
         if own is not None and runs is not None and (runs.over, runs.number) == (over, number):
             return own, runs
@@ -103,7 +109,7 @@ class Feed:
         # An iterator that was restored, or one whose last read failed.
         return self._entered(over, number)
 
-    def _entered(self, over: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead]:
+    def _entered(self, over: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
         """Return a place of its own for an iterator, and its runs from `number` on."""
         key, runs = next(self._keys), self.reader.begin(over, number)
         place = empty((5,), np.dtype(np.int64))

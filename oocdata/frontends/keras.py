@@ -1,4 +1,4 @@
-"""Keras: a `keras.utils.PyDataset` over a loader, for any backend."""
+"""Keras: a `keras.utils.PyDataset` over a loader or a stream, for any backend."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oocdata.datasets.spec import Batch, leaves
-from oocdata.errors import ArgumentError, DatasetGoneError, MissingDependencyError
+from oocdata.datasets.spec import Batch, Spec, leaves
+from oocdata.errors import ArgumentError, DatasetGoneError, EmptyError, MissingDependencyError
 from oocdata.frontends.originals import forget_originals, passed_on
+from oocdata.index import as_count
 
 try:
     import keras
@@ -21,8 +22,9 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stream import Stream
 
-__all__ = ["Batches"]
+__all__ = ["Batches", "StreamBatches"]
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
@@ -45,11 +47,7 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
             raise ArgumentError(
                 "`to_keras` must be given dense batches; these are sparse. `to_tf` takes them."
             )
-        if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
-            raise ArgumentError(
-                "`to_keras` must be given arrays of numbers; these hold bytes of unequal length. "
-                "`to_tf` takes them; or make numbers of them in `.map`."
-            )
+        _check_leaves(loader.dataset.spec)
         super().__init__()
         self.loader = loader
         self.epoch = 0
@@ -95,10 +93,8 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
         except BaseException as error:
             # Keras ends no epoch in which a read failed, and the exception may keep this object.
             self._ahead = None
-            reader = threading.current_thread() is not threading.main_thread()
-            if self._begun and reader and keras.backend.backend() == "tensorflow":
-                # Keras reads this through a generator in a graph.
-                raise passed_on(error, id(self)) from error
+            if (passed := _passed_on(error, self, self._begun)) is not error:
+                raise passed from error
             raise
 
     def _entered(self, step: int) -> int:
@@ -139,3 +135,99 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
         if step + 1 < len(self.loader):
             self._ahead, self._next = ahead, (epoch, step + 1)
         return batch
+
+
+class StreamBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+    """A stream's batches in order, whatever step Keras asks for; new generators for each epoch.
+
+    Keras looks at the first batches before it trains; those are given to it again when it does.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> stream = ooc.generate(lambda: iter(range(6)), workers=0).batches(2)
+    >>> batches = stream.to_keras(steps=2)
+    >>> len(batches), batches[0], batches[0]
+    (2, array([0, 1]), array([0, 1]))
+    """
+
+    def __init__(self, stream: Stream, steps: int | None) -> None:
+        _check_leaves(stream.dataset.spec)
+        if steps is None and stream.steps is None:
+            raise ArgumentError(
+                "`steps` must be given, as nobody knows how many batches the generators make; or "
+                "tell `generate` the `length` of all together."
+            )
+        super().__init__()
+        self.stream = stream
+        self._steps = as_count("steps", stream.steps if steps is None else steps)
+        self._lock = threading.Lock()
+        self._batches: Iterator[Batch] | None = None
+        self._seen: dict[int, Batch] = {}
+        self._within = self._taken = False
+        weakref.finalize(self, forget_originals, id(self)).atexit = False
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def on_epoch_begin(self) -> None:
+        """Note that Keras trains or evaluates from here on; called by Keras."""
+        self._within = True
+
+    def on_epoch_end(self) -> None:
+        """Note that Keras does no more; called by Keras."""
+        with self._lock:
+            self._within = False
+            if self._taken:
+                # TensorFlow keeps this object for good; it must not keep generators.
+                self._batches, self._seen, self._taken = None, {}, False
+
+    def __getitem__(self, step: int) -> Batch:
+        """Return the next batch; before Keras trains, the same one for the same step.
+
+        Raises
+        ------
+        oocdata.errors.EmptyError
+            If the generators end before the steps of an epoch.
+        """
+        try:
+            with self._lock:
+                batch = self._seen.pop(step, None)
+                if batch is None:
+                    batch = self._next(step)
+                if self._within:
+                    self._taken = True
+                else:
+                    self._seen[step] = batch
+                return batch
+        except BaseException as error:
+            self._batches = None
+            if (passed := _passed_on(error, self, self._within)) is not error:
+                raise passed from error
+            raise
+
+    def _next(self, step: int) -> Batch:
+        if self._batches is None:
+            self._batches = iter(self.stream)
+        for batch in self._batches:
+            return batch
+        raise EmptyError(
+            f"`steps` must be at most the batches that the generators make; they ended before "
+            f"step {step} of {self._steps}."
+        )
+
+
+def _check_leaves(spec: Spec) -> None:
+    if any(leaf.dtype.hasobject for leaf in leaves(spec)):
+        raise ArgumentError(
+            "`to_keras` must be given arrays of numbers; these hold bytes of unequal length. "
+            "`to_tf` takes them; or make numbers of them first."
+        )
+
+
+def _passed_on(error: BaseException, owner: object, begun: bool) -> BaseException:
+    """Return what to raise: what Keras's generator in a graph turns into the original, or that."""
+    reader = threading.current_thread() is not threading.main_thread()
+    if begun and reader and keras.backend.backend() == "tensorflow":
+        return passed_on(error, id(owner))
+    return error

@@ -139,7 +139,10 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         """
         from oocdata.frontends.tfdata import of_passes, with_cardinality
 
-        dataset = of_passes(self.loader, self._begin, {}, parallel=parallel, prefetch=prefetch)
+        dataset = of_passes(
+            self.loader, self._begin, {"steps": str(len(self.loader))},
+            parallel=parallel, prefetch=prefetch,
+        )  # fmt: skip
         return with_cardinality(dataset, len(self.loader), always=False)
 
     def stop(self, *_: object) -> None:
@@ -150,10 +153,9 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._stop = True
 
     def _begin(self) -> Pass:
-        steps = len(self.loader)
         epoch, step = self._next
         self._next, self._begun = (epoch + 1, 0), True
-        return Pass(epoch * steps + step, steps - step, steps, self.loader.steps_together)
+        return self.loader.over(epoch, step)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the last save, if there is one."""

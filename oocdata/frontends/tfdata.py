@@ -49,8 +49,18 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stream import Stream
 
-__all__ = ["as_it_is", "bounded", "lives_with", "of_passes", "passes", "to_tf", "with_cardinality"]
+__all__ = [
+    "as_it_is",
+    "bounded",
+    "lives_with",
+    "of_passes",
+    "passes",
+    "stream_to_tf",
+    "to_tf",
+    "with_cardinality",
+]
 
 atexit.register(calls.close)  # after TensorFlow was imported, so before whatever it does at exit
 
@@ -108,7 +118,7 @@ def to_tf(
         # In the graph, so that several batches are read at once: 1.9 times as fast.
         loader = replace(loader, dataset=mapped.source)
     begin = passes(loader, start, epochs)
-    more = {"steps of a pass": str(length)}
+    more = {"steps": str(len(loader)), "steps of a pass": str(length)}
     dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch)
     if isinstance(parsing, ParseExamples):
         dataset = dataset.map(as_it_is(parsing.tensors))
@@ -131,20 +141,26 @@ def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], 
     [(19, 6), (25, 10), (35, 10)]
     """
     epoch, step = checked_start(loader, start)
-    steps, together = len(loader), loader.steps_together
-    length = as_count("epochs", epochs) * steps
+    epochs = as_count("epochs", epochs)
     begun = itertools.count()
 
     def begin() -> Pass:
         number = next(begun)
-        skipped = step if number == 0 else 0
-        return Pass(epoch * steps + number * length + skipped, length - skipped, steps, together)
+        return loader.over(epoch + number * epochs, step if number == 0 else 0, epochs)
 
     return begin
 
 
+@as_it_is
+def stream_to_tf(stream: Stream, prefetch: int) -> tf.data.Dataset:
+    """Return a ``tf.data.Dataset`` of a stream's batches; see `oocdata.Stream.to_tf`."""
+    begun = itertools.count()
+    dataset = of_passes(stream, lambda: stream.over(next(begun)), {}, parallel=1, prefetch=prefetch)
+    return dataset if stream.steps is None else with_cardinality(dataset, stream.steps, always=True)
+
+
 def of_passes(
-    loader: Loader,
+    loader: Loader | Stream,
     begin: Callable[[], Pass],
     more: dict[str, str],
     *,
@@ -155,7 +171,7 @@ def of_passes(
 
     Parameters
     ----------
-    loader : Loader
+    loader : Loader or Stream
     begin : callable
         Returns the next `Pass`; called when its first element is asked for, in any thread.
     more : dict of str
@@ -169,7 +185,7 @@ def of_passes(
         Of unknown cardinality.
     """
     spec = loader.spec
-    text = fingerprint(loader, **{"steps": str(len(loader)), **more})
+    text = fingerprint(loader, **more)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
     reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: tensors_of(run, loader))

@@ -12,34 +12,35 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch
-from oocdata.errors import DatasetGoneError
+from oocdata.errors import DatasetGoneError, RestoreError
+from oocdata.loader import Loader
 from oocdata.memory import account
 from oocdata.reading.inflight import input_bytes, run_bytes
+from oocdata.reading.merged import Merged
 from oocdata.runs import Pass, Run
 
 if TYPE_CHECKING:
-    from oocdata.loader import Loader
     from oocdata.reading.workers.pool import WorkerPool
     from oocdata.runs import Ahead
+    from oocdata.stream import Stream
 
 __all__ = ["ReadAhead", "Reader", "read_ahead"]
 
 
 def read_ahead(
-    loader: Loader, epoch: int, start: int, *, parallel: int = 2, prefetch: int = 2
+    loader: Loader | Stream, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
 ) -> Iterator[Batch]:
     """Yield the batches of an epoch from step `start`; see `oocdata.Loader.epoch`.
 
     Parameters
     ----------
-    loader : Loader
+    loader : Loader or Stream
     epoch, start : int
         Checked.
     parallel, prefetch : int
         As in `Reader`.
     """
-    steps = len(loader)
-    over = Pass(epoch * steps + start, steps - start, steps, loader.steps_together)
+    over = loader.over(epoch, start)
     reader = Reader(loader, parallel, prefetch, held=1)
     with closing(reader.begin(over)) as runs, closing(reader):
         while batches := runs.read():
@@ -53,7 +54,7 @@ class Reader:
 
     Parameters
     ----------
-    loader : Loader
+    loader : Loader or Stream
     parallel : int
         Runs of steps read at a time; with worker processes two for each.
     prefetch : int
@@ -77,7 +78,7 @@ class Reader:
 
     def __init__(
         self,
-        loader: Loader,
+        loader: Loader | Stream,
         parallel: int,
         prefetch: int,
         held: int,
@@ -89,18 +90,37 @@ class Reader:
         self._idle: list[tuple[WorkerPool, Sequence[Callable[[], object]]]] = []
         self._closed = False
 
-    def begin(self, over: Pass, number: int = 0) -> ReadAhead:
-        """Return the runs of a pass from `number` on; the first ones are read from now on."""
+    def begin(self, over: Pass, number: int = 0) -> ReadAhead | Merged:
+        """Return the runs of a pass from `number` on; the first ones are read from now on.
+
+        Raises
+        ------
+        oocdata.errors.RestoreError
+            If they are of generators, which can't be begun in the middle.
+        """
+        if isinstance(self._loader, Loader):
+            return self._runs(over, number, self._finish)
+        if number:
+            raise RestoreError(
+                "batches of generators must be read from the first on, in order; a saved or failed "
+                f"iterator asks for batch {number}. Begin a new pass."
+            )
+        return Merged(self._runs(over, 0, list), self._loader, self._finish)
+
+    def _runs(
+        self, over: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
+    ) -> ReadAhead:
         if not self._loader.workers:
+            read = self._loader.reader()
             nbytes = sum(each(self._loader, over.together) for each in (run_bytes, input_bytes))
             threads = _Threads(
                 self._plan,
                 nbytes,
                 self._loader.cached,
-                lambda run: self._finish(self._loader.run(run)),
+                lambda run: finish(read(run)),
             )
             return ReadAhead(threads, over, number)
-        return ReadAhead(_Workers(self, over.together, self._finish), over, number)
+        return ReadAhead(_Workers(self, over.together, finish), over, number)
 
     def take_out(self, together: int) -> WorkerPool:
         """Return worker processes with room for runs of so many steps."""

@@ -8,11 +8,12 @@ from oocdata.engines.buffers import ALIGNMENT
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stream import Stream
 
 __all__ = ["input_bytes", "run_bytes"]
 
 
-def run_bytes(loader: Loader, steps: int) -> int:
+def run_bytes(loader: Loader | Stream, steps: int) -> int:
     """Return the bytes of the batches of a run of steps, with the padding between arrays.
 
     Examples
@@ -24,7 +25,7 @@ def run_bytes(loader: Loader, steps: int) -> int:
     return steps * sum(-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in loader.array_bytes)
 
 
-def input_bytes(loader: Loader, steps: int = 1) -> int:
+def input_bytes(loader: Loader | Stream, steps: int = 1) -> int:
     """Return the bytes that a run is read into before its batches are made of them.
 
     Those that a mapped function gets, and the numbers of sparse rows; 0 if all are read in place.

@@ -74,6 +74,7 @@ MAKES: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
 }
 MAPPED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "one mapped, one not": lambda view: ooc.zip(view, view.map(lambda x: x[:, ::2] * 2)),
+    "bytes": lambda view: ooc.zip(view, view.map(lambda x: b"x" * int(x[0] % 7), batched=False)),
     "a big-endian result": lambda view: view.map(lambda x: x.astype(">f4")),
     "in place": lambda view: view.map(lambda x: np.add(x, 1, out=x)),
     "by element": lambda view: view.map(lambda x: x.sum(), batched=False),

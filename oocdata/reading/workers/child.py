@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,12 @@ from oocdata.memory import set_memory
 from oocdata.reading.workers.sent import dumps, loads
 
 if TYPE_CHECKING:
-    from oocdata.loader import Loader
+    from oocdata.runs import Run
 
 __all__ = ["Laid", "die_with", "lay", "main"]
 
-Laid = tuple[int, tuple[int, ...], np.dtype[Any]]
-"""Where in a slot an array lies: its offset, shape and dtype."""
+Laid = tuple[int, tuple[int, ...], np.dtype[Any]] | NDArray[Any]
+"""Where in a slot an array lies: its offset, shape and dtype; or the array, if it is of objects."""
 
 
 def main() -> None:
@@ -79,17 +79,17 @@ def _serve(connection: Connection[Any, Any], arena: int, sent: int) -> None:
     set_memory(memory_bytes)
     memory = np.frombuffer(mmap.mmap(arena, 0), np.uint8)
     os.close(arena)
-    loader: Loader | None = None
+    read: Callable[[Run], list[Batch]] | None = None
     while True:
         run, slot = pickle.loads(connection.recv_bytes())
         answer: tuple[Any, ...]
         try:
-            if loader is None:
+            if read is None:
                 # Private: a function may change what it closes over, as it could in one process.
-                loader = loads(mmap.mmap(sent, 0, access=mmap.ACCESS_COPY), lengths)
+                read = loads(mmap.mmap(sent, 0, access=mmap.ACCESS_COPY), lengths).reader()
                 os.close(sent)
             place = memory[slot * slot_bytes : (slot + 1) * slot_bytes]
-            answer = ("read", lay(place, loader.run(run)))
+            answer = ("read", lay(place, read(run)))
         except BaseException as error:
             answer = ("raised", *_sent(error))
         for stream in (sys.stdout, sys.stderr):  # what a function printed, before we are ended
@@ -117,6 +117,9 @@ def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
     for batch in batches:
         places: list[Laid] = []
         for array in leaves(batch):
+            if array.dtype.hasobject:  # bytes of unequal length: pickled with the answer
+                places.append(array)
+                continue
             start = -(-end // ALIGNMENT) * ALIGNMENT
             end = start + array.nbytes
             if end > len(slot):

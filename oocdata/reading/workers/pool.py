@@ -23,6 +23,7 @@ from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.process import Process
 from oocdata.reading.workers.sent import Sent
 from oocdata.runs import Run
+from oocdata.stream import Stream
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -63,8 +64,8 @@ class WorkerPool:
 
     Parameters
     ----------
-    loader : Loader
-        With `workers` of at least 1.
+    loader : Loader or Stream
+        With `workers` of at least 1. The workers of a stream take turns, each with a generator.
     held : int
         Runs that the one who reads usually has in use at a time, and that are lent.
     together : int, optional
@@ -85,12 +86,13 @@ class WorkerPool:
     >>> pool.close()
     """
 
-    def __init__(self, loader: Loader, held: int, together: int | None = None) -> None:
+    def __init__(self, loader: Loader | Stream, held: int, together: int | None = None) -> None:
         self.changed = threading.Condition(threading.RLock())
         self._closed = False
         self._failure: WorkerError | None = None
         self._workers: list[Process] = []
         self._spec = loader.spec
+        self._in_turn = isinstance(loader, Stream)
         self._taken = 0
         self.together = together or loader.steps_together
         seconds = _limit()
@@ -145,6 +147,8 @@ class WorkerPool:
             if self._failure is not None:
                 raise copy(self._failure)  # each with a traceback of its own
             worker = self._idlest
+            if self._in_turn:
+                worker = self._workers[run.start % len(self._workers)]
             call = Call(self, worker, run, self._arena.free.pop())
             worker.queue.append(call)
             worker.send((run, call.slot))
@@ -203,11 +207,8 @@ class WorkerPool:
                 self._done(worker)
 
     def _batch(self, slot: NDArray[np.uint8], laid: list[Laid]) -> Batch:
-        """Return a batch whose arrays lie in a slot."""
-        arrays = (
-            slot[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-            for start, shape, dtype in laid
-        )
+        """Return a batch whose arrays lie in a slot; those of objects came with the answer."""
+        arrays = iter([_array(slot, each) for each in laid])
         batch: Batch = map_tree(lambda _: next(arrays), self._spec)
         return batch
 
@@ -243,7 +244,16 @@ class WorkerPool:
         self._workers = []
 
 
+def _array(slot: NDArray[np.uint8], laid: Laid) -> NDArray[Any]:
+    if isinstance(laid, np.ndarray):
+        return laid
+    start, shape, dtype = laid
+    return slot[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
 def _copied(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.hasobject:
+        return array
     copy = empty(array.shape, array.dtype)
     np.copyto(copy, array)
     return copy

@@ -20,11 +20,12 @@ from oocdata.reading.workers.arena import nameless
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stream import Stream
 
 __all__ = ["Sent", "check_workers", "dumps", "loads"]
 
 
-def check_workers(loader: Loader) -> None:
+def check_workers(loader: Loader | Stream) -> None:
     """Raise ArgumentError if a loader can't be sent to other processes: names what, and why."""
     _pickled(loader)
 
@@ -51,7 +52,7 @@ class Sent:
     lengths: tuple[int, ...]
 
     @classmethod
-    def of(cls, loader: Loader) -> Sent:
+    def of(cls, loader: Loader | Stream) -> Sent:
         """Pickle a loader and copy what it holds to shared memory."""
         parts = [memoryview(part).cast("B") for part in _pickled(loader)]
         lengths = tuple(map(len, parts))
@@ -63,7 +64,7 @@ class Sent:
         return cls(descriptor, lengths)
 
 
-def loads(memory: Any, lengths: Sequence[int]) -> Loader:
+def loads(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
     """Return the loader that was sent; its arrays lie in `memory`."""
     views, place = [], 0
     for length in lengths:
@@ -84,7 +85,7 @@ def dumps(value: object, buffers: Callable[[pickle.PickleBuffer], Any] | None = 
     return pickled
 
 
-def _pickled(loader: Loader) -> list[Any]:
+def _pickled(loader: Loader | Stream) -> list[Any]:
     """Return the pickle of a loader, and the buffers that it leaves out."""
     beside: list[Any] = []
     text = as_json(loader, beside=beside)

@@ -1,0 +1,343 @@
+"""Batches of what generators yield: no row has a number, so they come as they are made.
+
+For code that makes its elements one after the other. Each worker process runs a generator of its
+own; their batches come in turn, so that the same generators give the same batches each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from oocdata import chain
+from oocdata.datasets.spec import (
+    Batch,
+    Spec,
+    as_leaf,
+    as_spec,
+    batched_spec,
+    leaves,
+    map_tree,
+    spec_of,
+)
+from oocdata.engines.source import check_dtype
+from oocdata.errors import ArgumentError, EmptyError
+from oocdata.index import as_count
+from oocdata.runs import Ahead, Pass, Run, plan_ahead
+from oocdata.yields import Yields, as_yielded
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+__all__ = ["Generated", "Stream", "generate"]
+
+_STEPS = 1 << 31
+"""Steps of an epoch, at most: nobody knows how many there will be."""
+
+
+def generate(
+    make: Callable[..., Iterable[Any]],
+    spec: Any = None,
+    workers: int = 2,
+    *,
+    length: int | None = None,
+    batched: bool = False,
+    shard: bool = False,
+    rng: bool = False,
+    seed: int = 0,
+) -> Generated:
+    """Return the elements that generators yield, one generator in each of some worker processes.
+
+    What is yielded has no number, so there is no random access, no shuffle, no split and no resume.
+    Where an element can be made from its number, a dataset has all of that:
+    ``ooc.open(numbers).map(make_one, batched=False).batches(32, shuffle=True, workers=2)``.
+
+    Parameters
+    ----------
+    make : callable
+        A generator function, a method such as ``scenes.generate_data``, or anything that returns an
+        iterable when it is called: once in each worker process for each epoch. It yields an array
+        or a number, or tuples or dicts of them; text and bytes become ``bytes``.
+    spec : tree of things with shape and dtype, optional
+        What is yielded: arrays, `ArraySpec`, ``tf.TensorSpec``. If it is not given, `make` is
+        called here once for its first element, which is thrown away.
+    workers : int
+        Processes; 0 runs one generator in a thread of this process.
+    length : int, optional
+        Elements that all generators together yield in an epoch, if it is known; another number is
+        then an error. Without it, datasets of ``to_tf`` have no cardinality, and ``fit`` warns at
+        the end of its first epoch that the input ran out of data.
+    batched : bool
+        What is yielded are batches, of any length: their elements are batched anew.
+    shard : bool
+        Call ``make(num_shards=…, index=…)``: how many generators there are, and which this one is.
+        All are delivered whole: without it, or `rng`, each generator must differ by itself.
+    rng : bool
+        Call ``make(rng=…)`` with a ``numpy.random.Generator`` that depends on the seed, the epoch
+        and the worker alone.
+    seed : int
+        For `rng`.
+
+    Returns
+    -------
+    Generated
+        Has `batches`.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If an argument breaks its rule.
+    oocdata.errors.EmptyError
+        If `spec` is not given and nothing is yielded.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> def steps(num_shards, index):
+    ...     for number in range(index, 7, num_shards):
+    ...         yield np.full(2, number, "f4"), number % 2
+    >>> stream = ooc.generate(steps, workers=2, shard=True).batches(3)
+    >>> [labels.tolist() for frames, labels in stream]
+    [[0, 0, 0], [1, 1, 1], [0]]
+    """
+    if isinstance(make, GeneratorType | Iterator):
+        raise ArgumentError(
+            "`make` must be a function that returns a generator, which each worker calls; got "
+            f"{make!r}. Give the function itself, without calling it."
+        )
+    if not callable(make):
+        raise ArgumentError(
+            f"`make` must be a function that returns a generator; got {type(make).__name__}. Give "
+            "a method of it, such as `it.generate_data`, or `lambda: iter(it)`."
+        )
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
+    processes = as_count("workers", workers, at_least=0)
+    count = None if length is None else as_count("length", length)
+    given = None if spec is None else as_spec(spec)
+    return Generated(
+        make, given, processes, count, bool(batched), bool(shard), bool(rng), int(seed)
+    )._checked()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Generated:
+    """Elements that generators yield; made by `generate`."""
+
+    make: Callable[..., Iterable[Any]]
+    given: Any
+    """The spec, or None to try one element."""
+    workers: int
+    length: int | None
+    batched: bool
+    shard: bool
+    rng: bool
+    seed: int
+
+    def __repr__(self) -> str:
+        name = getattr(self.make, "__qualname__", repr(self.make))
+        return f"<Generated by {name}, workers={self.workers}>"
+
+    @cached_property
+    def spec(self) -> Spec:
+        """What is yielded; made of the first element if it was not given."""
+        if self.given is not None:
+            given: Spec = self.given
+            return given
+        for index in range(max(1, self.workers)):  # the first may have nothing to yield
+            for value in self.begin(0, index):
+                return spec_of(map_tree(as_leaf, as_yielded(value)), axes=int(self.batched))
+        raise EmptyError(
+            "`make` must yield at least one element; its generator ended without any. Give `spec` "
+            "if that may be."
+        )
+
+    def _checked(self) -> Generated:
+        """Return this, or raise if batches can't hold what is yielded."""
+        for leaf in leaves(self.spec):
+            if not leaf.dtype.hasobject:
+                check_dtype(leaf.dtype)
+        return self
+
+    def begin(self, epoch: int, index: int) -> Iterable[Any]:
+        """Return what one of the generators yields in an epoch."""
+        options: dict[str, Any] = {}
+        if self.shard:
+            options |= {"num_shards": max(1, self.workers), "index": index}
+        if self.rng:
+            options["rng"] = np.random.default_rng((self.seed, epoch, index))
+        return self.make(**options)
+
+    def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Stream:
+        """Return batches of what is yielded.
+
+        Each batch is of one generator; those of all generators come in turn. Elements that are left
+        when a generator ends make batches with those of the others, at the end.
+
+        Parameters
+        ----------
+        batch_size : int
+        drop_remainder : bool
+            Leave out the last batch where it is short.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If an argument breaks its rule.
+        """
+        stream = Stream(self, as_count("batch_size", batch_size), bool(drop_remainder))
+        if self.workers:
+            chain.make("check_workers", stream)
+        return stream
+
+    def input_bytes(self, elements: int) -> int:
+        """Return 0: nothing is read."""
+        return 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stream:
+    """Batches of what generators yield, as they come; made by `Generated.batches`.
+
+    Attributes
+    ----------
+    dataset : Generated
+    batch_size : int
+    drop_remainder : bool
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> stream = ooc.generate(lambda: iter(range(5)), workers=0).batches(2)
+    >>> [batch.tolist() for batch in stream]
+    [[0, 1], [2, 3], [4]]
+    """
+
+    dataset: Generated
+    batch_size: int
+    drop_remainder: bool
+    _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
+
+    num_shards: ClassVar[int] = 1
+    steps_together: ClassVar[int] = 1
+    cached: ClassVar[bool] = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {field.name for field in fields(self)} - {"_epochs"}
+        return {name: value for name, value in vars(self).items() if name in own}
+
+    def __repr__(self) -> str:
+        return f"<Stream: batches of {self.batch_size} from {self.dataset!r}>"
+
+    @property
+    def workers(self) -> int:
+        """Processes that generators run in."""
+        return self.dataset.workers
+
+    @property
+    def steps(self) -> int | None:
+        """Batches of an epoch, None where nobody knows."""
+        length = self.dataset.length
+        if length is None:
+            return None
+        return length // self.batch_size if self.drop_remainder else -(-length // self.batch_size)
+
+    @property
+    def spec(self) -> Spec:
+        """Shape and dtype of a batch's arrays; the batch axis is None where one may be short."""
+        length = self.dataset.length
+        full = self.drop_remainder or (length is not None and length % self.batch_size == 0)
+        return batched_spec(self.dataset.spec, self.batch_size if full else None)
+
+    @property
+    def array_bytes(self) -> list[int]:
+        """Bytes of each array of a batch; of bytes of unequal length, what refers to them."""
+        return [self.batch_size * leaf.nbytes for leaf in leaves(self.dataset.spec)]
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of a batch."""
+        return sum(self.array_bytes)
+
+    def ahead(self, parallel: int = 1, prefetch: int = 2) -> Ahead:
+        """Return how many batches are made ahead; a generator makes one at a time."""
+        return plan_ahead(1, self.batch_bytes, 1, prefetch, cached=False)
+
+    def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
+        """Return an epoch's steps, of which nobody knows how many there will be."""
+        return Pass(epoch * _STEPS, _STEPS, _STEPS, 1)
+
+    def reader(self) -> Callable[[Run], list[Batch]]:
+        """Return what makes the next batch of a generator: for one process, called in order."""
+        return Yields(self.dataset, self.batch_size).run
+
+    def epoch(self, epoch: int, *, prefetch: int = 2) -> Iterator[Batch]:
+        """Iterate over the batches of new generators, one in each worker process.
+
+        Parameters
+        ----------
+        epoch : int
+            What `rng` depends on, besides the seed and the worker.
+        prefetch : int
+            Batches made ahead without worker processes. With them, each makes two ahead, as far as
+            `oocdata.set_memory` allows.
+        """
+        epoch = as_count("epoch", epoch, at_least=0)
+        prefetch = as_count("prefetch", prefetch, at_least=0)
+        batches: Iterator[Batch] = chain.make("epoch", self, epoch, prefetch=prefetch)
+        return batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate over the next epoch: 0 first, then 1, and so on."""
+        yield from self.epoch(next(self._epochs))
+
+    def to_tf(self, *, prefetch: int = 2) -> tf.data.Dataset:
+        """Return a ``tf.data.Dataset`` of the batches; each pass over it is the next epoch.
+
+        For generators that never end, give ``fit`` its ``steps_per_epoch``: then all its epochs are
+        of one pass.
+
+        Parameters
+        ----------
+        prefetch : int
+            As in `epoch`.
+
+        Returns
+        -------
+        tf.data.Dataset
+            With static shapes (except a short last batch), and with cardinality if `generate` was
+            told the length. Its iterators can't be saved.
+
+        Raises
+        ------
+        oocdata.errors.MissingDependencyError
+            If TensorFlow is not installed.
+        """
+        dataset: tf.data.Dataset = chain.make("stream_to_tf", self, prefetch)
+        return dataset
+
+    def to_keras(self, steps: int | None = None) -> keras.utils.PyDataset:
+        """Return a ``keras.utils.PyDataset`` of the batches, for Keras on any backend.
+
+        Parameters
+        ----------
+        steps : int, optional
+            Of an epoch of ``fit``: each takes the first `steps` batches of new generators; all of
+            them, if `generate` was told the length.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If `steps` is no count, or missing; or the batches hold bytes of unequal length.
+        oocdata.errors.MissingDependencyError
+            If Keras is not installed.
+        """
+        dataset: keras.utils.PyDataset = chain.make("stream_to_keras", self, steps)
+        return dataset
