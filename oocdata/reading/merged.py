@@ -53,11 +53,15 @@ class Merged:
 
     def read(self) -> list[Any] | None:
         """Return the next batches, None after the last; those before are no longer in use."""
-        batches = self._batches()
+        self.number += 1
+        try:
+            batches = self._batches()
+        except BaseException:  # generators that have failed are over
+            self.close()
+            raise
         if not batches:
             self.close()
             return None
-        self.number += 1
         return self._finish(batches)
 
     def _batches(self) -> list[Batch]:

@@ -266,7 +266,7 @@ def test_what_a_function_raises_comes_out():
 
 @pytest.mark.parametrize("value", [np.zeros(1, "V2"), np.array([{}]), np.zeros(1, "M8[s]")])
 def test_results_that_batches_cannot_hold(value: np.ndarray):
-    with pytest.raises((UnsupportedDtypeError, MapError), match="must be|must make"):
+    with pytest.raises((UnsupportedDtypeError, MapError), match=r"must be|must make"):
         ooc.open(ARRAY).map(lambda x: np.repeat(value, len(x))).take([0, 1])
 
 

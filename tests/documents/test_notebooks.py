@@ -22,7 +22,7 @@ nbclient = pytest.importorskip("nbclient")
 psutil = pytest.importorskip("psutil")
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NAMES = ["chunks_and_shuffling", "next_frame", "usual_ways", "workers_and_resume"]
+NAMES = ["chunks_and_shuffling", "five_pipelines", "next_frame", "usual_ways", "workers_and_resume"]
 MOST_BYTES = 600_000
 
 # Fewer rounds and rows of the same code, where it measures: what is kept has them all.
@@ -33,6 +33,7 @@ SMALLER = {
         "[name] * 3": "[name]",
         "np.empty((3, len(kept)))": "np.empty((1, len(kept)))",
     },
+    "five_pipelines": {"SMALL = 1  ": "SMALL = 20  ", "range(1 + 3)": "range(1 + 1)"},
     "next_frame": {"Clips(count=4000": "Clips(count=1200"},
     "usual_ways": {"range(1 + 3)": "range(1 + 1)", "[way] * 3": "[way]"},
     "workers_and_resume": {

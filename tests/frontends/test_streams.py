@@ -169,6 +169,18 @@ def test_the_original_exception_comes_out_of_fit() -> None:
         assert "in make" in "".join(caught.value.__notes__)
 
 
+def test_errors_that_are_ignored_end_the_pass() -> None:
+    def make() -> Iterator[int]:
+        yield from range(13)
+        raise LookupError
+
+    dataset = ooc.generate(make, workers=0).batches(4).to_tf().ignore_errors()
+    for _ in range(2):
+        assert [batch.tolist() for batch in dataset.as_numpy_iterator()] == [
+            [0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11],
+        ]  # fmt: skip
+
+
 def test_a_killed_worker_comes_out_of_fit() -> None:
     def make() -> Iterator[Any]:
         yield from ((np.zeros(2, "f4"), 0) for _ in range(20))
