@@ -10,24 +10,19 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import io
-import json
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.taking_turns import measured, serve, table
+
 __all__ = ["WAYS", "main", "write"]
 
 _SHAPE = (375, 500, 3)
 _BATCH, _CLASSES, _DRAWN = 32, 10, 60
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 Batches = Callable[[], Iterator[tuple[Any, Any]]]
 
@@ -127,53 +122,6 @@ WAYS: dict[str, Callable[[Path, tuple[int, int] | None], Batches]] = {
 }
 
 
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _serve(name: str, folder: Path, size: tuple[int, int] | None) -> None:
-    """Deliver an epoch for each line of standard input, and say what it took."""
-    batches = WAYS[name](folder, size)
-    for _ in sys.stdin:
-        before, begun, count = _cpu_seconds(), time.perf_counter(), 0
-        for images, _labels in batches():
-            count += len(images)
-        del images, _labels
-        found = {"seconds": time.perf_counter() - begun, "cpu": _cpu_seconds() - before}
-        print(json.dumps({**found, "count": count}), flush=True)
-
-
-def _measured(
-    folder: Path, size: tuple[int, int] | None, names: list[str], rounds: int
-) -> dict[str, list[dict[str, float]]]:
-    """Return what each way took in each round; a round before them warms up."""
-    given = ["--folder", str(folder), *(["--size", *map(str, size)] if size else [])]
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.pictures", "--way", name, *given],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **_QUIET},
-        )
-        for name in names
-    }
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    try:
-        for _ in range(rounds + 1):
-            for name, process in processes.items():
-                assert process.stdin is not None
-                assert process.stdout is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-                found[name].append(json.loads(process.stdout.readline()))
-    finally:
-        for process in processes.values():
-            process.communicate()
-    return {name: each[1:] for name, each in found.items()}
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a way does not deliver every picture."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pictures", description=__doc__)
@@ -185,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     size = None if options.size is None else (options.size[0], options.size[1])
     if options.way:
-        _serve(options.way, options.folder, size)
+        serve(WAYS[options.way](options.folder, size), lambda batch: len(batch[0]))
         return 0
     names = [name for name in WAYS if "PyTorch" not in name or importlib.util.find_spec("torch")]
     with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
@@ -193,20 +141,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not any(folder.glob("*/*.jpg")):
             write(folder, options.count)
         count = len(list(folder.glob("*/*.jpg")))
-        found = _measured(folder, size, names, options.rounds)
+        given = ["--folder", str(folder), *(["--size", *map(str, size)] if size else [])]
+        found = measured("benchmarks.pictures", names, given, options.rounds)
     what = "as stored" if size is None else f"resized to {size[0]} x {size[1]}"
     print(f"{count:,} JPEGs of 500 x 375, {what}; median of {options.rounds}\n")
-    print("| way | pictures/s | CPU, ms a picture | ours (to_tf) is faster | with less CPU |")
-    print("|---|---:|---:|---:|---:|")
-    ours = found["oocdata to_tf"]
-    for name, each in found.items():
-        rate = statistics.median(count / one["seconds"] for one in each)
-        cpu = statistics.median(one["cpu"] / count for one in each)
-        pairs = list(zip(each, ours, strict=True))
-        times = statistics.median(one["seconds"] / mine["seconds"] for one, mine in pairs)
-        less = statistics.median(one["cpu"] / mine["cpu"] for one, mine in pairs)
-        print(f"| {name} | {rate:,.0f} | {1e3 * cpu:.2f} | {times:.2f} | {less:.2f} |")
-    return int(any(one["count"] != count for each in found.values() for one in each))
+    return table(found, "picture", "oocdata to_tf", count)
 
 
 if __name__ == "__main__":

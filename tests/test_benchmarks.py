@@ -19,6 +19,7 @@ from benchmarks import rounds
 from benchmarks.case import Case
 from benchmarks.check import check
 from benchmarks.files import array_path, can_evict, evict, write
+from benchmarks.generators import WAYS as GENERATOR_WAYS
 from benchmarks.layouts import __main__ as layouts_command
 from benchmarks.layouts.__main__ import quick
 from benchmarks.layouts.layout import Elements, prepare
@@ -494,3 +495,11 @@ def test_ways_of_picture_files(
         shapes = [tuple(images.shape) for images, _ in batches()]
         assert sum(shape[0] for shape in shapes) == 13
         assert {shape[1:] for shape in shapes} == {(*(size or (375, 500)), 3)}
+
+
+@pytest.mark.parametrize("name", [name for name in GENERATOR_WAYS if "processes" not in name])
+def test_ways_of_generators(name: str) -> None:
+    batches = GENERATOR_WAYS[name](70, 5)
+    for _ in range(2):
+        numbers = np.concatenate([np.asarray(numbers) for _, numbers in batches()])
+        assert sorted(numbers.tolist()) == list(range(70))

@@ -1,0 +1,92 @@
+"""Ways to deliver the same elements, each in a process of its own, which take turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+__all__ = ["measured", "serve", "table"]
+
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def serve(batches: Callable[[], Iterable[Any]], elements: Callable[[Any], int]) -> None:
+    """Deliver an epoch for each line of standard input, and say what it took.
+
+    Parameters
+    ----------
+    batches : callable
+        Returns the batches of the next epoch.
+    elements : callable
+        Returns how many elements a batch has.
+    """
+    for _ in sys.stdin:
+        before, begun, count = _cpu_seconds(), time.perf_counter(), 0
+        for batch in batches():
+            count += elements(batch)
+        batch = None
+        found = {"seconds": time.perf_counter() - begun, "cpu": _cpu_seconds() - before}
+        print(json.dumps({**found, "count": count}), flush=True)
+
+
+def measured(
+    module: str, names: Iterable[str], given: Sequence[str], rounds: int
+) -> dict[str, list[dict[str, float]]]:
+    """Return what each way took in each round; a round before them warms up.
+
+    Parameters
+    ----------
+    module : str
+        Serves the way that ``--way`` names, with the arguments `given`; see `serve`.
+    names : iterable of str
+    given : sequence of str
+    rounds : int
+    """
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", module, "--way", name, *given],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **_QUIET},
+        )
+        for name in names
+    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
+    try:
+        for _ in range(rounds + 1):
+            for name, process in processes.items():
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                found[name].append(json.loads(process.stdout.readline()))
+    finally:
+        for process in processes.values():
+            process.communicate()
+    return {name: each[1:] for name, each in found.items()}
+
+
+def table(found: dict[str, list[dict[str, float]]], what: str, ours: str, count: int) -> int:
+    """Print a table of medians; return 1 if a way does not deliver `count` elements an epoch."""
+    print(f"| way | {what}s/s | CPU, ms a {what} | {ours} is faster | with less CPU |")
+    print("|---|---:|---:|---:|---:|")
+    for name, each in found.items():
+        rate = statistics.median(count / one["seconds"] for one in each)
+        cpu = statistics.median(one["cpu"] / count for one in each)
+        pairs = list(zip(each, found[ours], strict=True))
+        times = statistics.median(one["seconds"] / mine["seconds"] for one, mine in pairs)
+        less = statistics.median(one["cpu"] / mine["cpu"] for one, mine in pairs)
+        print(f"| {name} | {rate:,.0f} | {1e3 * cpu:.2f} | {times:.2f} | {less:.2f} |")
+    return int(any(one["count"] != count for each in found.values() for one in each))
