@@ -24,7 +24,6 @@ from oocdata.datasets.spec import Batch, Spec, batched_spec
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
-from oocdata.explain import Explanation, explain
 from oocdata.index import as_count, as_shard
 from oocdata.order import Order, Sequential
 from oocdata.order.lanes import laned
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from oocdata.explain import Explanation
     from oocdata.tools.profile import Profile
 
 __all__ = ["Loader", "make_loader"]
@@ -399,7 +399,8 @@ class Loader:
         parallel, prefetch : int
             As they will be given to `to_tf` or `epoch`.
         """
-        return explain(self, parallel, prefetch)
+        found: Explanation = chain.make("explain", self, parallel, prefetch)
+        return found
 
     def profile(
         self,

@@ -6,7 +6,7 @@ import os
 import shlex
 from dataclasses import dataclass
 from math import log2, prod
-from pathlib import Path
+from os.path import basename, splitext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +104,8 @@ class Reading:
             return None
         plain = chunks is None and codec is None and not chunked
         suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if plain else ".h5"
-        words = ["oocdata", "convert", as_typed(target), f"{Path(target).stem}-new{suffix}"]
+        stem, _ = splitext(basename(target))
+        words = ["oocdata", "convert", as_typed(target), f"{stem}-new{suffix}"]
         options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
         for name, value in options.items():
             if value in (None, 0, (0,)):  # as it is without the option

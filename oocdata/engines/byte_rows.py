@@ -31,7 +31,7 @@ _PIECE = 4 << 20
 OBJECT_BYTES = 48
 """Of a Python ``bytes`` besides what is in it: 33 and its place in the array, rounded up."""
 
-_SIZES = np.unique(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).astype(np.int64))
+_SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Classes of row sizes, the largest of each: four to a power of two."""
 
 
