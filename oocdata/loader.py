@@ -80,9 +80,10 @@ def make_loader(
             f"between processes without a copy; got {processes}. Make them arrays of numbers in "
             "`.map`, which workers run."
         )
-    if processes and dataset.is_sparse:
+    if processes and dataset.is_composed:
         raise ArgumentError(
-            f"`workers` must be 0 for sparse batches, which threads read; got {processes}."
+            "`workers` must be 0 for sparse and ragged batches, which threads read; got "
+            f"{processes}."
         )
     if processes:
         chain.make("check_workers", loader)
@@ -181,7 +182,7 @@ class Loader:
         """Steps that iteration reads at once; `oocdata.runs` says why."""
         if self.dataset.is_mapped:  # a function gets its batches one by one
             return 1
-        if self.dataset.is_sparse and self.batch_bytes > _COPIED_BYTES:
+        if self.dataset.is_composed and self.batch_bytes > _COPIED_BYTES:
             return 1  # of several steps side by side, TensorFlow copies each
         for nbytes in self.array_bytes:
             if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:

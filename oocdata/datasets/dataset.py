@@ -149,16 +149,16 @@ class Dataset(Described, Splitting):
         return any(part.is_mapped for part in self._members)
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether some arrays of a batch are a `SparseBatch`."""
-        return any(part.is_sparse for part in self._members)
+    def is_composed(self) -> bool:
+        """Whether some leaves of a batch are several arrays: `SparseBatch` or `RaggedBatch`."""
+        return any(part.is_composed for part in self._members)
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of each array of a batch of so many elements.
 
         Of rows of unequal length the most that so many of them take, besides their places.
         """
-        if self.is_sparse:
+        if self.is_composed:
             return [nbytes for part in self._members for nbytes in part.array_bytes(elements)]
         specs = list(leaves(self.spec))
         unequal = any(leaf.dtype.hasobject for leaf in specs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -19,6 +19,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+Form: TypeAlias = Literal["dense", "sparse", "ragged"]
+
+
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
     """Shape and dtype of one array of an element.
@@ -26,11 +29,11 @@ class ArraySpec:
     Attributes
     ----------
     shape : tuple of int or None
-        None for the batch axis of a batch whose length varies.
+        None for the batch axis of a batch whose length varies, and along rows of unequal length.
     dtype : numpy.dtype
         Of objects for rows of unequal length, each a ``bytes``.
-    sparse : bool
-        It is a `SparseBatch` in a batch, not an array.
+    form : {"dense", "sparse", "ragged"}
+        What it is in a batch: an array, a `SparseBatch` or a `RaggedBatch`.
 
     Examples
     --------
@@ -40,7 +43,7 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
-    sparse: bool = False
+    form: Form = "dense"
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +64,7 @@ class ArraySpec:
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
-        return f"{shape} {self.kind}{', sparse' * self.sparse}"
+        return f"{shape} {self.kind}" + (f", {self.form}" if self.form != "dense" else "")
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]

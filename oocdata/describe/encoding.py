@@ -35,6 +35,7 @@ from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
+from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.stacked import Constant, Stacked
@@ -48,6 +49,7 @@ from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
+from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
@@ -67,7 +69,7 @@ KINDS: dict[str, type] = {
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
     "interleave": Interleave, "cached": Cached,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
-    "row_lengths": RowLengths, "row_mask": RowMask,
+    "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 
