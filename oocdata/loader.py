@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,7 @@ def make_loader(
     shuffle: bool | str | Order,
     seed: int,
     weights: ArrayLike | Dataset | None,
+    bucket: Sequence[int] | None,
     drop_remainder: bool,
     workers: int,
 ) -> Loader:
@@ -71,7 +72,7 @@ def make_loader(
             f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "
             f"dropped; got {size}."
         )
-    order, reason = choose_order(dataset, shuffle, size, weights)
+    order, reason = choose_order(dataset, shuffle, size, weights, bucket)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
     if processes and any(leaf.dtype.hasobject for leaf in leaves(dataset.spec)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -10,18 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.datasets.bounded import Bounded
 from oocdata.datasets.composed import Composed, room_for, rooms
 from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.unequal import Unequal
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import count, empty
 from oocdata.engines.byte_rows import largest_rows, size_counts
-from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
+from oocdata.engines.padded import PaddedRows, RowMask
 from oocdata.engines.ragged_rows import inner_shape, locate
-from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
+from oocdata.index import as_bounds, as_count
 
 __all__ = ["Ragged", "RaggedBatch"]
 
@@ -108,7 +110,7 @@ class _RaggedRequest(Request):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ragged(View):
+class Ragged(Unequal):
     """Rows of unequal length; made by `oocdata.ragged`, and by `oocdata.open` of such an array.
 
     A View whose batches are each a `RaggedBatch`, and ``tf.RaggedTensor`` in `Loader.to_tf`. `pad`
@@ -123,16 +125,6 @@ class Ragged(View):
     def spec(self) -> ArraySpec:
         """Shape and dtype of a row: None for its length."""
         return ArraySpec((None, *inner_shape(self.source)), self.dtype, "ragged")
-
-    @property
-    def is_composed(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def lengths(self) -> View:
-        """How long each row is, int64."""
-        return self._beside(RowLengths(self.source))
 
     @cached_property
     def _sizes(self) -> tuple[int, int, NDArray[np.int64]]:
@@ -169,26 +161,21 @@ class Ragged(View):
     def _most(self, elements: int) -> int:
         return min(largest_rows(self._sizes[2], elements), elements * self.longest)
 
-    def __getitem__(self, key: Any) -> Any:
-        """Read one row, shape (its length, …), or select without reading."""
-        return self.take([key])[0] if type(key) is int else super().__getitem__(key)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Raise: an array has rows of one length."""
-        raise ArgumentError(f"an array must be made of rows of one length; got {self!r}. Pad them.")
-
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows at positions."""
         (one,) = super().requests(positions, draw)
         return (_RaggedRequest(**fields_of(one)),)
 
-    def pad(self, to: int | None = None, *, value: float = 0, cut: bool = False) -> View:
+    def pad(
+        self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
+    ) -> View:
         """Return the rows at one length, filled at their ends.
 
         Parameters
         ----------
-        to : int, optional
-            The length; by default that of the longest row.
+        to : int or sequence of int, optional
+            The length; by default that of the longest row. Of several, ascending, each batch gets
+            the least one that holds its rows: see `bucket` of `batches`.
         value : number
             What is missing reads as; the dtype must hold it.
         cut : bool
@@ -197,7 +184,8 @@ class Ragged(View):
         Returns
         -------
         View
-            ``(rows, to, …)``, of the values' dtype. `mask` says where it holds values.
+            ``(rows, to, …)``, of the values' dtype. `mask` says where it holds values. With several
+            lengths, a batch is ``(batch, one of them, …)``, and no worker process reads it.
 
         Raises
         ------
@@ -210,6 +198,8 @@ class Ragged(View):
         >>> rows = ooc.ragged(np.arange(1, 7), lengths=[3, 1, 2])
         >>> np.asarray(rows.pad(4, value=-1)).tolist()
         [[1, 2, 3, -1], [4, -1, -1, -1], [5, 6, -1, -1]]
+        >>> [batch.shape for batch in rows.pad((2, 4)).batches(2, bucket=(2, 4))]
+        [(2, 2), (1, 4)]
         """
         length = self._length(to, cut)
         dtype = self.source.dtype
@@ -221,10 +211,12 @@ class Ragged(View):
                 same = False
         if not same:
             raise ArgumentError(f"`value` must be a number that {dtype} holds; got {value!r}.")
+        if isinstance(length, tuple):
+            return Bounded(**fields_of(self), bounds=length, value=held.item(), mask=False)
         padded = self._beside(PaddedRows(self.source, length, held.item()))
         return padded.astype(self.dtype)
 
-    def mask(self, to: int | None = None, *, cut: bool = False) -> View:
+    def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> View:
         """Return where the rows that `pad` gives hold values: bool, ``(rows, to)``.
 
         Examples
@@ -233,20 +225,21 @@ class Ragged(View):
         >>> ooc.ragged(np.arange(3), lengths=[1, 2]).mask()[0]
         array([ True, False])
         """
-        return self._beside(RowMask(self.source, self._length(to, cut)))
+        length = self._length(to, cut)
+        if isinstance(length, tuple):
+            own = {**fields_of(self), "dtype": np.dtype(np.bool_)}
+            return Bounded(**own, bounds=length, value=False, mask=True)
+        return self._beside(RowMask(self.source, length))
 
-    def _beside(self, source: Source) -> View:
-        """Return the view of a source of the same rows, of which the same are chosen."""
-        view = View.of(source)
-        return replace(view, cuts=(*self.cuts, *view.cuts[1:]), rows=self.rows)
-
-    def _length(self, to: int | None, cut: bool) -> int:
+    def _length(self, to: Any, cut: bool) -> int | tuple[int, ...]:
+        """Return the length to pad to, or the lengths."""
         if to is None:
             return self.longest
-        length = as_count("to", to)
+        several = as_bounds("to", to) if isinstance(to, Sequence) else ()
+        length = several[-1] if several else as_count("to", to)
         if not cut and self.longest > length:
             raise ArgumentError(
                 f"`to` must be at least the length of the longest row, {self.longest}, unless "
-                f"longer ones are cut; got {length}. Write cut=True to leave out what is beyond."
+                f"longer ones are cut; got {to}. Write cut=True to leave out what is beyond."
             )
-        return length
+        return several or length

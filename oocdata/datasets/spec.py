@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-Form: TypeAlias = Literal["dense", "sparse", "ragged"]
+Form: TypeAlias = Literal["dense", "sparse", "ragged", "padded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,9 @@ class ArraySpec:
         None for the batch axis of a batch whose length varies, and along rows of unequal length.
     dtype : numpy.dtype
         Of objects for rows of unequal length, each a ``bytes``.
-    form : {"dense", "sparse", "ragged"}
-        What it is in a batch: an array, a `SparseBatch` or a `RaggedBatch`.
+    form : {"dense", "sparse", "ragged", "padded"}
+        What it is in a batch: an array, a `SparseBatch`, a `RaggedBatch`, or an array whose second
+        axis is of another length in each batch.
 
     Examples
     --------

@@ -28,6 +28,7 @@ import numpy as np
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.datasets.anchors import Asked
+from oocdata.datasets.bounded import Bounded
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
@@ -55,6 +56,7 @@ from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
+from oocdata.order.bucketed import Bucketed
 from oocdata.order.interleave import Interleave
 from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted
@@ -70,6 +72,7 @@ KINDS: dict[str, type] = {
     "interleave": Interleave, "cached": Cached,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
     "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
+    "bucketed": Bucketed, "bounded": Bounded,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

@@ -106,6 +106,8 @@ def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
     if spec.form == "ragged":
         splits = ArraySpec((None if length is None else length + 1,), whole)
         return [ArraySpec((None, *spec.shape[1:]), spec.dtype), splits]
+    if spec.form == "padded":
+        return [ArraySpec((None, *spec.shape[1:]), spec.dtype), ArraySpec((2,), whole)]
     return [ArraySpec((length, *spec.shape), spec.dtype)]
 
 
@@ -127,15 +129,23 @@ def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> 
     ([5, 7], [[2, 2]])
     """
     *several, fixed = composed_specs(spec, size)
-    long = [
-        _with_room([batch.long[place] for batch in batches], replace(one, shape=one.shape[1:]))
+    each = [_parts(batch) for batch in batches]
+    arrays = [
+        _with_room([long[place] for long, _ in each], replace(one, shape=one.shape[1:]))
         for place, one in enumerate(several)
     ]
-    lengths = batches[0].fixed.shape if batches else fixed.shape
+    lengths = each[0][1].shape if each else fixed.shape
     together = empty((len(batches), *lengths), np.int64)
-    for place, batch in enumerate(batches):
-        together[place] = batch.fixed
-    return [*long, together]
+    for place, (_, one) in enumerate(each):
+        together[place] = one
+    return [*arrays, together]
+
+
+def _parts(batch: Composed | NDArray[Any]) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+    """Return the long arrays of a batch, and the fixed one; of a padded array, how it is cut."""
+    if isinstance(batch, Composed):
+        return batch.long, batch.fixed
+    return (batch.reshape(-1, *batch.shape[2:]),), np.array(batch.shape[:2])
 
 
 def _with_room(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:

@@ -233,13 +233,18 @@ def of_passes(
 
 
 def _composed(batch: tuple[Any, ...], spec: Any) -> Any:
-    """Return an element of a dataset with sparse and ragged tensors made of their parts."""
+    """Return an element of a dataset with sparse, ragged and padded tensors made of their parts."""
     rest = iter(tf.nest.flatten(batch))
 
     def made(leaf: ArraySpec) -> Any:
         if leaf.form == "ragged":
             values, splits = itertools.islice(rest, 2)
             return tf.RaggedTensor.from_row_splits(values[: splits[-1]], splits, validate=False)
+        if leaf.form == "padded":
+            values, counts = itertools.islice(rest, 2)
+            shape = tf.concat([counts, tf.constant(leaf.shape[2:], tf.int64)], 0)
+            values = values[: counts[0] * counts[1]]
+            return tf.ensure_shape(tf.reshape(values, shape), leaf.shape)
         if leaf.form == "dense":
             return next(rest)
         indices, values, counts = itertools.islice(rest, 3)

@@ -70,3 +70,22 @@ def test_a_function_trains_on_it(both: ooc.Zip) -> None:
     batches = both.batches(16, shuffle=True).to_tf()
     found = sum(float(total(batch["x"])) for batch in batches)
     assert np.isclose(found, VALUES.astype("f8").sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_buckets_of_static_shapes(both: ooc.Zip, drop: bool) -> None:
+    bounds, rows = (10, 20, 40), both.parts["x"]
+    pairs = ooc.zip(rows.pad(bounds), rows.mask(bounds), both.parts["y"])
+    loader = pairs.batches(16, shuffle=True, seed=3, bucket=bounds, drop_remainder=drop)
+    dataset = loader.to_tf()
+    length = 16 if drop else None
+    assert dataset.element_spec[:2] == (
+        tf.TensorSpec((length, None, 3), tf.float32),
+        tf.TensorSpec((length, None), tf.bool),
+    )
+    assert int(dataset.cardinality()) == len(loader)
+    for epoch in range(2):
+        for made, batch in zip(dataset, loader.epoch(epoch), strict=True):
+            assert made[0].shape[1] in bounds
+            for tensor, array in zip(made, batch, strict=True):
+                assert_array_equal(tensor, array)
