@@ -36,7 +36,8 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.join import join
     from oocdata.datasets.labels import folder_labels
     from oocdata.datasets.mix import Mix, mix
-    from oocdata.datasets.ragged import Ragged, ragged
+    from oocdata.datasets.open_ragged import ragged
+    from oocdata.datasets.ragged import Ragged, RaggedBatch
     from oocdata.datasets.stack import concatenate, constant, stack
     from oocdata.datasets.stacked import Constant
     from oocdata.datasets.trajectories import episodes, windows
@@ -74,6 +75,7 @@ __all__ = [
     "Pictures",
     "Preview",
     "Ragged",
+    "RaggedBatch",
     "Resume",
     "RowSource",
     "Sequential",
@@ -148,7 +150,8 @@ _LATER = {
     "mix": "datasets.mix",
     "preview": "tools.preview",
     "Ragged": "datasets.ragged",
-    "ragged": "datasets.ragged",
+    "RaggedBatch": "datasets.ragged",
+    "ragged": "datasets.open_ragged",
     "read_names": "formats.names",
     "save_split": "describe.splits",
     "stack": "datasets.stack",

@@ -6,7 +6,9 @@ this process may use: a smaller budget decodes more often, and changes no batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
@@ -19,8 +21,10 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.mix import Members
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError
+from oocdata.index import as_bounds
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.block import MOST_LANES
+from oocdata.order.bucketed import Bucketed
 from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted, cumulated
 
@@ -61,8 +65,13 @@ def choose_order(
     shuffle: bool | str | Order,
     batch_size: int,
     weights: ArrayLike | Dataset | None = None,
+    bucket: Sequence[int] | None = None,
 ) -> tuple[Order, str]:
     """Return the order that `shuffle` asks for, with its weights, and the reason in words."""
+    if bucket is not None:
+        if weights is not None:
+            raise ArgumentError("`weights` must be None with `bucket`; got both.")
+        return _bucketed(dataset, shuffle, batch_size, bucket)
     members = dataset.shares
     if members is not None:
         if weights is not None:
@@ -94,6 +103,33 @@ def _weighted(
         f"drawn by weight, with replacement: {positive:,} of {len(given):,} elements can come, one "
         f"up to {ceil(most):,} times an epoch; the draws are shuffled, because {reason}"
     )
+
+
+def _bucketed(
+    dataset: Dataset, shuffle: bool | str | Order, batch_size: int, bucket: Sequence[int]
+) -> tuple[Order, str]:
+    """Return the order in which elements of like length share batches."""
+    bounds = as_bounds("bucket", bucket)
+    lengths = dataset.row_lengths()
+    if lengths is None:
+        raise ArgumentError(
+            f"`bucket` must be None for elements of one length; got {bucket!r} for {dataset!r}. "
+            "Rows of unequal length are opened by ooc.ragged."
+        )
+    if not isinstance(shuffle, bool | np.bool_ | str):
+        raise ArgumentError(f"`shuffle` must be a bool or a word with `bucket`; got {shuffle!r}.")
+    blocks = BlockIds(np.searchsorted(bounds, lengths).astype(np.int32))
+    borders = blocks.starts(np.arange(blocks.number(blocks.count) + 1)).tolist()
+    chosen = [
+        _chosen(
+            dataset._select(blocks.positions(np.arange(*pair))), shuffle, batch_size, WINDOW_BYTES
+        )
+        for pair in pairwise(borders)
+    ]
+    order = Bucketed(blocks, tuple(one for one, _ in chosen), batch_size, bool(shuffle))
+    each = ", ".join(f"{stop - start:,}" for start, stop in pairwise(borders))
+    reasons = "; ".join(dict.fromkeys(reason for _, reason in chosen))
+    return order, f"elements of like length share batches, in buckets of {each}; in each: {reasons}"
 
 
 def _mixture(

@@ -13,6 +13,7 @@ from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
+from oocdata.order.bucketed import Bucketed
 from oocdata.order.interleave import Interleave
 from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing
@@ -190,6 +191,9 @@ def _order_bytes(loader: Loader) -> int:
             orders.append(order.order)
         elif isinstance(order, Interleave):
             found += order.nbytes
+        elif isinstance(order, Bucketed):
+            found += order.nbytes
+            orders += order.orders
         elif isinstance(order, Mixture):
             orders += order.orders
         elif isinstance(order, BlockShuffle):
@@ -207,6 +211,9 @@ def _order_words(order: Order, count: int) -> str:
     if isinstance(order, Mixture):
         words = [_order_words(*pair) for pair in zip(order.orders, order.counts, strict=True)]
         return f"mixture of {len(words)} members, each: {' or '.join(sorted(set(words)))}"
+    if isinstance(order, Bucketed):
+        words = [_order_words(one, count) for one in order.orders]
+        return f"{len(words)} buckets by length, each: {' or '.join(sorted(set(words)))}"
     if isinstance(order, Weighted):
         return f"draws by weight, {_order_words(order.order, count)}"
     if isinstance(order, Interleave):

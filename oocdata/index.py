@@ -6,6 +6,7 @@ are; only a selection that is irregular (an int array, a mask) becomes an int64 
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any, TypeAlias
 
@@ -15,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Segments", "Selection", "as_count", "as_positions", "as_regular", "as_run", "as_shard",
-    "check_distinct", "compose_ranges", "cut", "expand_key", "is_same", "repeated", "select",
-    "slice_range", "take",
+    "Cut", "Segments", "Selection", "as_bounds", "as_count", "as_positions", "as_regular", "as_run",
+    "as_shard", "check_distinct", "compose_ranges", "cut", "expand_key", "is_same", "repeated",
+    "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -45,6 +46,25 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
             f"`{name}` must be a whole number of at least {at_least}{below}; got {value!r}."
         )
     return count
+
+
+def as_bounds(name: str, value: Any) -> tuple[int, ...]:
+    """Return bounds that a caller gave: whole numbers from 1 that ascend.
+
+    Examples
+    --------
+    >>> as_bounds("bucket", [16, 32])
+    (16, 32)
+    """
+    try:
+        found = tuple(as_count(name, bound) for bound in value)
+    except (TypeError, ArgumentError):
+        found = ()
+    if not found or any(high <= low for low, high in itertools.pairwise(found)):
+        raise ArgumentError(
+            f"`{name}` must be lengths that ascend, e.g. (16, 32, 64); got {value!r}."
+        )
+    return found
 
 
 def as_shard(num_shards: object, index: object) -> tuple[int, int]:

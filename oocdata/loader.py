@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,7 @@ def make_loader(
     shuffle: bool | str | Order,
     seed: int,
     weights: ArrayLike | Dataset | None,
+    bucket: Sequence[int] | None,
     drop_remainder: bool,
     workers: int,
 ) -> Loader:
@@ -71,12 +72,13 @@ def make_loader(
             f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "
             f"dropped; got {size}."
         )
-    order, reason = choose_order(dataset, shuffle, size, weights)
+    order, reason = choose_order(dataset, shuffle, size, weights, bucket)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
-    if processes and dataset.is_sparse:
+    if processes and dataset.is_composed:
         raise ArgumentError(
-            f"`workers` must be 0 for sparse batches, which threads read; got {processes}."
+            "`workers` must be 0 for sparse and ragged batches, which threads read; got "
+            f"{processes}."
         )
     if processes:
         chain.make("check_workers", loader)
@@ -172,7 +174,7 @@ class Loader:
         """Steps that iteration reads at once; `oocdata.runs` says why."""
         if self.dataset.is_mapped:  # a function gets its batches one by one
             return 1
-        if self.dataset.is_sparse and self.batch_bytes > _COPIED_BYTES:
+        if self.dataset.is_composed and self.batch_bytes > _COPIED_BYTES:
             return 1  # of several steps side by side, TensorFlow copies each
         for nbytes in self.array_bytes:
             if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:

@@ -273,10 +273,11 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             f"`{caller}` must get datasets; got {datasets!r}. Open arrays with ooc.open."
         )
     for number, part in enumerate(parts):
-        if part.is_sparse:
+        if part.is_composed:
             raise ArgumentError(
-                f"`{caller}` must get dense arrays; dataset {number} is sparse. Open the files as "
-                "one array, ooc.open([path, …]), and call `.sparse()` of that."
+                f"`{caller}` must get dense arrays; dataset {number} is sparse or ragged. Open the "
+                "files as one array, ooc.open([path, …]), and call `.sparse()` or ooc.ragged of "
+                "that."
             )
         if part.shares is not None:
             raise ArgumentError(

@@ -149,16 +149,25 @@ class Dataset(Described, Splitting):
         return any(part.is_mapped for part in self._members)
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether some arrays of a batch are a `SparseBatch`."""
-        return any(part.is_sparse for part in self._members)
+    def is_composed(self) -> bool:
+        """Whether some leaves of a batch are several arrays: `SparseBatch` or `RaggedBatch`."""
+        return any(part.is_composed for part in self._members)
+
+    def row_lengths(self) -> NDArray[np.int64] | None:
+        """Return the length of each element, where they are rows of unequal length; else None.
+
+        Of several such rows in an element, that of the longest.
+        """
+        found = [part.row_lengths() for part in self._members]
+        known = [lengths for lengths in found if lengths is not None]
+        return np.maximum.reduce(known) if known else None
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of each array of a batch of so many elements.
 
         Of rows of unequal length the most that so many of them take, besides their places.
         """
-        if self.is_sparse:
+        if self.is_composed:
             return [nbytes for part in self._members for nbytes in part.array_bytes(elements)]
         specs = list(leaves(self.spec))
         unequal = any(leaf.dtype.hasobject for leaf in specs)
@@ -496,6 +505,7 @@ class Dataset(Described, Splitting):
         shuffle: bool | str | Order = False,
         seed: int = 0,
         weights: ArrayLike | Dataset | None = None,
+        bucket: Sequence[int] | None = None,
         drop_remainder: bool = False,
         workers: int = 0,
     ) -> Loader:
@@ -513,6 +523,12 @@ class Dataset(Described, Splitting):
             Draw with replacement, each element in proportion to its weight: in an epoch of
             n = len(self) draws, an element of share w comes floor(n w) or ceil(n w) times, and over
             epochs n w times on average. Takes 8 bytes an element, and a shuffle. See `balanced`.
+        bucket : sequence of int, optional
+            Of rows of unequal length (`oocdata.ragged`), batch those of like length together. These
+            are the longest rows of each bucket, ascending: ``(16, 32)`` makes buckets of up to 16,
+            of 17 to 32, and of longer rows. Every element comes once an epoch, all batches but the
+            last are full, and come in a random order with `shuffle`, else by bucket. Where one
+            bucket ends and the next begins, one batch has rows of both. Takes 8 bytes an element.
         drop_remainder : bool
             Drop the last batch of an epoch when it is short.
         workers : int
@@ -538,7 +554,7 @@ class Dataset(Described, Splitting):
         (3, (2,))
         """
         loader: Loader = chain.make(
-            "loader", self, batch_size, shuffle, seed, weights, drop_remainder, workers
+            "loader", self, batch_size, shuffle, seed, weights, bucket, drop_remainder, workers
         )
         return loader
 

@@ -46,10 +46,10 @@ class Map(Dataset):
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise ArgumentError(f"`fn` must be a function; got {self.fn!r}.")
-        if self.source.is_sparse:
+        if self.source.is_composed:
             raise ArgumentError(
-                "`map` must get dense arrays; these are sparse. Map before `.sparse()`, or zip the "
-                "sparse rows with what is mapped."
+                "`map` must get dense arrays; these are sparse or ragged. Map before `.sparse()`, "
+                "map what `pad` gives, or zip such rows with what is mapped."
             )
         if self.given is not None:
             self._checked(as_spec(self.given))

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from numpy.typing import DTypeLike
 
+from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.view import View
 from oocdata.engines.blocked import blocked
+from oocdata.engines.ragged_rows import is_ragged
 from oocdata.errors import ArgumentError
 from oocdata.formats.opening import Axis, Missing, open_source
 from oocdata.formats.pictures import Pictures
@@ -88,7 +90,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     Returns
     -------
     View
-        ``(rows, *element)`` in native byte order.
+        ``(rows, *element)`` in native byte order; `Ragged` for rows of varying length (HDF5).
 
     Raises
     ------
@@ -129,6 +131,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
                 )
         return target
     source = open_source(target, axis=axis, **options)
+    if is_ragged(source):
+        return Ragged.of(source, axis)
     view = View.of(source, axis)
     best = blocked(source, view.axes)
     return view if best is source else View.of(best, axis)

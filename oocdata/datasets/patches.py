@@ -45,9 +45,10 @@ def make_patches(
             "`patches` must be cut before a function is mapped, so that only they are read; got a "
             "mapped dataset. Write .patches(…).map(fn)."
         )
-    if dataset.is_sparse:
+    if dataset.is_composed:
         raise ArgumentError(
-            "`patches` must be cut from dense rows; these are sparse. Choose columns by v[:, a:b]."
+            "`patches` must be cut from dense rows; these are sparse, of which v[:, a:b] chooses "
+            "columns, or ragged, of which `pad` makes dense ones."
         )
     sizes = _counts("size", size, None)
     steps = sizes if step is None else _counts("step", step, len(sizes))

@@ -1,77 +1,181 @@
-"""Rows of unequal length in one array: where each begins is said by offsets."""
+"""Rows of unequal length as elements: in a batch their values, and where each row begins."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from oocdata.datasets.open import open as open_view
+from oocdata.datasets.bounded import Bounded
+from oocdata.datasets.composed import Composed, room_for, rooms
+from oocdata.datasets.dataset import Draw, fields_of
+from oocdata.datasets.request import Request
+from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.unequal import Unequal
 from oocdata.datasets.view import View
-from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
+from oocdata.engines.buffers import count, empty
+from oocdata.engines.byte_rows import largest_rows, size_counts
+from oocdata.engines.padded import PaddedRows, RowMask
+from oocdata.engines.ragged_rows import inner_shape, locate
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
+from oocdata.index import as_bounds, as_count
 
-__all__ = ["Ragged", "ragged"]
+__all__ = ["Ragged", "RaggedBatch"]
 
 _BLOCK = 1 << 20
+"""Rows whose lengths are looked at together."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Ragged:
-    """Rows of unequal length; made by `oocdata.ragged`.
+@dataclass(frozen=True, slots=True, eq=False)
+class RaggedBatch(Composed):
+    """Rows of unequal length: the arguments of ``tf.RaggedTensor.from_row_splits``.
 
     Attributes
     ----------
-    values : View
-        What all rows hold, one after the other.
-    offsets : View
-        int64: where each row begins in `values`, and where the last one ends.
+    values : ndarray, shape (n, …)
+        Those of all rows, one row after the other.
+    row_splits : ndarray of int64, shape (rows + 1,)
+        Where each row begins in `values`, and where the last one ends.
+
+    Examples
+    --------
+    >>> batch = RaggedBatch(np.array([5, 7, 9]), np.array([0, 2, 2, 3]))
+    >>> len(batch), batch[0], batch.row_lengths
+    (3, array([5, 7]), array([2, 0, 1]))
+    >>> [row.tolist() for row in batch]
+    [[5, 7], [], [9]]
     """
 
-    values: View
-    offsets: View
-
-    def __repr__(self) -> str:
-        spec = self.values.spec
-        shape = "".join(f", {length}" for length in spec.shape)
-        return f"<Ragged: {len(self)} rows of (any{shape}) {spec.kind}>"
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        """Read one row, shape (its length, …)."""
-        place = range(len(self))[row]
-        start, stop = self.offsets.take([place, place + 1]).tolist()
-        return self.values.take(np.arange(start, stop))
+    values: NDArray[Any]
+    row_splits: NDArray[np.int64]
 
     @property
-    def lengths(self) -> View:
-        """How long each row is, int64."""
-        return View.of(RowLengths(self.offsets.source, len(self.values)))
+    def row_lengths(self) -> NDArray[np.int64]:
+        """How long each row is, shape (rows,)."""
+        return np.diff(self.row_splits)
+
+    @property
+    def long(self) -> tuple[NDArray[Any], ...]:
+        """The values."""
+        return (self.values,)
+
+    @property
+    def fixed(self) -> NDArray[np.int64]:
+        """The row splits."""
+        return self.row_splits
+
+    def __len__(self) -> int:
+        return len(self.row_splits) - 1
+
+    def __getitem__(self, row: int) -> NDArray[Any]:
+        """Return one row, shape (its length, …)."""
+        at = range(len(self))[row]
+        return self.values[self.row_splits[at] : self.row_splits[at + 1]]
+
+    def rows(self, start: int, stop: int) -> RaggedBatch:
+        """Return the rows of a range, copied."""
+        splits = self.row_splits[start : stop + 1]
+        return RaggedBatch(self.values[splits[0] : splits[-1]].copy(), splits - splits[0])
+
+
+@dataclass(frozen=True)
+class _RaggedRequest(Request):
+    """Rows wanted of a source of rows of unequal length."""
+
+    def read(self) -> RaggedBatch:
+        (batch,) = self.read_parts([len(self.origins)], count())
+        return batch
+
+    def read_parts(self, lengths: list[int], number: int) -> list[RaggedBatch]:
+        found = locate(self.source, self.origins[:, 0])
+        each = found.lengths
+        ends, borders = np.concatenate(([0], np.cumsum(each))), np.cumsum([0, *lengths]).tolist()
+        firsts = ends[borders].tolist()  # the place of each batch's first value among all
+        sizes = [stop - first for first, stop in pairwise(firsts)]
+        parts = rooms(sizes, inner_shape(self.source), self.dtype, number)
+        alone = len(parts) == 1 and self.dtype == self.source.dtype
+        read = parts[0] if alone else empty((firsts[-1], *parts[0].shape[1:]), self.source.dtype)
+        # All rows of all batches at once.
+        found.read(np.zeros_like(each), each, read)
+        if not alone:
+            for part, (first, stop) in zip(parts, pairwise(firsts), strict=True):
+                part[...] = read[first:stop]
+        splits = [ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders)]
+        return list(map(RaggedBatch, parts, splits))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ragged(Unequal):
+    """Rows of unequal length; made by `oocdata.ragged`, and by `oocdata.open` of such an array.
+
+    A View whose batches are each a `RaggedBatch`, and ``tf.RaggedTensor`` in `Loader.to_tf`. `pad`
+    makes a View of one length of it.
+    """
+
+    def __repr__(self) -> str:
+        shape = "".join(f", {length}" for length in self.spec.shape[1:])
+        return f"<Ragged: {len(self)} rows of (any{shape}) {self.dtype}>"
 
     @cached_property
-    def longest(self) -> int:
-        """The length of the longest row; all offsets are read, in blocks."""
-        found, lengths = 0, self.lengths
-        for start in range(0, len(self), _BLOCK):
-            rows = np.arange(start, min(start + _BLOCK, len(self)))
-            found = max(found, int(lengths.take(rows).max()))
-        return found
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of a row: None for its length."""
+        return ArraySpec((None, *inner_shape(self.source)), self.dtype, "ragged")
 
-    def pad(self, to: int | None = None, *, value: float = 0, cut: bool = False) -> View:
+    @cached_property
+    def _sizes(self) -> tuple[int, int, NDArray[np.int64]]:
+        """The longest row, the places of all, and how many rows are about how long."""
+        longest, total, counts, lengths = 0, 0, size_counts(np.zeros(0, np.int64)), self.lengths
+        for start in range(0, len(self), _BLOCK):
+            some = lengths.take(np.arange(start, min(start + _BLOCK, len(self))))
+            longest, total = max(longest, int(some.max())), total + int(some.sum())
+            counts = counts + size_counts(some)
+        return longest, total, counts
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest row; all lengths are read once, in blocks."""
+        return self._sizes[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values of all rows."""
+        return self._sizes[1] * self.spec.nbytes
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of the values of so many of the longest rows, at most 1.2 times."""
+        return [room_for(self._most(elements)) * self.spec.nbytes, 8 * (elements + 1)]
+
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes that the values of several batches are read into first."""
+        return (
+            self._most(elements)
+            * (self.spec.nbytes // self.dtype.itemsize)
+            * (self.source.dtype.itemsize)
+        )
+
+    def _most(self, elements: int) -> int:
+        return min(largest_rows(self._sizes[2], elements), elements * self.longest)
+
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the rows at positions."""
+        (one,) = super().requests(positions, draw)
+        return (_RaggedRequest(**fields_of(one)),)
+
+    def pad(
+        self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
+    ) -> View:
         """Return the rows at one length, filled at their ends.
 
         Parameters
         ----------
-        to : int, optional
-            The length; by default that of the longest row.
+        to : int or sequence of int, optional
+            The length; by default that of the longest row. Of several, ascending, each batch gets
+            the least one that holds its rows: see `bucket` of `batches`.
         value : number
             What is missing reads as; the dtype must hold it.
         cut : bool
@@ -80,7 +184,8 @@ class Ragged:
         Returns
         -------
         View
-            ``(rows, to, …)``, of the values' dtype. `mask` says where it holds values.
+            ``(rows, to, …)``, of the values' dtype. `mask` says where it holds values. With several
+            lengths, a batch is ``(batch, one of them, …)``, and no worker process reads it.
 
         Raises
         ------
@@ -93,9 +198,11 @@ class Ragged:
         >>> rows = ooc.ragged(np.arange(1, 7), lengths=[3, 1, 2])
         >>> np.asarray(rows.pad(4, value=-1)).tolist()
         [[1, 2, 3, -1], [4, -1, -1, -1], [5, 6, -1, -1]]
+        >>> [batch.shape for batch in rows.pad((2, 4)).batches(2, bucket=(2, 4))]
+        [(2, 2), (1, 4)]
         """
         length = self._length(to, cut)
-        dtype = self.values.dtype
+        dtype = self.source.dtype
         with np.errstate(all="ignore"):
             try:
                 held = np.array(value).astype(dtype)
@@ -104,10 +211,12 @@ class Ragged:
                 same = False
         if not same:
             raise ArgumentError(f"`value` must be a number that {dtype} holds; got {value!r}.")
-        offsets = self.offsets.source
-        return View.of(PaddedRows(self.values.source, offsets, length, held.item()))
+        if isinstance(length, tuple):
+            return Bounded(**fields_of(self), bounds=length, value=held.item(), mask=False)
+        padded = self._beside(PaddedRows(self.source, length, held.item()))
+        return padded.astype(self.dtype)
 
-    def mask(self, to: int | None = None, *, cut: bool = False) -> View:
+    def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> View:
         """Return where the rows that `pad` gives hold values: bool, ``(rows, to)``.
 
         Examples
@@ -116,82 +225,21 @@ class Ragged:
         >>> ooc.ragged(np.arange(3), lengths=[1, 2]).mask()[0]
         array([ True, False])
         """
-        lengths = RowLengths(self.offsets.source, len(self.values))
-        return View.of(RowMask(lengths, self._length(to, cut)))
+        length = self._length(to, cut)
+        if isinstance(length, tuple):
+            own = {**fields_of(self), "dtype": np.dtype(np.bool_)}
+            return Bounded(**own, bounds=length, value=False, mask=True)
+        return self._beside(RowMask(self.source, length))
 
-    def _length(self, to: int | None, cut: bool) -> int:
+    def _length(self, to: Any, cut: bool) -> int | tuple[int, ...]:
+        """Return the length to pad to, or the lengths."""
         if to is None:
             return self.longest
-        length = as_count("to", to)
+        several = as_bounds("to", to) if isinstance(to, Sequence) else ()
+        length = several[-1] if several else as_count("to", to)
         if not cut and self.longest > length:
             raise ArgumentError(
                 f"`to` must be at least the length of the longest row, {self.longest}, unless "
-                f"longer ones are cut; got {length}. Write cut=True to leave out what is beyond."
+                f"longer ones are cut; got {to}. Write cut=True to leave out what is beyond."
             )
-        return length
-
-
-def ragged(
-    values: View | str | os.PathLike[str] | Any,
-    offsets: View | ArrayLike | str | os.PathLike[str] | None = None,
-    *,
-    lengths: ArrayLike | Sequence[int] | None = None,
-) -> Ragged:
-    """Open rows of unequal length that lie one after the other in an array.
-
-    So Arrow's lists, CSR, token streams, event lists and the parts of several files are stored.
-
-    Parameters
-    ----------
-    values : View, or what `oocdata.open` takes
-        Of all rows, whole: shape (n, …).
-    offsets : View, array, or path, optional
-        Where each row begins in `values`, and where the last one ends: ascending whole numbers.
-    lengths : array_like of int, shape (rows,), optional
-        Instead: how long each row is; e.g. ``values.parts.lengths``, for a row a file.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If not one of both is given, they are no whole numbers, or the lengths do not add up.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> rows = ooc.ragged(np.arange(10, 16), [0, 3, 3, 6])
-    >>> rows, rows[2], rows.lengths.take([0, 1, 2])
-    (<Ragged: 3 rows of (any) int64>, array([13, 14, 15]), array([3, 0, 3]))
-    """
-    view = _whole("values", values)
-    count = len(view)
-    if (offsets is None) == (lengths is None):
-        raise ArgumentError("`offsets` or `lengths` must be given, and not both.")
-    if lengths is not None:
-        given = np.asarray(lengths)
-        if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
-            raise ArgumentError(f"`lengths` must be whole numbers from 0; got {given!r}.")
-        if int(given.sum()) != count:
-            raise ArgumentError(
-                f"`lengths` must add up to the {count} values; got a sum of {int(given.sum())}."
-            )
-        offsets = np.concatenate(([0], np.cumsum(given, dtype=np.int64)))
-    found = _whole("offsets", offsets)
-    if found.dtype.kind not in "iu" or found.element or len(found) < 1:
-        raise ArgumentError(f"`offsets` must be whole numbers, one axis of them; got {found!r}.")
-    return Ragged(view, found)
-
-
-def _whole(name: str, given: Any) -> View:
-    """Return the view of a whole array: where rows lie is said by places in it."""
-    if isinstance(given, list | tuple) and not any(isinstance(one, str) for one in given):
-        given = np.asarray(given)
-    view = open_view(given)
-    whole = View.of(view.source)
-    if (view.axes, view.cuts, view.order) != (whole.axes, whole.cuts, whole.order) or (
-        not isinstance(view.rows, range) or view.rows != whole.rows or view.dtype != whole.dtype
-    ):
-        raise ArgumentError(
-            f"`{name}` must be a whole array, of which nothing was selected; got {view!r}. Select "
-            "rows of what `pad` gives."
-        )
-    return view
+        return several or length

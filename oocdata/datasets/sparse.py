@@ -10,22 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from oocdata.datasets.composed import Composed, room_for, rooms
 from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.engines.buffers import count, empty_parts
+from oocdata.engines.buffers import count
 from oocdata.engines.columns import entry_bytes, most_entries, read_entries
 from oocdata.errors import ArgumentError
 
 __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
 
-_ALIGNED = 64
-"""Numbers of any dtype that take a multiple of `buffers.ALIGNMENT` bytes."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseBatch:
+class SparseBatch(Composed):
     """Rows of a sparse matrix: the arguments of ``tf.sparse.SparseTensor``.
 
     Attributes
@@ -51,6 +49,16 @@ class SparseBatch:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    @property
+    def long(self) -> tuple[NDArray[Any], ...]:
+        """Indices and values."""
+        return self.indices, self.values
+
+    @property
+    def fixed(self) -> NDArray[np.int64]:
+        """How many numbers there are, and rows."""
+        return np.array([len(self.values), len(self)])
 
     def __getitem__(self, row: int) -> SparseBatch:
         """Return one row, as a batch of one."""
@@ -90,12 +98,7 @@ class _SparseRequest(Request):
         rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
         firsts = ends[starts].tolist()  # the place of each batch's first number among all
         sizes = [stop - first for first, stop in pairwise(firsts)]
-        # Each with as much room, so that they are tensors of one shape side by side. One alone has
-        # no more than it needs, because TensorFlow copies a part of a tensor that does not end at
-        # an aligned place.
-        room = sizes[0] if len(sizes) == 1 else _room(max(sizes, default=0))
-        _, indices = empty_parts([(room, 2)] * len(sizes), np.int64, number)
-        _, values = empty_parts([(room,)] * len(sizes), self.dtype, number)
+        indices, values = rooms(sizes, (2,), np.int64, number), rooms(sizes, (), self.dtype, number)
         read = np.cumsum([0, *(len(some.counts) for some in found)])
         batches = (starts.searchsorted(read, side="right") - 1).tolist()
         for place, (some, (start, stop)) in enumerate(
@@ -112,8 +115,8 @@ class _SparseRequest(Request):
                 values[batch][target] = some.values[part]
         width = self.extent.lengths[1]
         return [
-            SparseBatch(places[:size], numbers[:size], (length, width))
-            for places, numbers, size, length in zip(indices, values, sizes, lengths, strict=True)
+            SparseBatch(places, numbers, (length, width))
+            for places, numbers, length in zip(indices, values, lengths, strict=True)
         ]
 
 
@@ -134,16 +137,16 @@ class Sparse(View):
     @cached_property
     def spec(self) -> ArraySpec:
         """Shape and dtype of a dense row."""
-        return ArraySpec(self.element, self.dtype, sparse=True)
+        return ArraySpec(self.element, self.dtype, "sparse")
 
     @property
-    def is_sparse(self) -> bool:
+    def is_composed(self) -> bool:
         """True."""
         return True
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of indices and values, if every row were as long as the longest."""
-        room = _room(elements * self._longest)
+        room = room_for(elements * self._longest)
         return [room * 2 * np.dtype(np.int64).itemsize, room * self.dtype.itemsize]
 
     def input_bytes(self, elements: int) -> int:
@@ -167,11 +170,6 @@ class Sparse(View):
         """Return the rows at positions."""
         (one,) = super().requests(positions, draw)
         return (_SparseRequest(**fields_of(one)),)
-
-
-def _room(numbers: int) -> int:
-    """Return so many numbers, or a few more so that they end at an aligned place."""
-    return -(-numbers // _ALIGNED) * _ALIGNED
 
 
 def sparse_rows(view: View) -> Sparse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,6 +20,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+Form: TypeAlias = Literal["dense", "sparse", "ragged", "padded"]
+
+
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
     """Shape and dtype of one array of an element.
@@ -27,11 +30,12 @@ class ArraySpec:
     Attributes
     ----------
     shape : tuple of int or None
-        None for the batch axis of a batch whose length varies.
+        None for the batch axis of a batch whose length varies, and along rows of unequal length.
     dtype : numpy.dtype
         Of objects for rows of unequal length, each a ``bytes``.
-    sparse : bool
-        It is a `SparseBatch` in a batch, not an array.
+    form : {"dense", "sparse", "ragged", "padded"}
+        What it is in a batch: an array, a `SparseBatch`, a `RaggedBatch`, or an array whose second
+        axis is of another length in each batch.
 
     Examples
     --------
@@ -41,7 +45,7 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
-    sparse: bool = False
+    form: Form = "dense"
 
     @property
     def nbytes(self) -> int:
@@ -62,7 +66,7 @@ class ArraySpec:
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
-        return f"{shape} {self.kind}{', sparse' * self.sparse}"
+        return f"{shape} {self.kind}" + (f", {self.form}" if self.form != "dense" else "")
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]

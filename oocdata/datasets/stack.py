@@ -120,7 +120,7 @@ def _together(name: str, given: list[Any], axis: int, *, new: bool) -> View:
 def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
     """Return the parts, all of the dtype of one of them that holds the numbers of all."""
     for part in given:
-        if isinstance(part, Dataset) and (part.is_sparse or not isinstance(part, View)):
+        if isinstance(part, Dataset) and (part.is_composed or not isinstance(part, View)):
             raise ArgumentError(
                 f"`{name}` must get Views; got {part!r}. Make windows, patches and maps of the "
                 f"result: ooc.{name}([…]).windows(…)."

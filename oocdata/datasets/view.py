@@ -90,7 +90,7 @@ class View(Dataset):
     dtype: np.dtype[Any]
 
     @classmethod
-    def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> View:
+    def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> Self:
         """Return the view of every row, along one or several sample axes."""
         shape = source.shape
         axes = sample_axes(axis, len(shape), source.storage())

@@ -88,7 +88,7 @@ def fitting(
         if not isinstance(value, bool):
             raise ArgumentError(f"`{name}` must be True or False; got {value!r}.")
     for view in views:
-        if view.is_sparse:
+        if view.is_composed:
             raise ArgumentError(f"`windows` must be made of dense rows; got {view!r}.")
     windows = Windows(views, arrays, as_count("shift", shift), pad, mask, range(0))
     anchors, _ = windows.anchors, windows.layout  # in which no two arrays have one name

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -183,6 +183,8 @@ def _fits(value: Any, wanted: Any) -> bool:
     kind, parts = get_origin(wanted) or wanted, get_args(wanted)
     if kind is Any:
         return True
+    if kind is Literal:
+        return type(value) is str and value in parts
     if kind is tuple and isinstance(value, tuple):
         return all(_fits(part, parts[0]) for part in value)
     return type(value) is int if kind is int else isinstance(value, kind)

@@ -28,6 +28,7 @@ import numpy as np
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.datasets.anchors import Asked
+from oocdata.datasets.bounded import Bounded
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
@@ -35,6 +36,7 @@ from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
+from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.stacked import Constant, Stacked
@@ -48,11 +50,13 @@ from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
+from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
+from oocdata.order.bucketed import Bucketed
 from oocdata.order.interleave import Interleave
 from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted
@@ -68,7 +72,8 @@ KINDS: dict[str, type] = {
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
     "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
-    "row_lengths": RowLengths, "row_mask": RowMask,
+    "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
+    "bucketed": Bucketed, "bounded": Bounded,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

@@ -16,7 +16,8 @@ both                `parts` (many datasets of a file), `ragged` (runs of unequal
 `memory_array`      an array in memory, or computed
 made of sources     `wrapped`, `concat` (end to end), `placed` (along other axes), `fields`
                     (one of structured rows), `decoded` (packed numbers), `blocked` (small or
-                    scattered rows, by blocks), `sparse` and `columns` (rows of a CSR matrix)
+                    scattered rows, by blocks), `sparse` and `columns` (rows of a CSR matrix),
+                    `ragged_rows` and `padded` (rows of unequal length)
 memory              `buffers` (of batches), `places` (boxes through small memory)
 ==================  =======================================================================
 """

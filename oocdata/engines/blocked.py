@@ -28,6 +28,7 @@ from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
+from oocdata.engines.ragged import read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
@@ -213,6 +214,16 @@ class SmallRows:
         source.read(origins, extent, out, places)
 
     read_to = read
+
+    def read_runs(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
+    ) -> None:
+        """Write runs of rows one after the other; see `oocdata.engines.ragged.read_ragged`."""
+        short = len(starts) >= _FEW and out.nbytes <= _SHORT * len(starts)
+        read_ragged(
+            self._cached if short and fits(self, self._nbytes) else self.source,
+            starts, lengths, out,
+        )  # fmt: skip
 
 
 _fitting: WeakKeyDictionary[Source, int] = WeakKeyDictionary()

@@ -25,7 +25,7 @@ from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.places import copy_across
-from oocdata.engines.ragged import copy_runs, cut_runs
+from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points
 from oocdata.engines.source import Storage
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import SourceError, UnknownFormatError
@@ -199,9 +199,13 @@ class Chunked:
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
-        """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
+        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
+        cut, *inner = self._cut
+        if tuple(inner) != self.shape[1:]:
+            read_points(self, starts, lengths, out)
+            return
         self.reader.check()
-        (cut,) = self._cut
+        items = as_items(out)
         numbers, within, taken = cut_runs(starts, lengths, cut)
         targets = np.cumsum(taken) - taken
         unique, which = np.unique(numbers, return_inverse=True)
@@ -212,10 +216,10 @@ class Chunked:
                 here = (which >= start) & (which < start + len(some))
             hold = self._hold(some)
             try:
-                numbers_in_memory = len(hold.memory) // self.dtype.itemsize
-                memory = np.ndarray(numbers_in_memory, self.dtype, hold.memory)
+                count = len(hold.memory) // items.itemsize
+                memory = np.ndarray(count, items.dtype, hold.memory)
                 places = hold.slots[which[here] - start] * cut + within[here]
-                copy_runs(memory, places, out, targets[here], taken[here])
+                copy_runs(memory, places, items, targets[here], taken[here])
             finally:
                 hold.release()
         self.reader.check()

@@ -11,9 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.buffers import empty
 from oocdata.engines.places import read_to
+from oocdata.engines.ragged import (
+    as_items,
+    concerned_rows,
+    copy_runs,
+    read_points,
+    read_ragged,
+    spread,
+)
 from oocdata.engines.source import Annotations, Source, Storage
-from oocdata.errors import MismatchedPartsError
+from oocdata.errors import MismatchedPartsError, SourceError
 from oocdata.index import Segments
 
 __all__ = ["Concat", "PartTable", "check_alike", "check_packed", "common", "concatenate"]
@@ -166,6 +175,37 @@ class Concat:
         for places in np.split(order, borders.tolist()):
             if len(places):
                 yield self.parts[int(owners[places[0]])], places, within[places]
+
+    def read_runs(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
+    ) -> None:
+        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
+        if self.axis:
+            read_points(self, starts, lengths, out)
+            return
+        first = self._segments.of(np.minimum(starts, self.shape[0] - 1))
+        last = self._segments.of(
+            np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1)
+        )
+        counts = np.where(lengths > 0, last - first + 1, 0)
+        parts = spread(first, counts)
+        begins = np.maximum(np.repeat(starts, counts), self._starts[parts])
+        pieces = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts]) - begins
+        targets = np.cumsum(pieces) - pieces
+        owners, items = self.table.owners[parts], as_items(out)
+        for owner in np.unique(owners[pieces > 0]).tolist():
+            own = np.flatnonzero(owners == owner)
+            some = pieces[own]
+            within, ends = begins[own] + self._shift[parts[own]], np.cumsum(some)
+            read = empty((int(ends[-1]), *out.shape[1:]), self.parts[owner].dtype)
+            try:
+                read_ragged(self.parts[owner], within, some, read)
+            except SourceError as error:
+                run = own[concerned_rows(error, np.arange(len(own)), within, within + some)[0]]
+                error.concern(range(begins[run], begins[run] + pieces[run]))
+                raise
+            copy_runs(as_items(read.astype(out.dtype, copy=False)), ends - some, items,
+                      targets[own], some)  # fmt: skip
 
     def _read_across(
         self,

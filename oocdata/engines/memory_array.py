@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered, point_origins
+from oocdata.engines.ragged import as_items, copy_runs, read_points
 from oocdata.engines.source import Storage
 
 __all__ = ["MemoryArray", "Numbers"]
@@ -80,6 +81,17 @@ class MemoryArray:
         for start in range(0, len(origins), count):
             some = origins[start : start + count]
             out[start : start + count] = boxes[tuple(some.T)]
+
+    def read_runs(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
+    ) -> None:
+        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
+        array = self.array
+        if self._storage.files or not (array.dtype.isnative and array.flags.c_contiguous):
+            read_points(self, starts, lengths, out)
+        else:
+            targets = np.cumsum(lengths) - lengths
+            copy_runs(as_items(array), starts, as_items(out), targets, lengths)
 
 
 def _whole_rows(

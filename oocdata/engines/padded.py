@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.ragged import concerned_rows, read_bounds, read_ragged
+from oocdata.engines.buffers import empty
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.ragged import spread
+from oocdata.engines.ragged_rows import RaggedRows, inner_shape, locate
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import SourceError
 
 __all__ = ["PaddedRows", "RowLengths", "RowMask"]
 
@@ -23,73 +25,61 @@ _PIECE = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedRows:
-    """Rows that lie one after the other, each filled up to one length; a `Source`.
+class _OfRows:
+    """A source made of rows of unequal length.
 
     Attributes
     ----------
-    values : Source
-        Shape (n, …): what all rows hold.
-    offsets : Source
-        int64, of one axis: where each row begins in `values`, and where the last one ends.
+    rows : Source
+        For which `oocdata.engines.ragged_rows.is_ragged` holds.
+    """
+
+    rows: Source
+
+    @property
+    def row_source(self) -> Source:
+        """Whose rows these are, however they are padded: no two parts of a split share one."""
+        return self.rows
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedRows(_OfRows):
+    """Rows of unequal length, each filled up to one length; a `Source`.
+
+    Attributes
+    ----------
     length : int
         Of the rows as delivered: what is beyond is left out.
     value : number
         What is missing reads as.
     """
 
-    values: Source
-    offsets: Source
     length: int
     value: Any
 
     @property
-    def row_source(self) -> Source:
-        """Whose rows these are, however they are padded: no two parts of a split share one."""
-        return self.offsets
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """``(rows, length, …)``."""
-        return (self.offsets.shape[0] - 1, self.length, *self.values.shape[1:])
+        return (*self.rows.shape, self.length, *inner_shape(self.rows))
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """That of the values."""
-        return self.values.dtype
+        return self.rows.dtype
 
     def storage(self) -> Storage:
-        """Return how the values are stored; chunks are as many rows as one holds on average."""
+        """Return how the rows are stored."""
         return self._storage
 
     @cached_property
     def _storage(self) -> Storage:
-        values, offsets = self.values.storage(), self.offsets.storage()
-        found = replace(
-            values,
-            layout=f"rows of unequal length in {values.layout}",
-            reading=f"{values.reading}; filled up to {self.length}",
-            strides=None,
-            stored_bytes=values.stored_bytes,
-            parts=(0,),
-            part_names=(),
-            episodes=False,
-            dimensions=(),
-            files=tuple(dict.fromkeys((*values.files, *offsets.files))),
+        found = self.rows.storage()
+        return replace(
+            found,
+            reading=f"{found.reading}; filled up to {self.length}",
             opened=None,
-            table_bytes=values.table_bytes + offsets.table_bytes,
+            chunks=found.chunks and (*found.chunks, *(max(1, n) for n in self.shape[1:])),
         )
-        rows, stored = self.shape[0], self.values.shape[0]
-        if values.chunks is None or not rows or not stored:
-            return replace(found, chunks=None)
-        # Rows are of unlike lengths, so this is so on average.
-        together = min(rows, max(1, round(values.chunks[0] * rows / stored)))
-        nbytes = values.chunk_bytes
-        if nbytes is None:
-            lengths = map(min, values.chunks, self.values.shape)
-            nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
-        chunks = (together, self.length, *self.values.shape[1:])
-        return replace(found, chunks=tuple(max(1, n) for n in chunks), chunk_bytes=nbytes)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -104,60 +94,35 @@ class PaddedRows:
         """Read boxes that fit into memory together."""
         (rows_of, width, *inner), (row_step, step, *steps) = extent.lengths, extent.strides
         rows = (origins[:, :1] + np.arange(rows_of) * row_step).ravel()
-        try:
-            starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])
-        except SourceError as error:
-            storage = self.values.storage()
-            error.path, error.key = storage.path, storage.key
-            raise
+        located = locate(self.rows, rows)
         first = np.repeat(origins[:, 1], rows_of)
-        left = np.minimum(stops - starts, self.length) - first
+        left = np.minimum(located.lengths, self.length) - first
         counts = np.clip(-(-left // step), 0, width)
+        spans = np.where(counts > 0, (counts - 1) * step + 1, 0)
+        numbers = empty((int(spans.sum()), *self.shape[2:]), self.dtype)
+        located.read(first, spans, numbers)
         held = np.arange(width) < counts[:, None]
+        if step > 1 or numbers.shape[1:] != (*inner,):
+            boxes = np.empty((int(counts.sum()), numbers.ndim), np.int64)
+            boxes[:, 0] = np.repeat(np.cumsum(spans) - spans, counts)
+            boxes[:, 0] += spread(np.zeros_like(counts), counts) * step
+            boxes[:, 1:] = np.repeat(origins[:, 2:], rows_of, axis=0)[np.nonzero(held)[0]]
+            read = MemoryArray(numbers)
+            numbers = np.empty((len(boxes), *inner), self.dtype)
+            read.read(boxes, Extent((1, *inner), (1, *steps)), numbers[:, None])
         found = np.full((len(rows), width, *inner), self.value, self.dtype)
-        try:
-            if step == 1 and not inner:
-                numbers = np.empty(int(counts.sum()), self.dtype)
-                read_ragged(self.values, starts + first, counts, numbers)
-            else:
-                places = (starts + first)[:, None] + np.arange(width) * step
-                boxes = np.empty((int(counts.sum()), len(self.values.shape)), np.int64)
-                boxes[:, 0] = places[held]
-                boxes[:, 1:] = np.repeat(origins[:, 2:], rows_of, axis=0)[np.nonzero(held)[0]]
-                numbers = np.empty((len(boxes), 1, *inner), self.dtype)
-                if len(boxes):
-                    self.values.read(boxes, Extent((1, *inner), (1, *steps)), numbers)
-                numbers = numbers[:, 0]
-        except SourceError as error:
-            error.concern(concerned_rows(error, rows, starts, stops))
-            raise
         found[held] = numbers
         out[...] = found.reshape(out.shape)
 
 
 @dataclass(frozen=True, eq=False)
-class RowLengths:
-    """How long each row is; a `Source` of int64.
-
-    Attributes
-    ----------
-    offsets : Source
-    most : int
-        Where the last row may end.
-    """
-
-    offsets: Source
-    most: int
-
-    @property
-    def row_source(self) -> Source:
-        """Whose rows these are, however they are padded: no two parts of a split share one."""
-        return self.offsets
+class RowLengths(_OfRows):
+    """How long each row is; a `Source` of int64."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """``(rows,)``."""
-        return (self.offsets.shape[0] - 1,)
+        return self.rows.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -165,41 +130,31 @@ class RowLengths:
         return np.dtype(np.int64)
 
     def storage(self) -> Storage:
-        """Return how the offsets are stored."""
-        return replace(
-            self.offsets.storage(), layout="lengths of rows", strides=None, opened=None, chunks=None
-        )
+        """Return that the lengths are known from where rows lie."""
+        return _described(self.rows, "lengths of rows")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
             rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
-            starts, stops = read_bounds(self.offsets, rows, self.most)
-            out[...] = (stops - starts).reshape(out.shape)
+            out[...] = locate(self.rows, rows).lengths.reshape(out.shape)
 
 
 @dataclass(frozen=True, eq=False)
-class RowMask:
+class RowMask(_OfRows):
     """Where padded rows hold values; a `Source` of bool.
 
     Attributes
     ----------
-    lengths : RowLengths
     length : int
     """
 
-    lengths: RowLengths
     length: int
-
-    @property
-    def row_source(self) -> Source:
-        """Whose rows these are, however they are padded: no two parts of a split share one."""
-        return self.lengths.offsets
 
     @property
     def shape(self) -> tuple[int, ...]:
         """``(rows, length)``."""
-        return (*self.lengths.shape, self.length)
+        return (*self.rows.shape, self.length)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -207,14 +162,18 @@ class RowMask:
         return np.dtype(np.bool_)
 
     def storage(self) -> Storage:
-        """Return how the offsets are stored."""
-        return replace(self.lengths.storage(), layout="where rows hold values")
+        """Return that the lengths are known from where rows lie."""
+        return _described(self.rows, "where rows hold values")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
-            lengths = np.empty((len(origins), extent.lengths[0]), np.int64)
-            rows = Extent(extent.lengths[:1], extent.strides[:1])
-            self.lengths.read(origins[:, :1], rows, lengths)
+            rows = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
+            lengths = locate(self.rows, rows).lengths.reshape(len(origins), -1)
             places = origins[:, 1:] + np.arange(extent.lengths[1]) * extent.strides[1]
             out[...] = places[:, None] < lengths[..., None]
+
+
+def _described(rows: Source, layout: str) -> Storage:
+    known = rows.offsets if isinstance(rows, RaggedRows) else rows
+    return replace(known.storage(), layout=layout, strides=None, opened=None, chunks=None)

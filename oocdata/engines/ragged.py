@@ -1,12 +1,13 @@
-"""Runs of unequal length out of 1-D arrays: what rows of sparse matrices and of text are stored as.
+"""Runs of unequal length along axis 0: what rows of sparse matrices and of text are stored as.
 
 `Source.read` takes boxes of one extent. A row of a sparse matrix is a run of as many numbers as it
-has, so an engine that can read runs of any lengths does (`RunReader`); for all others, each number
-is a box.
+has, so an engine that can read runs of any lengths does (`RunReader`); for all others, each place
+of a run is a box.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,8 +18,8 @@ from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "RunReader", "concerned_rows", "copy_runs", "cut_runs", "read_bounds", "read_points",
-    "read_ragged", "spread",
+    "RunReader", "as_items", "concerned_rows", "copy_runs", "cut_runs", "read_bounds",
+    "read_points", "read_ragged", "spread",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -29,7 +30,7 @@ _ITEM = 32
 
 @runtime_checkable
 class RunReader(Protocol):
-    """A 1-D source that reads runs of any lengths."""
+    """A source that reads runs of any lengths along axis 0."""
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs one after the other; see `read_ragged`."""
@@ -37,15 +38,14 @@ class RunReader(Protocol):
 
 
 def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-    """Write runs of a 1-D array one after the other.
+    """Write runs of places along axis 0 one after the other.
 
     Parameters
     ----------
     source : Source
-        Of one axis.
     starts, lengths : ndarray of int64, shape (n,)
         Runs within the array; any order, overlapping or empty as they may be.
-    out : ndarray, shape (lengths.sum(),)
+    out : ndarray, shape (lengths.sum(), …)
         C-contiguous, of the source's dtype.
 
     Raises
@@ -62,7 +62,7 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     >>> out
     array([7, 8, 9, 2, 3])
     """
-    if not len(out):
+    if not out.size:
         return
     if isinstance(source, RunReader):
         source.read_runs(starts, lengths, out)
@@ -71,8 +71,10 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
 
 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-    """Write runs, each number of which is read as a box; see `read_ragged`."""
-    source.read(spread(starts, lengths)[:, None], Extent.of((1,)), out[:, None])
+    """Write runs, each place of which is read as a box; see `read_ragged`."""
+    origins = np.zeros((len(out), out.ndim), np.int64)
+    origins[:, 0] = spread(starts, lengths)
+    source.read(origins, Extent.of((1, *out.shape[1:])), out[:, None])
 
 
 def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
@@ -160,6 +162,18 @@ def copy_runs(
     np.minimum(within, np.repeat(lengths - _ITEM, counts), out=within)
     items = _items(memory)[np.repeat(starts, counts) + within]
     _items(out)[np.repeat(targets, counts) + within] = items
+
+
+def as_items(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a C-contiguous array as one axis of opaque items, one for each place along axis 0.
+
+    Examples
+    --------
+    >>> as_items(np.zeros((3, 2), "f4")).dtype
+    dtype('V8')
+    """
+    nbytes = array.itemsize * prod(array.shape[1:])
+    return array if array.ndim == 1 else np.ndarray((len(array),), f"V{nbytes}", array)
 
 
 def _items(array: NDArray[Any]) -> NDArray[Any]:

@@ -184,34 +184,40 @@ class Strided:
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
-        """Write runs of the one axis one after the other; see `ragged.read_ragged`."""
-        itemsize = self.stored.itemsize
-        if self.strides != (itemsize,):
+        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
+        chunk = self.shape if self.chunk_offsets is None else self.chunk_offsets.chunk_shape
+        whole = chunk[1:] == self.shape[1:]
+        if not whole or self.strides != contiguous_strides(chunk, self.stored.itemsize):
             read_points(self, starts, lengths, out)
             return
-        one = Extent.of((1,))
+        one, step = Extent.of((1, *chunk[1:])), self.strides[0]
         descriptor, version = self.file.opened(), self.file.version
-        number, offsets = descriptor.number, starts * itemsize
+        number, offsets = descriptor.number, starts * step
         if not version.matches(os.fstat(number)):
-            raise self._changed(number, starts[:, None], one)
+            raise self._changed(number, self._origins(starts), one)
         if self.chunk_offsets is not None:
-            (cut,) = self.chunk_offsets.chunk_shape
-            chunks, within, lengths = cut_runs(starts, lengths, cut)
-            offsets = self.chunk_offsets.offsets(chunks[:, None]) + within * itemsize
-            starts = chunks * cut + within
-        nbytes = lengths * itemsize
+            chunks, within, lengths = cut_runs(starts, lengths, chunk[0])
+            offsets = self.chunk_offsets.offsets(self._origins(chunks)) + within * step
+            starts = chunks * chunk[0] + within
+        nbytes = lengths * step
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
         offsets += self.offset
         try:
             read_runs(number, offsets, addresses, nbytes, out)
         except UnfinishedError as error:
-            place = starts[error.run : error.run + 1, None]
-            extent = Extent.of((int(lengths[error.run]),))
+            place = self._origins(starts[error.run : error.run + 1])
+            extent = Extent.of((int(lengths[error.run]), *chunk[1:]))
             raise self._unfinished(number, place, extent, error.cause) from error.cause
         if not self.stored.isnative:
             out.byteswap(inplace=True)
         if not version.matches(os.fstat(number)):
-            raise self._changed(number, starts[:, None], one)
+            raise self._changed(number, self._origins(starts), one)
+
+    def _origins(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the origins of places along axis 0."""
+        origins = np.zeros((len(places), len(self.shape)), np.int64)
+        origins[:, 0] = places
+        return origins
 
     def _plan(self, key: Any, extent: Extent, out: NDArray[Any]) -> Plan:
         mixed = self.stored.names is not None and not self.stored.isnative  # not all to be swapped

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.sparse import SparseBatch
+from oocdata.datasets.composed import Composed, room_for
 from oocdata.datasets.spec import ArraySpec, Batch, leaves
 from oocdata.engines.buffers import empty, is_leased
 from oocdata.errors import ArgumentError, PositionError
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["batch_lengths", "checked_start", "padded", "tensor_dtype", "tensors_of"]
-
-_ALIGNED = 64
-"""Numbers of any dtype that take a multiple of `buffers.ALIGNMENT` bytes."""
+__all__ = [
+    "batch_lengths", "checked_start", "composed_arrays", "composed_specs", "tensor_dtype",
+    "tensors_of",
+]  # fmt: skip
 
 
 def tensor_dtype(dtype: np.dtype[Any]) -> str:
@@ -58,8 +59,8 @@ def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArra
     """Return the batches of a run of steps as arrays with the steps in front.
 
     The full batches of each leaf, shape (steps, batch, …); and where the loader has a short batch,
-    that one of each leaf, shape (0 or 1, its length, …). A sparse leaf is three arrays, see
-    `padded`.
+    that one of each leaf, shape (0 or 1, its length, …). Leaves that are several arrays come as
+    such, see `composed_arrays`.
 
     Examples
     --------
@@ -86,31 +87,66 @@ def _encoded(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
-    return padded(batches, spec) if spec.sparse else [_encoded(_stacked(batches, size, spec))]
+    if spec.form != "dense":
+        return composed_arrays(batches, size, spec)
+    return [_encoded(_stacked(batches, size, spec))]
 
 
-def padded(batches: Sequence[SparseBatch], spec: ArraySpec) -> list[NDArray[Any]]:
-    """Return sparse batches as arrays with the steps in front.
+def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
+    """Return the arrays that a leaf of a batch of so many elements is.
+
+    Examples
+    --------
+    >>> rows = ArraySpec((None, 3), np.dtype("f4"), "ragged")
+    >>> [str(one) for one in composed_specs(rows, 32)]
+    ['(None, 3) float32', '(33,) int64']
+    """
+    whole = np.dtype(np.int64)
+    if spec.form == "sparse":
+        return [ArraySpec((None, 2), whole), ArraySpec((None,), spec.dtype), ArraySpec((2,), whole)]
+    if spec.form == "ragged":
+        splits = ArraySpec((None if length is None else length + 1,), whole)
+        return [ArraySpec((None, *spec.shape[1:]), spec.dtype), splits]
+    if spec.form == "padded":
+        return [ArraySpec((None, *spec.shape[1:]), spec.dtype), ArraySpec((2,), whole)]
+    return [ArraySpec((length, *spec.shape), spec.dtype)]
+
+
+def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
+    """Return batches that are several arrays as arrays with the steps in front.
 
     Returns
     -------
     list of ndarray
-        Indices, shape (steps, most, 2), values, shape (steps, most), and of each step how many of
-        them there are and its rows, shape (steps, 2).
+        Those of `composed_specs`: the long ones, shape (steps, most, …), and the fixed one.
 
     Examples
     --------
+    >>> from oocdata.datasets.sparse import SparseBatch
     >>> batch = SparseBatch(np.array([[0, 2], [1, 0]]), np.array([5, 7]), (2, 3))
-    >>> indices, values, counts = padded([batch], ArraySpec((3,), np.dtype("i8"), sparse=True))
+    >>> spec = ArraySpec((3,), np.dtype("i8"), "sparse")
+    >>> indices, values, counts = composed_arrays([batch], 2, spec)
     >>> values[0, :2].tolist(), counts.tolist()
     ([5, 7], [[2, 2]])
     """
-    counts = empty((len(batches), 2), np.int64)
-    for place, batch in enumerate(batches):
-        counts[place] = len(batch.values), len(batch)
-    indices = _with_room([batch.indices for batch in batches], ArraySpec((2,), np.dtype(np.int64)))
-    values = _with_room([batch.values for batch in batches], ArraySpec((), spec.dtype))
-    return [indices, values, counts]
+    *several, fixed = composed_specs(spec, size)
+    each = [_parts(batch) for batch in batches]
+    arrays = [
+        _with_room([long[place] for long, _ in each], replace(one, shape=one.shape[1:]))
+        for place, one in enumerate(several)
+    ]
+    lengths = each[0][1].shape if each else fixed.shape
+    together = empty((len(batches), *lengths), np.int64)
+    for place, (_, one) in enumerate(each):
+        together[place] = one
+    return [*arrays, together]
+
+
+def _parts(batch: Composed | NDArray[Any]) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+    """Return the long arrays of a batch, and the fixed one; of a padded array, how it is cut."""
+    if isinstance(batch, Composed):
+        return batch.long, batch.fixed
+    return (batch.reshape(-1, *batch.shape[2:]),), np.array(batch.shape[:2])
 
 
 def _with_room(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:
@@ -126,7 +162,7 @@ def _with_room(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:
         return _stacked(rooms, len(rooms[0]), spec)
     most = max(map(len, arrays), default=0)
     # Each step's begin at an aligned address.
-    copy = empty((len(arrays), -(-most // _ALIGNED) * _ALIGNED, *spec.shape), spec.dtype)  # type: ignore[arg-type]
+    copy = empty((len(arrays), room_for(most), *spec.shape), spec.dtype)  # type: ignore[arg-type]
     for place, array in enumerate(arrays):
         copy[place, : len(array)] = array
     return copy

@@ -43,9 +43,10 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
     """
 
     def __init__(self, loader: Loader) -> None:
-        if loader.dataset.is_sparse:
+        if loader.dataset.is_composed:
             raise ArgumentError(
-                "`to_keras` must be given dense batches; these are sparse. `to_tf` takes them."
+                "`to_keras` must be given dense batches; these are sparse or ragged. `to_tf` takes "
+                "them."
             )
         _check_leaves(loader.dataset.spec)
         super().__init__()

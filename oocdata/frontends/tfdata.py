@@ -25,14 +25,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from oocdata.datasets.map import Map
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, MissingDependencyError
 from oocdata.frontends import feeds
-from oocdata.frontends.batching import batch_lengths, checked_start, tensor_dtype, tensors_of
+from oocdata.frontends.batching import (
+    batch_lengths,
+    checked_start,
+    composed_specs,
+    tensor_dtype,
+    tensors_of,
+)
 from oocdata.frontends.examples import ParseExamples
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
@@ -97,9 +101,10 @@ def to_tf(
     checked_start(loader, start)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
-    if service is not None and loader.dataset.is_sparse:
+    if service is not None and loader.dataset.is_composed:
         raise ArgumentError(
-            f"`service` must be None for sparse batches, which this process reads; got {service!r}."
+            "`service` must be None for sparse and ragged batches, which this process reads; got "
+            f"{service!r}."
         )
     if service is not None:
         from oocdata.frontends.service import to_service
@@ -192,9 +197,10 @@ def of_passes(
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     size, has_short = batch_lengths(loader)
-    parts = [[part for leaf in leaves(spec) for part in _tensors(leaf, size)]]
+    elements = list(leaves(loader.dataset.spec))
+    parts = [[part for leaf in elements for part in composed_specs(leaf, size)]]
     if has_short:
-        parts.append([part for leaf in leaves(spec) for part in _tensors(leaf, None)])
+        parts.append([part for leaf in elements for part in composed_specs(leaf, None)])
     shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
     names = tuple(tensor_dtype(part.dtype) for part in parts[0])
     read = _reader(names * (2 if has_short else 1))
@@ -221,7 +227,8 @@ def of_passes(
         slices = tf.data.Dataset.from_tensor_slices
 
         def taken(leaf: ArraySpec) -> Any:
-            return tuple(itertools.islice(rest, 3)) if leaf.sparse else next(rest)
+            number = len(composed_specs(leaf, None))
+            return next(rest) if number == 1 else tuple(itertools.islice(rest, number))
 
         dataset = slices(map_tree(taken, spec))
         if has_short:
@@ -232,8 +239,8 @@ def of_passes(
     dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), run)
     dataset = dataset.take_while(is_run)
     dataset = dataset.flat_map(batches)
-    if any(leaf.sparse for leaf in leaves(spec)):
-        dataset = dataset.map(as_it_is(lambda *batch: _with_sparse(batch, spec)))
+    if loader.dataset.is_composed:
+        dataset = dataset.map(as_it_is(lambda *batch: _composed(batch, spec)))
     options = bounded()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
@@ -241,20 +248,20 @@ def of_passes(
     return dataset
 
 
-def _tensors(leaf: ArraySpec, length: int | None) -> list[ArraySpec]:
-    """Return the tensors that a batch's array is made of, as `batching.tensors_of` gives them."""
-    if not leaf.sparse:
-        return [replace(leaf, shape=(length, *leaf.shape[1:]))]
-    whole = np.dtype(np.int64)
-    return [ArraySpec((None, 2), whole), ArraySpec((None,), leaf.dtype), ArraySpec((2,), whole)]
-
-
-def _with_sparse(batch: tuple[Any, ...], spec: Any) -> Any:
-    """Return an element of a dataset with its sparse tensors made of their parts."""
+def _composed(batch: tuple[Any, ...], spec: Any) -> Any:
+    """Return an element of a dataset with sparse, ragged and padded tensors made of their parts."""
     rest = iter(tf.nest.flatten(batch))
 
     def made(leaf: ArraySpec) -> Any:
-        if not leaf.sparse:
+        if leaf.form == "ragged":
+            values, splits = itertools.islice(rest, 2)
+            return tf.RaggedTensor.from_row_splits(values[: splits[-1]], splits, validate=False)
+        if leaf.form == "padded":
+            values, counts = itertools.islice(rest, 2)
+            shape = tf.concat([counts, tf.constant(leaf.shape[2:], tf.int64)], 0)
+            values = values[: counts[0] * counts[1]]
+            return tf.ensure_shape(tf.reshape(values, shape), leaf.shape)
+        if leaf.form == "dense":
             return next(rest)
         indices, values, counts = itertools.islice(rest, 3)
         length, width = leaf.shape

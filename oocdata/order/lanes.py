@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.index import as_count
-from oocdata.order.order import Order, check_epoch, check_places, length_of, visited
+from oocdata.order.order import (
+    Order,
+    Shuffle,
+    check_epoch,
+    check_places,
+    length_of,
+    visited,
+)
 
 __all__ = ["Laned", "Walk", "laned", "walk_of"]
 
@@ -67,7 +74,7 @@ class Laned(ABC):
 
 
 class _Ranges:
-    """One epoch of an order that knows ranges of places alone."""
+    """One epoch of an order without lanes; most know ranges of places alone."""
 
     def __init__(self, order: Order, count: int, seed: int, epoch: int) -> None:
         self._order, self._count, self._of = order, count, {"seed": seed, "epoch": epoch}
@@ -75,6 +82,8 @@ class _Ranges:
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions at places, shape (n,)."""
+        if isinstance(self._order, Shuffle):
+            return self._order.at(self._count, places, **self._of)
         first, stop = int(places.min()), int(places.max()) + 1
         return visited(self._order, self._count, first, stop, **self._of)[places - first]
 

@@ -102,10 +102,14 @@ class Shuffle:
         """Return the positions at a range of places; see `Order.positions`."""
         count, start, stop = check_places(count, start, stop)
         seed, epoch = check_epoch(seed, epoch)
-        if start == stop:
+        return self.at(count, np.arange(start, stop), seed, epoch)
+
+    def at(self, count: int, places: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+        """Return the positions at places, in any order of them, shape (n,); nothing is checked."""
+        if not len(places):
             return np.empty(0, np.int64)
-        places = np.arange(start, stop, dtype=np.uint64)
-        return forward(places, count, epoch_key(seed, epoch, "shuffle")).view(np.int64)
+        key = epoch_key(seed, epoch, "shuffle")
+        return forward(places.view(np.uint64), count, key).view(np.int64)
 
 
 def length_of(order: Order, count: int) -> int:

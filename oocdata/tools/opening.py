@@ -101,10 +101,10 @@ class Opening:
     def dataset(self) -> Dataset:
         """Return the dataset, or open the file; raises what `oocdata.open` does."""
         if isinstance(self.target, Dataset):
-            if self.target.is_sparse:
+            if self.target.is_composed:
                 raise ArgumentError(
                     f"`target` must have dense rows; got {self.target!r}. Give what `.sparse()` "
-                    "was called of."
+                    "was called of, or what `.pad()` gives."
                 )
             return self.target
         if isinstance(getattr(self.target, "dataset", None), Dataset):

@@ -79,7 +79,7 @@ def _check(dataset: Dataset) -> None:
             f"`cache` must be called on a dataset that is no mixture; got {dataset!r}. Cache its "
             "members, and mix those."
         )
-    if any(leaf.sparse or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
+    if any(leaf.form != "dense" or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
         raise ArgumentError(
             "`cache` must be called on elements that are arrays of one shape; got "
             f"{spec_text(dataset.spec)}. Make such arrays of them in `.map` first."

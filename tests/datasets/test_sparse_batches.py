@@ -15,7 +15,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.describe import as_json, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
-from oocdata.frontends.batching import padded, tensors_of
+from oocdata.frontends.batching import composed_arrays, tensors_of
 from oocdata.reading.inflight import input_bytes, run_bytes
 from oocdata.runs import Run
 
@@ -58,7 +58,7 @@ def test_tensors_are_the_memory_that_was_read_into(path: str, steps: int) -> Non
 
 def test_batches_of_other_memory_are_padded() -> None:
     batches = [ooc.SparseBatch(np.ones((n, 2), np.int64), np.ones(n), (9, 9)) for n in (3, 65)]
-    indices, values, _ = padded(batches, ArraySpec((9,), np.dtype("f8"), sparse=True))
+    indices, values, _ = composed_arrays(batches, 2, ArraySpec((9,), np.dtype("f8"), "sparse"))
     assert (indices.shape, values.shape) == ((2, 128, 2), (2, 128))
     assert values[0, :3].all()
     assert values[1, :65].all()
@@ -166,7 +166,7 @@ def test_what_needs_dense_rows_says_so(path: str) -> None:
 
 def test_sparse_rows_are_a_view(path: str) -> None:
     rows = ooc.open(path, "X").sparse()
-    assert rows.sparse().is_sparse
+    assert rows.sparse().is_composed
     assert_array_equal(rows[:, [3, 9]].astype("f8")[-1].dense(), DENSE[-1:, [3, 9]])
     assert_array_equal(rows[:, 2:8][[7, 4]].take([1, 0]).dense(), DENSE[[4, 7], 2:8])
     for wrong in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+import oocdata as ooc
 from oocdata.engines import cache, strided
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import RunReader, copy_runs, cut_runs, read_ragged, spread
 from oocdata.engines.source import Source
@@ -47,13 +50,60 @@ SOURCES: dict[str, Any] = {
 }
 
 
-def expected(starts: Any, lengths: Any) -> np.ndarray:
-    runs = [ARRAY[a : a + n] for a, n in zip(starts, lengths, strict=True)]
-    return np.concatenate([ARRAY[:0], *runs])
+WIDE = np.arange(3000, dtype="i4").reshape(1000, 3)
+
+
+def _parts(folder: Path) -> Source:
+    borders, files = [0, 1, 1, 400, 1000], []
+    for number, (start, stop) in enumerate(itertools.pairwise(borders)):
+        files.append(str(folder / f"{number}.npy"))
+        np.save(files[-1], WIDE[start:stop])
+    return ooc.open(files).source
+
+
+def _wide(folder: Path, **options: Any) -> Source:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("a", data=WIDE, **options)
+    return open_hdf5(str(folder / "a.h5"))
+
+
+WIDE_SOURCES: dict[str, Any] = {
+    "in memory": lambda folder: MemoryArray(WIDE),
+    "in memory, columns first": lambda folder: MemoryArray(np.asfortranarray(WIDE)),
+    "in memory, big-endian": lambda folder: MemoryArray(WIDE.astype(">i4")),
+    "contiguous": lambda folder: _wide(folder),
+    "small rows": lambda folder: ooc.open(_wide(folder)).source,
+    "chunks as they are": lambda folder: _wide(folder, chunks=(37, 3)),
+    "chunks that cut rows": lambda folder: _wide(folder, chunks=(37, 2)),
+    "filtered chunks": lambda folder: _wide(folder, chunks=(37, 3), compression="gzip"),
+    "filtered, that cut rows": lambda folder: _wide(folder, chunks=(37, 2), compression="gzip"),
+    "several files": _parts,
+    "along another axis": lambda folder: Concat(
+        (MemoryArray(WIDE[:, :1]), MemoryArray(WIDE[:, 1:])), 1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WIDE_SOURCES)
+def test_any_runs_of_rows(tmp_path: Path, name: str) -> None:
+    source, rng = WIDE_SOURCES[name](tmp_path), np.random.default_rng(0)
+    assert isinstance(source, RunReader)
+    cases = [([], []), ([0], [1000]), ([999, 0, 1000], [1, 0, 0]), ([0, 1, 0], [1, 1, 3])]
+    for count in range(1, 30):
+        starts = rng.integers(0, 1001, count)
+        lengths = np.minimum(rng.integers(0, 400 if count % 2 else 5, count), 1000 - starts)
+        cases.append((starts.tolist(), lengths.tolist()))
+    for starts, lengths in cases:
+        assert_array_equal(read(source, starts, lengths), expected(starts, lengths, WIDE))
+
+
+def expected(starts: Any, lengths: Any, array: np.ndarray = ARRAY) -> np.ndarray:
+    runs = [array[a : a + n] for a, n in zip(starts, lengths, strict=True)]
+    return np.concatenate([array[:0], *runs])
 
 
 def read(source: Source, starts: Any, lengths: Any) -> np.ndarray:
-    out = np.full(int(np.sum(lengths)), 7, source.dtype)
+    out = np.full((int(np.sum(lengths)), *source.shape[1:]), 7, source.dtype)
     read_ragged(source, np.array(starts, np.int64), np.array(lengths, np.int64), out)
     return out
 
@@ -61,7 +111,7 @@ def read(source: Source, starts: Any, lengths: Any) -> np.ndarray:
 @pytest.mark.parametrize("name", SOURCES)
 def test_any_runs(tmp_path: Path, name: str) -> None:
     source = SOURCES[name](tmp_path)
-    assert isinstance(source, RunReader) == (name != "in memory")
+    assert isinstance(source, RunReader)
     rng = np.random.default_rng(0)
     cases = [([], []), ([0], [1000]), ([999, 0, 5], [1, 0, 700]), ([1000], [0]), ([37], [37])]
     for count in range(1, 30):

@@ -336,7 +336,10 @@ def test_no_array(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda f: f.create_dataset("u", (3,), h5py.vlen_dtype("i4")), "varying length"),
+        (
+            lambda f: f.create_dataset("u", (3,), h5py.vlen_dtype(h5py.vlen_dtype("i4"))),
+            "varying length",
+        ),
         (lambda f: f.create_dataset("u", (3,), h5py.ref_dtype), "references"),
         (lambda f: f.create_dataset("u", (3,), [("a", h5py.string_dtype())]), "field must have"),
         (lambda f: f.create_dataset("u", (3,), "(2,)f4"), "numeric"),

@@ -22,6 +22,7 @@ __all__ = [
     "is_dimension_only",
     "is_plain",
     "stored_dtype",
+    "varying_dtype",
 ]
 
 READING = {
@@ -98,10 +99,12 @@ def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
     """Return the dtype of an open dataset as stored, checked, without metadata of h5py.
 
+    Of rows of varying length, that of their numbers.
+
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        For text, references, variable lengths, rows without a field of numbers.
+        For text, references, rows without a field of numbers.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
@@ -112,6 +115,9 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
             path=path,
             key=key,
         ) from error
+    varying = varying_dtype(dataset)
+    if varying is not None:
+        return check_stored(bare(varying), path, key)
     if stored.kind == "O":
         reference = "ref" in (stored.metadata or {})
         what = "references" if reference else "text or rows of varying length"
@@ -119,6 +125,23 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
             f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
         )
     return check_stored(as_complex(bare(stored)), path, key)
+
+
+def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
+    """Return the dtype of numbers in rows of varying length; None for any other dataset.
+
+    Examples
+    --------
+    >>> import h5py
+    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
+    >>> varying_dtype(file.create_dataset("rows", (3,), h5py.vlen_dtype("f4")))
+    dtype('float32')
+    """
+    try:
+        found = hdf5_library().check_vlen_dtype(dataset.dtype)
+    except TypeError:  # of numbers that NumPy hasn't
+        return None
+    return found if isinstance(found, np.dtype) and not found.hasobject else None
 
 
 def is_plain(dataset: Any) -> bool:

@@ -24,7 +24,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.errors import ArgumentError, TruncatedFileError, place
+from oocdata.errors import ArgumentError, TruncatedFileError, UnsupportedDtypeError, place
 from oocdata.formats.anndata import Group, is_one_array, open_group
 from oocdata.formats.dimensions import as_stored
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
@@ -37,6 +37,7 @@ from oocdata.formats.hdf5.description import (
     dimension_names,
     is_plain,
     stored_dtype,
+    varying_dtype,
 )
 from oocdata.formats.hdf5.file import hdf5_library, little_metadata, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
@@ -53,6 +54,7 @@ from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.texts import is_text, read_texts
 from oocdata.formats.hdf5.virtual import inspect_storage
+from oocdata.formats.hdf5.vlen import STORED, VaryingRows
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
@@ -278,6 +280,15 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
     )
     if text:
         return read_texts(dataset, storage)
+    about = dataset.shape, delivered(stored), rules, found.kind
+    target: OnDisk | UsersObject
+    if version is None:
+        target = UsersObject(*about, dataset, os.getpid())
+    else:
+        target = OnDisk(*about, version, found.filters, outside)
+    varying = varying_dtype(dataset)
+    if varying is not None:
+        return _varying(dataset, version, varying, rules, found, storage, target)
     if version is not None and is_plain(dataset):
         direct = _direct(dataset, version, stored, rules, found, storage)
         if direct is not None:
@@ -290,14 +301,46 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
         reading=storage.reading + as_stored(storage.packed),
         chunks=chunk_shape if chunked else None,
     )
-    about = dataset.shape, delivered(stored), rules, found.kind
-    target: OnDisk | UsersObject
-    if version is None:
-        target = UsersObject(*about, dataset, os.getpid())
-    else:
-        target = OnDisk(*about, version, found.filters, outside)
     through = ThroughLibrary(target, chunk_shape, storage)
     return Chunked(through) if chunked else through
+
+
+def _varying(
+    dataset: Any,
+    version: FileVersion | None,
+    dtype: np.dtype[Any],
+    rules: Rules,
+    found: Stored,
+    storage: Storage,
+    target: OnDisk | UsersObject,
+) -> Source:
+    """Return the source of rows of varying length, of numbers of a dtype."""
+    if dataset.ndim != 1:
+        raise UnsupportedDtypeError(
+            "rows of varying length must be numbered by one axis; got an array of shape "
+            f"{dataset.shape} of them. Save it as one axis.",
+            **rules.about,
+        )
+    if not dtype.isnative:
+        raise UnsupportedDtypeError(
+            f"rows of varying length must be stored in native byte order; got {dtype}, of which "
+            "h5py gives other numbers. Save it in native byte order.",
+            **rules.about,
+        )
+    eight = dataset.file.id.get_create_plist().get_sizes()[0] == 8
+    stored = None
+    if version is not None and eight and not rules.fill:
+        stored = _direct(dataset, version, STORED, rules, found, storage)
+    described = replace(
+        storage,
+        layout=f"rows of varying length, {storage.layout}",
+        reading="whole rows through h5py; how long they are, by one scan that reads "
+        + ("them all" if stored is None else f"{STORED.itemsize} bytes a row"),
+        chunks=None,
+        strides=None,
+        table_bytes=4 * dataset.shape[0],
+    )
+    return VaryingRows(target, stored, described)
 
 
 def _read_annotations(path: str, key: str) -> Annotations:

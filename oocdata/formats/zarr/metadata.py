@@ -277,7 +277,7 @@ def _dtype_v2(value: Any) -> np.dtype[Any]:
     if dtype.kind == "O":
         raise UnsupportedDtypeError(
             "elements must be numbers of a fixed size; got objects of variable length. "
-            "Save the array again with a numeric dtype."
+            "Save what all rows hold and where each begins as two arrays, for oocdata.ragged."
         )
     return check_dtype(dtype)
 

@@ -1,0 +1,112 @@
+"""Rows of unequal length, each batch filled up to the least of several lengths that holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.datasets.composed import room_for, rooms
+from oocdata.datasets.dataset import Draw, fields_of
+from oocdata.datasets.request import Request
+from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.unequal import Unequal
+from oocdata.engines.buffers import count, empty
+from oocdata.engines.ragged import as_items, copy_runs
+from oocdata.engines.ragged_rows import inner_shape, locate
+
+__all__ = ["Bounded"]
+
+
+@dataclass(frozen=True)
+class _BoundedRequest(Request):
+    """Rows wanted of a source of rows of unequal length; fields as those of `Bounded`."""
+
+    bounds: tuple[int, ...]
+    value: Any
+    mask: bool
+
+    def read(self) -> NDArray[Any]:
+        (batch,) = self.read_parts([len(self.origins)], count())
+        return batch
+
+    def read_parts(self, lengths: list[int], number: int) -> list[NDArray[Any]]:
+        found = locate(self.source, self.origins[:, 0])
+        counts = np.minimum(found.lengths, self.bounds[-1])
+        borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
+        most = [counts[start:stop].max(initial=0) for start, stop in borders]
+        widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
+        inner = () if self.mask else inner_shape(self.source)
+        sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
+        parts = rooms(sizes, inner, self.dtype, number)
+        if not self.mask:
+            read = empty((int(counts.sum()), *inner), self.source.dtype)
+            found.read(np.zeros_like(counts), counts, read)  # all rows of all batches at once
+            values, starts = (
+                as_items(read.astype(self.dtype, copy=False)),
+                np.cumsum(counts) - counts,
+            )
+        batches = []
+        for part, (start, stop), width in zip(parts, borders, widths, strict=True):
+            batch = part.reshape(stop - start, width, *inner)
+            batches.append(batch)
+            some = counts[start:stop]
+            if self.mask:
+                np.less(np.arange(width), some[:, None], out=batch)
+            else:
+                batch[...] = self.value
+                targets = np.arange(stop - start) * width
+                copy_runs(values, starts[start:stop], as_items(part), targets, some)
+        return batches
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bounded(Unequal):
+    """Rows of unequal length, of one length in each batch; made by `Ragged.pad` and `Ragged.mask`.
+
+    Attributes
+    ----------
+    bounds : tuple of int
+        The lengths that batches may have, ascending. What is beyond the last is left out.
+    value : number
+        What is missing reads as.
+    mask : bool
+        Whether a batch says where it would hold values, instead of holding them.
+    """
+
+    bounds: tuple[int, ...]
+    value: Any
+    mask: bool
+
+    def __repr__(self) -> str:
+        return (
+            f"<Bounded: {len(self)} rows of {self.spec} up to {', '.join(map(str, self.bounds))}>"
+        )
+
+    @cached_property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of a row: None for its length, that of the batch."""
+        inner = () if self.mask else inner_shape(self.source)
+        return ArraySpec((None, *inner), self.dtype, "padded")
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of a batch of the last length."""
+        return [room_for(elements * self.bounds[-1]) * self.spec.nbytes, 16]
+
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes that the values of several batches are read into first, at most."""
+        read = 0 if self.mask else self.source.dtype.itemsize
+        return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)
+
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+        """Return the rows at positions."""
+        (one,) = super().requests(positions, draw)
+        return (_BoundedRequest(**fields_of(one), **self._own),)
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        return {"bounds": self.bounds, "value": self.value, "mask": self.mask}

@@ -1,0 +1,233 @@
+"""Rows of unequal length: a source that says how long each row is, and reads whole rows.
+
+Its array has one axis, of the rows; what a box of it would hold has no one shape, so it is located
+(`locate`) and then read, once the caller has memory for as many places as there are. Rows that lie
+one after the other in an array (`RaggedRows`) are located by offsets; a format may have its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.buffers import empty
+from oocdata.engines.concat import Concat
+from oocdata.engines.ragged import (
+    as_items,
+    concerned_rows,
+    copy_runs,
+    read_bounds,
+    read_ragged,
+)
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import ArgumentError, SourceError
+
+__all__ = ["Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "locate"]
+
+Ints = NDArray[np.int64]
+
+
+class Located(Protocol):
+    """Rows whose lengths are known."""
+
+    @property
+    def lengths(self) -> Ints:
+        """How long each row is."""
+        ...
+
+    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        """Write a run of each row, one after the other.
+
+        Parameters
+        ----------
+        firsts, counts : ndarray of int64, shape (rows,)
+            Where the run begins in its row, and its places.
+        out : ndarray, shape (counts.sum(), …)
+            C-contiguous, of the source's dtype.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            When storage can't deliver them.
+        """
+        ...
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A source of rows of unequal length."""
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """Shape of one place of a row."""
+        ...
+
+    def locate(self, rows: Ints) -> Located:
+        """Return rows whose lengths are known; any order, repeats allowed."""
+        ...
+
+
+def is_ragged(source: Source) -> bool:
+    """Return whether rows of a source are of unequal length, so that `locate` takes it."""
+    if isinstance(source, Concat):
+        return source.axis == 0 and all(map(is_ragged, source.parts))
+    return isinstance(source, Locating)
+
+
+def inner_shape(source: Source) -> tuple[int, ...]:
+    """Return the shape of one place of a row."""
+    while isinstance(source, Concat):
+        source = source.parts[0]
+    assert isinstance(source, Locating)
+    return source.inner
+
+
+def locate(source: Source, rows: Ints) -> Located:
+    """Return rows of a source for which `is_ragged` holds.
+
+    Examples
+    --------
+    >>> from oocdata.engines.memory_array import MemoryArray
+    >>> values, offsets = MemoryArray(np.arange(9)), MemoryArray(np.array([0, 3, 3, 9]))
+    >>> found = locate(RaggedRows(values, offsets), np.array([2, 1]))
+    >>> out = np.empty(2, np.int64)
+    >>> found.read(np.array([1, 0]), np.array([2, 0]), out)
+    >>> found.lengths, out
+    (array([6, 0]), array([4, 5]))
+    """
+    if isinstance(source, Locating):
+        return source.locate(rows)
+    assert isinstance(source, Concat)
+    shares = [
+        (locate(part, within[:, 0]), places)
+        for part, places, within in source.shares(rows[:, None])
+    ]
+    return shares[0][0] if len(shares) == 1 else _Joined(len(rows), shares)
+
+
+class _Joined:
+    """Rows of several sources."""
+
+    def __init__(self, count: int, shares: Sequence[tuple[Located, Ints]]) -> None:
+        self.lengths, self._shares = np.zeros(count, np.int64), shares
+        for found, places in shares:
+            self.lengths[places] = found.lengths
+
+    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        """Write a run of each row, one after the other."""
+        targets, items = np.cumsum(counts) - counts, as_items(out)
+        for found, places in self._shares:
+            some = counts[places]
+            read = empty((int(some.sum()), *out.shape[1:]), out.dtype)
+            found.read(firsts[places], some, read)
+            copy_runs(as_items(read), np.cumsum(some) - some, items, targets[places], some)
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedRows:
+    """Rows that lie one after the other in an array; a `Source`.
+
+    Attributes
+    ----------
+    values : Source
+        Shape (n, …): what all rows hold.
+    offsets : Source
+        int64, of one axis: where each row begins in `values`, and where the last one ends.
+    """
+
+    values: Source
+    offsets: Source
+
+    @property
+    def row_source(self) -> Source:
+        """Whose rows these are, however they are read: no two parts of a split share one."""
+        return self.offsets
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows,)``."""
+        return (self.offsets.shape[0] - 1,)
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """Shape of one place of a row."""
+        return self.values.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the values."""
+        return self.values.dtype
+
+    def storage(self) -> Storage:
+        """Return how the values are stored; chunks are as many rows as one holds on average."""
+        return self._storage
+
+    @cached_property
+    def _storage(self) -> Storage:
+        values, offsets = self.values.storage(), self.offsets.storage()
+        found = replace(
+            values,
+            layout=f"rows of unequal length in {values.layout}",
+            strides=None,
+            parts=(0,),
+            part_names=(),
+            episodes=False,
+            dimensions=(),
+            files=tuple(dict.fromkeys((*values.files, *offsets.files))),
+            opened=None,
+            table_bytes=values.table_bytes + offsets.table_bytes,
+        )
+        rows, stored = self.shape[0], self.values.shape[0]
+        if values.chunks is None or not rows or not stored:
+            return replace(found, chunks=None)
+        # Rows are of unlike lengths, so this is so on average.
+        together = min(rows, max(1, round(values.chunks[0] * rows / stored)))
+        nbytes = values.chunk_bytes
+        if nbytes is None:
+            lengths = map(min, values.chunks, self.values.shape)
+            nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
+        return replace(found, chunks=(together,), chunk_bytes=nbytes)
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
+        """Raise: rows have no one shape."""
+        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
+
+    def locate(self, rows: Ints) -> Located:
+        """Return rows whose lengths are known; see `Locating`."""
+        if not len(rows):
+            return _Runs(self, rows, rows, rows)
+        try:
+            return _Runs(self, rows, *read_bounds(self.offsets, rows, self.values.shape[0]))
+        except SourceError as error:
+            storage = self.values.storage()
+            error.path, error.key = storage.path, storage.key
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs of `RaggedRows`."""
+
+    source: RaggedRows
+    rows: Ints
+    starts: Ints
+    stops: Ints
+
+    @property
+    def lengths(self) -> Ints:
+        """How long each row is."""
+        return self.stops - self.starts
+
+    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        """Write a run of each row, one after the other."""
+        try:
+            read_ragged(self.source.values, self.starts + firsts, counts, out)
+        except SourceError as error:
+            error.concern(concerned_rows(error, self.rows, self.starts, self.stops))
+            raise

@@ -1,0 +1,141 @@
+"""Rows of varying length: HDF5 keeps each in a heap, and in the dataset how long it is and where.
+
+The rows are read through HDF5, which alone finds them. How long they are needs no heap: what the
+dataset holds for a row begins with its length (HDF5 File Format Specification, version 3.0, "Data
+Type - Variable-Length", "Global Heap ID").
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.formats.hdf5.file import hdf5_library
+from oocdata.formats.hdf5.library import OnDisk, UsersObject, reading
+
+__all__ = ["STORED", "VaryingRows"]
+
+Ints = NDArray[np.int64]
+
+STORED = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+"""What a dataset holds for each row, where addresses have 8 bytes: its length, and its place."""
+
+_PIECE = 4 << 20
+"""Bytes of rows that are read at a time, unless a row is larger."""
+
+_ROWS = 1 << 16
+"""Rows whose lengths are looked at together."""
+
+
+class VaryingRows:
+    """Rows of varying length of one dataset; a `Source` that is located.
+
+    Parameters
+    ----------
+    target : OnDisk or UsersObject
+        Of one axis.
+    stored : Source, optional
+        The dataset as `STORED`. Without it, lengths are found by reading all rows.
+    storage : Storage
+    """
+
+    inner: tuple[int, ...] = ()
+    """A place of a row is a number."""
+
+    def __init__(
+        self, target: OnDisk | UsersObject, stored: Source | None, storage: Storage
+    ) -> None:
+        self.target, self._stored, self._storage = target, stored, storage
+        self.shape, self.dtype = target.shape, target.dtype
+        self._lengths: NDArray[np.uint32] | None = None
+
+    def __reduce__(self) -> Any:
+        return VaryingRows, (self.target, self._stored, self._storage)
+
+    def storage(self) -> Storage:
+        """Return how the dataset is stored."""
+        return self._storage
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
+        """Raise: rows have no one shape."""
+        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
+
+    def locate(self, rows: Ints) -> _Rows:
+        """Return rows whose lengths are known; all lengths are read the first time."""
+        # Not a cached property, whose lock a thread may hold when the process is forked.
+        if isinstance(self.target, UsersObject):  # anybody may write to it
+            return _Rows(self, rows, np.array(list(map(len, self._arrays(rows))), np.int64))
+        if self._lengths is None:
+            self._lengths = self._read_lengths()
+        return _Rows(self, rows, self._lengths[rows].astype(np.int64))
+
+    def _read_lengths(self) -> NDArray[np.uint32]:
+        (count,) = self.shape
+        found = np.empty(count, np.uint32)
+        for start in range(0, count, _ROWS):
+            some = found[start : start + _ROWS]
+            if self._stored is None:
+                rows = np.arange(start, start + len(some))
+                some[:] = list(map(len, self._arrays(rows)))
+            else:
+                read = np.empty((1, len(some)), STORED)
+                self._stored.read(np.array([[start]]), Extent.of((len(some),)), read)
+                some[:] = read["length"][0]
+        return found
+
+    def _arrays(self, rows: Ints) -> list[NDArray[Any]]:
+        """Return the arrays that HDF5 makes of rows."""
+        if not len(rows):
+            return []
+        unique, which = np.unique(rows, return_inverse=True)
+        h5s = hdf5_library().h5s
+        with reading(self.target, unique) as dataset:
+            space = dataset.id.get_space()
+            if unique[-1] - unique[0] == len(unique) - 1:
+                space.select_hyperslab((int(unique[0]),), (len(unique),))
+            else:
+                space.select_elements(unique[:, None])
+            found = np.empty(len(unique), dataset.dtype)
+            dataset.id.read(h5s.create_simple((len(unique),)), space, found)
+        return [found[place] for place in which.tolist()]
+
+
+class _Rows:
+    """Some of the rows, whose lengths are known."""
+
+    def __init__(self, source: VaryingRows, rows: Ints, lengths: Ints) -> None:
+        self._source, self._rows, self.lengths = source, rows, lengths
+
+    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        """Write a run of each row, one after the other."""
+        own = np.flatnonzero(counts)
+        if not len(own):
+            return
+        rows, firsts, lengths, counts = (
+            each[own] for each in (self._rows, firsts, self.lengths, counts)
+        )
+        ends, nbytes = np.cumsum(counts), np.cumsum(lengths) * out.itemsize
+        cuts = nbytes.searchsorted(np.arange(_PIECE, int(nbytes[-1]), _PIECE), side="right")
+        for start, stop in pairwise(np.unique([0, *cuts, len(rows)]).tolist()):
+            arrays = self._source._arrays(rows[start:stop])
+            wrong = np.array([len(array) for array in arrays]) != lengths[start:stop]
+            if wrong.any():
+                storage = self._source.storage()
+                raise SourceError(
+                    "rows must be as long as the dataset says; some are not. They are damaged, or "
+                    "were written over.",
+                    path=storage.path,
+                    key=storage.key,
+                    rows=rows[start:stop][wrong],
+                )
+            begins = firsts[start:stop].tolist()
+            runs = zip(arrays, begins, counts[start:stop].tolist(), strict=True)
+            parts = [array[first : first + count] for array, first, count in runs]
+            first = int(ends[start] - counts[start])
+            np.concatenate(parts, out=out[first : int(ends[stop - 1])])

@@ -1,0 +1,184 @@
+"""Rows of varying length in HDF5 against lists of NumPy arrays, and what is asked of the file."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+from oocdata.describe import as_json, from_json
+from oocdata.errors import ArgumentError, MissingChunkError, SourceError, UnsupportedDtypeError
+from oocdata.formats.hdf5 import library, vlen
+
+LENGTHS = np.random.default_rng(0).integers(0, 50, 300)
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "contiguous": {},
+    "chunks as they are": {"chunks": (37,)},
+    "filtered chunks": {"chunks": (37,), "compression": "gzip", "shuffle": True},
+}
+
+
+def rows_of(dtype: str) -> list[np.ndarray]:
+    values = np.arange(LENGTHS.sum()).astype(dtype)
+    return np.split(values, np.cumsum(LENGTHS)[:-1])
+
+
+def write(path: Path, key: str, rows: list[np.ndarray], **options: Any) -> None:
+    with h5py.File(path, "a") as file:
+        kind = h5py.vlen_dtype(rows[0].dtype)
+        made = file.create_dataset(key, (len(rows),), kind, **options)
+        for number, row in enumerate(rows):
+            made[number] = row
+
+
+def same(view: ooc.Ragged, positions: Any, rows: list[np.ndarray]) -> None:
+    batch = view.take(positions)
+    assert_array_equal(batch.row_lengths, [len(rows[at]) for at in positions])
+    assert batch.values.dtype == rows[0].dtype.newbyteorder("=")
+    for row, at in zip(batch, positions, strict=True):
+        assert_array_equal(row, rows[at])
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<i2", "u1", "<f8"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_rows(tmp_path: Path, layout: str, dtype: str) -> None:
+    rows = rows_of(dtype)
+    write(tmp_path / "a.h5", "events", rows, **LAYOUTS[layout])
+    view = ooc.open(tmp_path / "a.h5", "events")
+    assert isinstance(view, ooc.Ragged)
+    assert (len(view), view.longest) == (300, LENGTHS.max())
+    rng = np.random.default_rng(1)
+    for positions in ([], [0], [299, 299, 3], range(300), rng.permutation(300)[:64]):
+        same(view, list(positions), rows)
+    assert_array_equal(view[7], rows[7])
+    assert_array_equal(view[::-3].lengths.take(np.arange(100)), LENGTHS[::-3])
+    padded = view.pad(50, value=7)
+    assert_array_equal(padded[5][: LENGTHS[5]], rows[5])
+    assert (padded[5][LENGTHS[5] :] == 7).all()
+    cut = view.pad(9, cut=True)[:, ::2].take([3, 250])
+    assert_array_equal(cut[0][: len(rows[3][:9:2])], rows[3][:9:2])
+
+
+def test_an_epoch_has_each_row_once(tmp_path: Path) -> None:
+    rows = rows_of("f4")
+    write(tmp_path / "a.h5", "events", rows, **LAYOUTS["filtered chunks"])
+    view = ooc.open(tmp_path / "a.h5", "events")
+    np.save(tmp_path / "at.npy", np.arange(300))
+    pairs, _ = ooc.zip(view, ooc.open(tmp_path / "at.npy")).split(0.9, 0.1)
+    loader = pairs.batches(32, shuffle=True, seed=3)
+    seen = []
+    for made, (x, at) in zip(loader.to_tf(), loader.epoch(0), strict=True):
+        assert_array_equal(made[0].values, x.values)
+        for row, number in zip(x, at, strict=True):
+            assert_array_equal(row, rows[number])
+        seen += at.tolist()
+    assert sorted(seen) == list(range(270))
+    again = from_json(as_json(loader)).batch(2, 1)[0]
+    assert_array_equal(again.values, loader.batch(2, 1)[0].values)
+    assert_array_equal(view.pad(50).batches(32, workers=1).batch(0), view.pad(50).take(range(32)))
+    assert "varying length" in str(loader.explain())
+
+
+def test_lengths_are_found_without_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.h5", "events", rows_of("f4"), **LAYOUTS["filtered chunks"])
+    monkeypatch.setattr(vlen, "_PIECE", 2000)
+    calls, usual = [], vlen.reading
+    monkeypatch.setattr(
+        vlen, "reading", lambda target, rows: (calls.append(len(rows)), usual(target, rows))[1]
+    )
+    view = ooc.open(tmp_path / "a.h5", "events")
+    assert_array_equal(view.lengths.take(np.arange(300)), LENGTHS)
+    assert calls == []
+    view.take(np.arange(0, 300, 3))
+    assert sum(calls) == np.count_nonzero(LENGTHS[::3])  # each row once, empty ones never
+    assert len(calls) >= LENGTHS[::3].sum() * 4 // 2000
+
+
+def test_rows_of_several_files_and_of_several_datasets(tmp_path: Path) -> None:
+    rows = rows_of("f4")
+    for number in range(3):
+        write(tmp_path / f"{number}.h5", "events", rows[number * 100 : number * 100 + 100])
+        write(tmp_path / "all.h5", f"run_{number}/events", rows[number * 100 : number * 100 + 100])
+    several = [ooc.open(str(tmp_path / "?.h5"), "events"), ooc.open(tmp_path / "all.h5", "run_*/*")]
+    for view in several:
+        assert isinstance(view, ooc.Ragged)
+        same(view, np.random.default_rng(0).permutation(300).tolist(), rows)
+        assert_array_equal(view.parts.numbers, np.repeat(np.arange(3), 100))
+        again = from_json(as_json(view.batches(20))).batch(3)
+        assert_array_equal(again.values, np.concatenate(rows[60:80]))
+
+
+def test_a_users_object_is_read_anew(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("events", (3,), h5py.vlen_dtype("i4"))
+        made[0], made[1] = [1, 2], [3]
+        view = ooc.open(made, missing="fill")
+        assert [row.tolist() for row in view] == [[1, 2], [3], []]
+        made[2] = [4, 5, 6]
+        assert view[2].tolist() == [4, 5, 6]
+
+
+def test_rows_that_were_never_written(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("events", (9,), h5py.vlen_dtype("i4"), chunks=(3,))
+        made[0] = [1, 2]
+    with pytest.raises(MissingChunkError):
+        ooc.open(tmp_path / "a.h5", "events")
+    view = ooc.open(tmp_path / "a.h5", "events", missing="fill")
+    assert [row.tolist() for row in view] == [[1, 2]] + [[]] * 8
+
+
+def test_other_storage_is_scanned(tmp_path: Path) -> None:
+    rows = [np.arange(n, dtype="i4") for n in (2, 0, 5)]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_layout(h5py.h5d.COMPACT)
+        kind = h5py.h5t.vlen_create(h5py.h5t.NATIVE_INT32)
+        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple((3,)), plist)
+        for number, row in enumerate(rows):
+            h5py.Dataset(made)[number] = row
+    same(ooc.open(tmp_path / "a.h5", "u"), [2, 1, 0, 2], rows)
+
+
+def test_it_travels(tmp_path: Path) -> None:
+    rows = rows_of("f4")
+    write(tmp_path / "a.h5", "events", rows)
+    view = ooc.open(tmp_path / "a.h5", "events")
+    same(pickle.loads(pickle.dumps(view)), [3, 9], rows)
+
+
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("plane", (3, 2), h5py.vlen_dtype("i4"))
+        file.create_dataset("swapped", (3,), h5py.vlen_dtype(">i4"))
+        file.create_dataset("nested", (3,), h5py.vlen_dtype(h5py.vlen_dtype("i4")))
+    write(tmp_path / "a.h5", "events", rows_of("f4"))
+    with pytest.raises(UnsupportedDtypeError, match=r"one axis; got an array of shape \(3, 2\)"):
+        ooc.open(tmp_path / "a.h5", "plane", missing="fill")
+    with pytest.raises(UnsupportedDtypeError, match="text or rows of varying length"):
+        ooc.open(tmp_path / "a.h5", "nested", missing="fill")
+    # h5py reads them in the file's byte order, and calls that native.
+    with pytest.raises(UnsupportedDtypeError, match="native byte order; got >i4"):
+        ooc.open(tmp_path / "a.h5", "swapped", missing="fill")
+    view = ooc.open(tmp_path / "a.h5", "events")
+    with pytest.raises(ArgumentError, match="dense rows"):
+        ooc.check(view)
+    view.take([0, 1])
+    with monkeypatch.context() as patched:
+        patched.setattr(vlen.VaryingRows, "_arrays", lambda self, rows: [np.zeros(99)] * len(rows))
+        with pytest.raises(SourceError, match=r"as long as the dataset says.*rows 2, 3"):
+            view.take([2, 3])
+    with open(tmp_path / "a.h5", "ab") as file:
+        file.write(b"more")
+    with pytest.raises(SourceError, match="chang"):
+        view.take([0, 1])
+    assert library.reading is vlen.reading

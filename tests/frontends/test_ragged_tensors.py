@@ -1,0 +1,91 @@
+"""`to_tf` of rows of unequal length: the same batches, as `tf.RaggedTensor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_array_equal
+
+import oocdata as ooc
+
+LENGTHS = np.random.default_rng(0).integers(0, 40, 100)
+VALUES = np.arange(LENGTHS.sum() * 3, dtype="f4").reshape(-1, 3)
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> ooc.Zip:
+    np.save(tmp_path / "values.npy", VALUES)
+    rows = ooc.ragged(str(tmp_path / "values.npy"), lengths=LENGTHS)
+    return ooc.zip({"x": rows, "y": ooc.open(np.arange(100))})
+
+
+@pytest.mark.parametrize(("size", "drop"), [(20, False), (32, False), (32, True), (128, False)])
+def test_batches_are_those_of_the_loader(both: ooc.Zip, size: int, drop: bool) -> None:
+    loader = both.batches(size, shuffle=True, seed=3, drop_remainder=drop)
+    dataset = loader.to_tf()
+    length = size if size == 20 or drop else None
+    assert dataset.element_spec["x"] == tf.RaggedTensorSpec((length, None, 3), tf.float32, 1)
+    assert int(dataset.cardinality()) == len(loader)
+    for epoch in range(2):
+        batches = list(dataset)
+        assert len(batches) == len(loader)
+        for made, batch in zip(batches, loader.epoch(epoch), strict=True):
+            x = made["x"]
+            assert x.shape.as_list() == [len(batch["x"]), None, 3]
+            x = tf.RaggedTensor.from_row_splits(x.values, x.row_splits, validate=True)
+            assert_array_equal(x.values, batch["x"].values)
+            assert_array_equal(x.row_splits, batch["x"].row_splits)
+            assert_array_equal(made["y"], batch["y"])
+
+
+def test_numbers_alone_and_a_pass_that_begins_where_it_is_told() -> None:
+    rows = ooc.ragged(np.arange(100), lengths=[0, 30, 0, 70, 0])
+    loader = rows.batches(2, shuffle=True)
+    first = next(iter(loader.to_tf(start=(1, 1))))
+    assert first.to_list() == [row.tolist() for row in loader.batch(1, 1)]
+    empty = ooc.ragged(np.zeros(0, "f4"), lengths=[0] * 5).batches(2).to_tf()
+    assert [batch.to_list() for batch in empty] == [[[], []], [[], []], [[]]]
+
+
+def test_a_saved_iterator_goes_on(both: ooc.Zip, tmp_path: Path) -> None:
+    dataset = both.batches(8, shuffle=True, seed=1).to_tf()
+    batches = iter(dataset)
+    for _ in range(5):
+        next(batches)
+    path = tf.train.Checkpoint(batches).write(str(tmp_path / "place"))
+    rest = [batch["y"].numpy().tolist() for batch in batches]
+    again = iter(both.batches(8, shuffle=True, seed=1).to_tf())
+    tf.train.Checkpoint(again).read(path)
+    assert [batch["y"].numpy().tolist() for batch in again] == rest
+
+
+def test_a_function_trains_on_it(both: ooc.Zip) -> None:
+    @tf.function
+    def total(x: tf.RaggedTensor) -> tf.Tensor:
+        return tf.reduce_sum(x)
+
+    batches = both.batches(16, shuffle=True).to_tf()
+    found = sum(float(total(batch["x"])) for batch in batches)
+    assert np.isclose(found, VALUES.astype("f8").sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_buckets_of_static_shapes(both: ooc.Zip, drop: bool) -> None:
+    bounds, rows = (10, 20, 40), both.parts["x"]
+    pairs = ooc.zip(rows.pad(bounds), rows.mask(bounds), both.parts["y"])
+    loader = pairs.batches(16, shuffle=True, seed=3, bucket=bounds, drop_remainder=drop)
+    dataset = loader.to_tf()
+    length = 16 if drop else None
+    assert dataset.element_spec[:2] == (
+        tf.TensorSpec((length, None, 3), tf.float32),
+        tf.TensorSpec((length, None), tf.bool),
+    )
+    assert int(dataset.cardinality()) == len(loader)
+    for epoch in range(2):
+        for made, batch in zip(dataset, loader.epoch(epoch), strict=True):
+            assert made[0].shape[1] in bounds
+            for tensor, array in zip(made, batch, strict=True):
+                assert_array_equal(tensor, array)
