@@ -83,7 +83,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         of objects; where they begin is found once, and kept in a small hidden file beside them.
     pictures : Pictures, optional
         Resize pictures, or convert them to grey or to colours. Without it, all must have the shape
-        of the first, and are delivered as they are stored.
+        of the first, and are delivered as they are stored. Of an array whose rows are the bytes of
+        pictures (HDF5 of varying length, or uint8 padded to one length) it makes the pictures.
 
     Returns
     -------

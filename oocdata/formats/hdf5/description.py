@@ -21,6 +21,7 @@ __all__ = [
     "dimension_names",
     "is_dimension_only",
     "is_plain",
+    "is_varying",
     "stored_dtype",
 ]
 
@@ -37,6 +38,8 @@ DECODED = (
     "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
 )
 """How filtered chunks are read whose filters are undone here."""
+
+_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
 _DIMENSIONS = {
     *("DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
@@ -112,6 +115,8 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
             path=path,
             key=key,
         ) from error
+    if is_varying(dataset):
+        return stored
     if stored.kind == "O":
         reference = "ref" in (stored.metadata or {})
         what = "references" if reference else "text or rows of varying length"
@@ -119,6 +124,15 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
             f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
         )
     return check_stored(as_complex(bare(stored)), path, key)
+
+
+def is_varying(dataset: Any) -> bool:
+    """Return whether rows are texts or sequences of bytes, each of its own length."""
+    library, kind = hdf5_library(), dataset.dtype
+    text = library.check_string_dtype(kind)
+    inner = None if text else library.check_vlen_dtype(kind)
+    long = (text and text.length is None) or (inner is not None and np.dtype(inner) in _BYTES)
+    return bool(long and dataset.ndim)
 
 
 def is_plain(dataset: Any) -> bool:

@@ -7,7 +7,8 @@ chunked engine, so HDF5's own chunk cache is switched off: memory stays flat.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
@@ -31,7 +32,7 @@ from oocdata.formats.hdf5.file import (
 from oocdata.formats.hdf5.storage import Rules, raw_folder
 from oocdata.formats.hdf5.virtual import first_places, inspect_storage
 
-__all__ = ["OnDisk", "ThroughLibrary", "UsersObject"]
+__all__ = ["OnDisk", "ThroughLibrary", "UsersObject", "reading"]
 
 _SPARE_FILES = 8
 
@@ -87,27 +88,33 @@ class ThroughLibrary(Sliced):
         oocdata.errors.SourceError
             With the rows of the box.
         """
-        rules: Rules = self.target.rules
         rows = range(box[self.axis].start, box[self.axis].stop)
-        with hdf5_lock():
-            opened = self.target.opened()
-            try:
-                numbers = _read(opened.dataset, box, self.dtype, rules.fill)
-            except (OSError, RuntimeError, ValueError) as error:
-                opened.check(rows)
-                words = said(error)
-                if self.target.kind == "chunked" or "filter" in words:
-                    raise DamagedChunkError(
-                        f"a chunk must decode; HDF5 says: {words}. Its bytes are damaged: restore "
-                        "the file.",
-                        rows=rows,
-                        **rules.about,
-                    ) from error
-                raise SourceError(
-                    f"the rows must be readable; HDF5 says: {words}.", rows=rows, **rules.about
-                ) from error
+        with reading(self.target, rows) as dataset:
+            return _read(dataset, box, self.dtype, self.target.rules.fill)
+
+
+@contextmanager
+def reading(target: OnDisk | UsersObject, rows: Sequence[int]) -> Iterator[Any]:
+    """Give the open dataset, under HDF5's lock; what it raises becomes an error with these rows."""
+    rules = target.rules
+    with hdf5_lock():
+        opened = target.opened()
+        try:
+            yield opened.dataset
+        except (OSError, RuntimeError, ValueError) as error:
             opened.check(rows)
-            return numbers
+            words = said(error)
+            if target.kind == "chunked" or "filter" in words:
+                raise DamagedChunkError(
+                    f"a chunk must decode; HDF5 says: {words}. Its bytes are damaged: restore "
+                    "the file.",
+                    rows=rows,
+                    **rules.about,
+                ) from error
+            raise SourceError(
+                f"the rows must be readable; HDF5 says: {words}.", rows=rows, **rules.about
+            ) from error
+        opened.check(rows)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -213,7 +220,7 @@ class _Opened:
             box = tuple(slice(place, place + 1) for place in start)
             _read(self.dataset, box, disk.dtype, disk.rules.fill)
 
-    def check(self, rows: range | None = None) -> None:
+    def check(self, rows: Sequence[int] | None = None) -> None:
         """Raise if a file is not what it was; HDF5 reads zeros beyond the end of one cut short."""
         self._version.compare(os.fstat(self.descriptor), self._about["key"], rows)
         if self._folder and raw_folder(self._version.path) != self._folder:
@@ -270,7 +277,7 @@ class UsersObject:
             )
         return self
 
-    def check(self, rows: range | None = None) -> None:
+    def check(self, rows: Sequence[int] | None = None) -> None:
         """Do nothing: the user may write to it."""
 
     def __reduce__(self) -> NoReturn:

@@ -51,7 +51,13 @@ from oocdata.formats.hdf5.links import (
 from oocdata.formats.hdf5.parts import Datasets
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
-from oocdata.formats.hdf5.texts import is_text, read_texts
+from oocdata.formats.hdf5.varying import (
+    REFERENCE,
+    VaryingRows,
+    kept_texts,
+    not_kept,
+    texts_of,
+)
 from oocdata.formats.hdf5.virtual import inspect_storage
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
 
@@ -257,8 +263,7 @@ def _can_be_reopened(dataset: Any) -> bool:
 def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
-    text = is_text(dataset)
-    stored = np.dtype("S1") if text else stored_dtype(dataset, path, key)
+    stored = stored_dtype(dataset, path, key)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
@@ -276,8 +281,8 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
         if version is None
         else partial(_read_annotations, path, key),
     )
-    if text:
-        return read_texts(dataset, storage)
+    if stored.hasobject and not stored.names:
+        return _varying(dataset, version, rules, found, storage)
     if version is not None and is_plain(dataset):
         direct = _direct(dataset, version, stored, rules, found, storage)
         if direct is not None:
@@ -298,6 +303,24 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
         target = OnDisk(*about, version, found.filters, outside)
     through = ThroughLibrary(target, chunk_shape, storage)
     return Chunked(through) if chunked else through
+
+
+def _varying(
+    dataset: Any, version: FileVersion | None, rules: Rules, found: Stored, storage: Storage
+) -> Source:
+    """Return a source of texts or bytes of varying length: kept, or read by row."""
+    text = hdf5_library().check_string_dtype(dataset.dtype) is not None
+    whole = text or not dataset.size
+    kept = kept_texts(texts_of(dataset), dataset.shape, storage) if whole else None
+    if kept is not None:
+        return kept
+    references = None
+    if version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
+        references = _direct(dataset, version, REFERENCE, rules, found, storage)
+    if version is None or references is None:
+        raise not_kept(storage, dataset.shape)
+    about = dataset.shape, np.dtype(object), rules, found.kind
+    return VaryingRows.of(OnDisk(*about, version, found.filters, ()), references, storage)
 
 
 def _read_annotations(path: str, key: str) -> Annotations:
