@@ -19,6 +19,7 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
+from oocdata.formats.gzipped import head_of, is_gzip
 from oocdata.formats.lines import TEXT_ENDS, open_lines
 from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
@@ -326,12 +327,15 @@ def format_of(path: str) -> Format:
             if file.read(8) == _HDF5_SIGNATURE:
                 return "hdf5"
             place = max(512, place * 2)
-    if is_tfrecord(head) or ".tfrec" in os.path.basename(path).lower():
+    packed = is_gzip(path)
+    if is_tfrecord(head_of(path) if packed else head) or ".tfrec" in os.path.basename(path).lower():
         return "tfrecord"
     if picture_format(head):
         return "picture"
-    _refuse_foreign(foreign([path], head), path)
-    if path.lower().endswith(TEXT_ENDS):
+    text = path.lower().removesuffix(".gz" if packed else "").endswith(TEXT_ENDS)
+    if not (packed and text):
+        _refuse_foreign(foreign([path], head), path)
+    if text:
         return "text"
     raise UnknownFormatError(
         f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
