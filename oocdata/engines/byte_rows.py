@@ -32,7 +32,7 @@ OBJECT_BYTES = 48
 """Of a Python ``bytes`` besides what is in it: 33 and its place in the array, rounded up."""
 
 _COPIED_TWICE = 1024
-"""Bytes of a row up to which a copy of all rows, and then of each, costs less than a view of each."""
+"""Bytes of a row up to which a copy of all rows, then of each, costs less than a view of each."""
 
 _SIZES = np.unique(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).astype(np.int64))
 """Classes of row sizes, the largest of each: four to a power of two."""

@@ -128,6 +128,37 @@ def test_each_row_is_a_picture(tmp_path: Path, store: str) -> None:
     assert_array_equal(small[4], np.asarray(wanted))
 
 
+@pytest.mark.parametrize("channels", [None, 3])
+def test_jpegs_of_all_colours(tmp_path: Path, channels: int | None) -> None:
+    image, rows = Image.fromarray(EXPECTED[1]), []
+    for mode, options in [
+        ("RGB", {}), ("RGB", {"progressive": True}), ("RGB", {"subsampling": 0}),
+        ("CMYK", {}), ("L", {}),
+    ]:  # fmt: skip
+        file = io.BytesIO()
+        image.convert(mode).save(file, "JPEG", **options)
+        rows.append(file.getvalue())
+    rows = rows if channels else rows[:-1]
+    found = np.asarray(
+        ooc.open(STORES["varying"](tmp_path, rows), pictures=ooc.Pictures(channels=channels))
+    )
+    for row, picture in zip(rows, found, strict=True):
+        assert_array_equal(picture, np.asarray(Image.open(io.BytesIO(row)).convert("RGB")))
+
+
+def test_a_jpeg_that_is_as_it_shall_be_needs_no_pillow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = ooc.open(
+        STORES["padded"](tmp_path, [encoded(one, "JPEG") for one in EXPECTED]),
+        pictures=AS_THEY_ARE,
+    )
+    decoded: list[int] = []
+    monkeypatch.setattr(reader, "converted", lambda *given: decoded.append(1))
+    view.take(range(8))
+    assert decoded == []
+
+
 def test_workers_and_tensors(tmp_path: Path) -> None:
     loader = ooc.open(STORES["varying"](tmp_path, ROWS), pictures=AS_THEY_ARE).batches(
         6, shuffle=True, workers=1

@@ -110,23 +110,28 @@ class PictureReader:
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
         """Decode a picture into its place."""
-        if self.wanted is not None:
-            found = converted(data, self.wanted, partial(_room, self.most_scratch))
-            if (found.shape, found.dtype) != (out.shape, out.dtype):
-                raise self._unlike(f"{found.shape} {found.dtype}")
-            out[...] = found
-            return
-        kind = format_of_bytes(data)
-        try:
-            with _room(self.most_scratch, len(data) + 2 * out.nbytes):
-                as_stored(kind, data, out)
-        except ValueError as error:
-            if isinstance(error, SourceError):  # some are
-                raise
-            shape = shape_told(data)
-            if shape is None:
-                raise damaged(kind, error) from error
-            raise self._unlike(f"{shape}" if shape != out.shape else "another dtype") from error
+        kind, wanted = format_of_bytes(data), self.wanted
+        # A JPEG of which nothing is to be made has the same numbers by both decoders.
+        as_it_is = kind == "JPEG" and wanted and not wanted.size and wanted.channels in (None, 3)
+        if wanted is None or as_it_is:
+            try:
+                with _room(self.most_scratch, len(data) + 2 * out.nbytes):
+                    as_stored(kind, data, out)
+                return
+            except ValueError as error:
+                if isinstance(error, SourceError):  # some are
+                    raise
+                shape = shape_told(data)
+                if shape is None:
+                    raise damaged(kind, error) from error
+                if wanted is None:
+                    told = f"{shape}" if shape != out.shape else "another dtype"
+                    raise self._unlike(told) from error
+        assert wanted is not None
+        found = converted(data, wanted, partial(_room, self.most_scratch))
+        if (found.shape, found.dtype) != (out.shape, out.dtype):
+            raise self._unlike(f"{found.shape} {found.dtype}")
+        out[...] = found
 
     def _unlike(self, told: str) -> MismatchedPartsError:
         """Return the error of a picture that has not the shape and dtype of the first."""
