@@ -20,7 +20,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import Batch, Spec, batched_spec
+from oocdata.datasets.spec import Batch, Spec, batched_spec, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
@@ -180,10 +180,13 @@ class Loader:
             if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:
                 return 1
         order = laned(self.order)
+        scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
+        objects = any(leaf.dtype.hasobject for leaf in leaves(self.dataset.spec))
+        together = steps_together(
+            len(self), self.batch_bytes, share_chunks=scattered, objects=objects
+        )
         if order is None:
-            scattered = not isinstance(self.order, Sequential) and self.chunked
-            return steps_together(len(self), self.batch_bytes, share_chunks=scattered)
-        together = steps_together(len(self), self.batch_bytes)
+            return together
         mixed = order.elements_mixed(len(self.dataset))
         return max(1, min(together, mixed // (_RUNS_IN_A_WINDOW * self.batch_size)))
 

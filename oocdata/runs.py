@@ -27,13 +27,21 @@ _FEWEST_RUNS = 8
 """Runs in an epoch, at least: reading ahead needs several."""
 
 
-def steps_together(steps: int, batch_bytes: int, *, share_chunks: bool = False) -> int:
+_OBJECT_BYTES = 4 << 20
+"""The same where elements are Python objects. Their memory is not recycled here: of more of it at a
+time, malloc gives the system back what it takes again for the next run."""
+
+
+def steps_together(
+    steps: int, batch_bytes: int, *, share_chunks: bool = False, objects: bool = False
+) -> int:
     """Return how many steps of an epoch to read at once.
 
     With `share_chunks` the more the better: each row costs the decoding of a chunk, unless others
     of the same read lie in it too.
     """
-    by_bytes = min(_RUN_BYTES, batch_share() // _RUNS) // max(1, batch_bytes)
+    most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, batch_share() // _RUNS)
+    by_bytes = most_bytes // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
     return max(1, min(most, steps // _FEWEST_RUNS))
 

@@ -24,6 +24,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
 from oocdata.datasets.request import ArrayRequest, of_sources
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
+from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
@@ -172,7 +173,10 @@ class Dataset(Described, Splitting):
         specs = list(leaves(self.spec))
         unequal = any(leaf.dtype.hasobject for leaf in specs)
         arrays = [leaf.nbytes * elements for leaf in specs]
-        return [*arrays, self._object_bytes(elements)] if unequal else arrays
+        if not unequal:
+            return arrays
+        objects = self._object_bytes(elements)
+        return [*arrays, -(-objects // ALIGNMENT) * ALIGNMENT]  # which nobody has to align
 
     def _object_bytes(self, elements: int) -> int:
         """Return the most that the rows of unequal length take of which elements are made."""

@@ -41,13 +41,13 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     ----------
     target : path, URL, object, or list of them
         ``.npy``, ``.npz``, HDF5, netCDF4, Zarr v2 or v3, raw binary; text (``.txt``, ``.csv``,
-        ``.jsonl``, …), of which a row is a line, and TFRecord; pictures (JPEG, PNG, TIFF, WebP,
-        BMP, GIF), of which each file is a row, (height, width, channels); an ndarray, memmap,
-        ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the values that it shows, as
-        long as its file is not replaced by another), or anything with shape, dtype and slicing; a
-        source of your own (`oocdata.Source`, or rows alone: `oocdata.RowSource`). A list or a glob
-        is one array along the first sample axis, of parts that are packed alike; a glob's files
-        come in natural order (``part2`` before ``part10``).
+        ``.jsonl``, …), of which a row is a line, and TFRecord, also in gzip; pictures
+        (JPEG, PNG, TIFF, WebP, BMP, GIF), of which each file is a row, (height, width, channels);
+        an ndarray, memmap, ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the
+        values that it shows, as long as its file is not replaced by another), or anything with
+        shape, dtype and slicing; a source of your own (`oocdata.Source`, or rows alone:
+        `oocdata.RowSource`). A list or a glob is one array along the first sample axis, of parts
+        that are packed alike; a glob's files come in natural order (``part2`` before ``part10``).
     key : str or list of str, optional
         The dataset inside an HDF5 file, Zarr group, ``.npz``, ``xarray.Dataset`` or ``DataTree``;
         not needed when there is one, coordinates of netCDF and xarray not counted. A pattern
@@ -85,7 +85,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         of objects; where they begin is found once, and kept in a small hidden file beside them.
     pictures : Pictures, optional
         Resize pictures, or convert them to grey or to colours. Without it, all must have the shape
-        of the first, and are delivered as they are stored.
+        of the first, and are delivered as they are stored. Of an array whose rows are the bytes of
+        pictures (HDF5 of varying length, or uint8 padded to one length) it makes the pictures.
 
     Returns
     -------

@@ -31,6 +31,9 @@ _PIECE = 4 << 20
 OBJECT_BYTES = 48
 """Of a Python ``bytes`` besides what is in it: 33 and its place in the array, rounded up."""
 
+_COPIED_TWICE = 1024
+"""Bytes of a row up to which a copy of all rows, then of each, costs less than a view of each."""
+
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Classes of row sizes, the largest of each: four to a power of two."""
 
@@ -42,13 +45,13 @@ _MANY = 1 << 14
 class Framing(Protocol):
     """What of a stored row is delivered: without the end of a line, or what frames a record."""
 
-    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
         """Return what is delivered of each row.
 
         Parameters
         ----------
-        stored : bytes
-            Of all rows.
+        stored : ndarray of uint8
+            The bytes of all rows.
         starts, stops : ndarray of int64, shape (n,)
             Of each row as stored.
 
@@ -60,16 +63,20 @@ class Framing(Protocol):
         ...
 
 
-def sliced(stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
     """Return runs of bytes.
 
     Examples
     --------
-    >>> sliced(b"abcdef", np.array([0, 3]), np.array([2, 6]))
+    >>> sliced(np.frombuffer(b"abcdef", np.uint8), np.array([0, 3]), np.array([2, 6]))
     [b'ab', b'def']
     """
     runs = zip(starts.tolist(), stops.tolist(), strict=True)
-    return [stored[start:stop] for start, stop in runs]
+    if len(stored) > _COPIED_TWICE * len(starts):
+        memory = stored.data
+        return [memory[start:stop].tobytes() for start, stop in runs]
+    data = stored.tobytes()  # a slice of which is made in half the time
+    return [data[start:stop] for start, stop in runs]
 
 
 class ByteRows:
@@ -141,7 +148,7 @@ class ByteRows:
             error.concern(concerned_rows(error, rows, starts, stops))
             raise
         try:
-            return self.framing.delivered(memory.tobytes(), ends - lengths, ends)
+            return self.framing.delivered(memory, ends - lengths, ends)
         except SourceError as error:
             error.concern(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key

@@ -32,17 +32,17 @@ class Lines:
 
     Examples
     --------
-    >>> Lines().delivered(b"one\r\n\ntwo", np.array([0, 5, 6]), np.array([5, 6, 9]))
+    >>> stored = np.frombuffer(b"one\r\n\ntwo", np.uint8)
+    >>> Lines().delivered(stored, np.array([0, 5, 6]), np.array([5, 6, 9]))
     [b'one', b'', b'two']
     """
 
-    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
         """Return lines; see `oocdata.engines.byte_rows.Framing`."""
-        memory = np.frombuffer(stored, np.uint8)
-        ended = memory[stops - 1] == _NEWLINE
+        ended = stored[stops - 1] == _NEWLINE
         stops = stops - ended
         inside = ended & (stops > starts)
-        return sliced(stored, starts, stops - (inside & (memory[stops - 1] == _RETURN)))
+        return sliced(stored, starts, stops - (inside & (stored[stops - 1] == _RETURN)))
 
 
 def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A002  # as in `open`

@@ -19,10 +19,16 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
 from oocdata.formats.foreign import foreign
+from oocdata.formats.gzipped import head_of, is_gzip
 from oocdata.formats.lines import TEXT_ENDS, open_lines
 from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
-from oocdata.formats.pictures import Pictures, open_pictures, picture_format
+from oocdata.formats.pictures import (
+    Pictures,
+    open_picture_rows,
+    open_pictures,
+    picture_format,
+)
 from oocdata.formats.series import datasets
 from oocdata.formats.tfrecord import is_tfrecord, open_tfrecord
 from oocdata.formats.verified import manifest_of, verified
@@ -87,26 +93,26 @@ def open_source(
     if isinstance(target, list | tuple):
         files = _picture_files(target, pictures)
         if files:
-            return _numbers(_open_pictures(files, key, options), field, decode)
+            return _rows(_open_pictures(files, key, options), options)
         return _open_parts(list(target), key, options)
     if not isinstance(target, str | os.PathLike):
         manifest = manifest_of(verify, None)
         source = _open_object(target, key, options)
-        return _numbers(source if manifest is None else verified(source, manifest), field, decode)
+        return _rows(source if manifest is None else verified(source, manifest), options)
     path = _local(os.fspath(target))
     found = _matches(path)
     if found is not None:
         return open_source(found, key, **options)
     manifest = manifest_of(verify, path)
-    if manifest is not None and key is not None and _names_several(path, key):
-        each = {**options, "axis": outermost}
-        return _open_verified(path, key, manifest, each)
+    each = manifest is not None or pictures is not None
+    if each and key is not None and _names_several(path, key):
+        return _open_each(path, key, {**options, "axis": outermost, "verify": manifest})
     try:
         source = _open_path(path, key, options)
         if manifest is None:
-            return _numbers(source, field, decode)
+            return _rows(source, options)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-        return _numbers(verified(source, manifest, path=path, axis=row_axis), field, decode)
+        return _rows(verified(source, manifest, path=path, axis=row_axis), options)
     except SourceError:
         raise
     except OSError as error:
@@ -124,25 +130,33 @@ def _matches(path: str) -> list[str] | None:
 
 
 def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]:
-    """Return the files that paths and globs name, if the first is a picture; else none."""
+    """Return the files that paths and globs name, if they are pictures; else none.
+
+    The first tells. With `pictures`, it need not be one: it may be damaged.
+    """
     if not all(isinstance(part, str | os.PathLike) for part in parts):
         return []
     paths = (_local(os.fspath(part)) for part in parts)
     files = [file for path in paths for file in (_matches(path) or [path])]
-    if pictures is not None or not files or not os.path.isfile(files[0]):
-        return files if pictures is not None else []
-    with open(files[0], "rb") as first:
-        return files if picture_format(first.read(16)) else []
+    if not files or not os.path.isfile(files[0]):
+        return []
+    if pictures is None:
+        with open(files[0], "rb") as first:
+            return files if picture_format(first.read(16)) else []
+    try:
+        return files if format_of(files[0]) == "picture" else []
+    except UnknownFormatError:
+        return files
 
 
 def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -> Source:
     what = f"'{files[0]}', a picture file"
     if key is not None:
         raise ArgumentError(f"`key` must be None for pictures, which have no names; got {key!r}.")
-    given = _only(what, options, "pictures")
+    given = _only(what, options)
     if options["verify"] and len(files) > 1:
         raise ArgumentError(f"`verify` must be left out for pictures; got {options['verify']!r}.")
-    return open_pictures(files, given["pictures"], axis=given["axis"])
+    return open_pictures(files, options["pictures"], axis=given["axis"])
 
 
 def _names_several(path: str, key: Key) -> bool:
@@ -154,24 +168,26 @@ def _names_several(path: str, key: Key) -> bool:
     ]
 
 
-def _open_verified(path: str, key: Key, manifest: str, options: dict[str, Any]) -> Source:
-    """Open several datasets of a file, each compared with its checksums."""
-    names = match_datasets(path, key)
-    sources = [open_source(path, name, **{**options, "verify": manifest}) for name in names]
-    again = {**(sources[0].storage().opened or {}), "verify": manifest}
-    return datasets(sources, options["axis"], key, again)
+def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
+    """Open several datasets of a file one by one, each compared with its checksums or decoded."""
+    sources = [open_source(path, name, **options) for name in match_datasets(path, key)]
+    return datasets(sources, options["axis"], key, sources[0].storage().opened or {})
 
 
-def _numbers(source: Source, field: str | Sequence[str], decode: bool) -> Source:
-    """Return a field of structured rows, or a field of a field, if one is named; decoded."""
+def _rows(source: Source, options: dict[str, Any]) -> Source:
+    """Return what is asked for of rows: a field, or a field of a field; decoded; as pictures."""
+    field = options["field"]
     for name in [field] if isinstance(field, str) else field:
         source = field_of(source, name)
-    return decoded(source) if decode else source
+    if options["decode"]:
+        source = decoded(source)
+    if options["pictures"] is None or source.storage().row_files:  # which are pictures already
+        return source
+    return open_picture_rows(source, options["pictures"], axis=options["axis"])
 
 
 _FOR = {
     "format": "files of text only",
-    "pictures": "picture files only",
     "missing": "chunks in HDF5 or Zarr only",
     "external": "HDF5 only",
     **dict.fromkeys(
@@ -311,12 +327,15 @@ def format_of(path: str) -> Format:
             if file.read(8) == _HDF5_SIGNATURE:
                 return "hdf5"
             place = max(512, place * 2)
-    if is_tfrecord(head) or ".tfrec" in os.path.basename(path).lower():
+    packed = is_gzip(path)
+    if is_tfrecord(head_of(path) if packed else head) or ".tfrec" in os.path.basename(path).lower():
         return "tfrecord"
     if picture_format(head):
         return "picture"
-    _refuse_foreign(foreign([path], head), path)
-    if path.lower().endswith(TEXT_ENDS):
+    text = path.lower().removesuffix(".gz" if packed else "").endswith(TEXT_ENDS)
+    if not (packed and text):
+        _refuse_foreign(foreign([path], head), path)
+    if text:
         return "text"
     raise UnknownFormatError(
         f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "

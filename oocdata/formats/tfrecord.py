@@ -47,10 +47,10 @@ def is_tfrecord(head: bytes) -> bool:
 class Records:
     """Records without what frames them, each compared with its checksum."""
 
-    def delivered(self, stored: bytes, starts: Ints, stops: Ints) -> list[bytes]:
+    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
         """Return records; see `oocdata.engines.byte_rows.Framing`."""
         records = sliced(stored, starts + _HEAD, stops - _TAIL)
-        tails = np.frombuffer(stored, np.uint8)[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
+        tails = stored[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
         damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
         if len(damaged):
             raise DamagedChunkError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import os
 import pickle
@@ -33,7 +34,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats import lines, offsets
+from oocdata.formats import beside, gzipped, lines
 
 ROWS = [b"first", b"", b"a longer line, \xff no UTF-8", b"\r", b"x" * 5000, "zw\u00f6lf".encode()]
 
@@ -218,12 +219,6 @@ class TestText:
         with pytest.raises(ArgumentError, match="files of text only"):
             ooc.open(np.zeros(3), format="text")
 
-    def test_compressed(self, tmp_path: Path) -> None:
-        with gzip.open(tmp_path / "a.txt.gz", "wt") as file:
-            file.write("one\n")
-        with pytest.raises(UnknownFormatError, match="Unpack it first"):
-            ooc.open(tmp_path / "a.txt.gz")
-
     def test_blocks_of_a_scan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lines, "_BLOCK", 7)
         rows = [b"x" * number for number in range(20)]
@@ -258,21 +253,21 @@ class TestOffsets:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_text(tmp_path / "a.txt", ROWS)
-        real = offsets._write
+        real = beside._write
 
-        def refused(path: str, scanned: Any) -> None:  # root may write anywhere
+        def refused(path: str, *given: Any) -> None:  # root may write anywhere
             if os.path.dirname(path) == str(tmp_path):
                 raise PermissionError(13, "Permission denied", path)
-            real(path, scanned)
+            real(path, *given)
 
-        monkeypatch.setattr(offsets, "_write", refused)
-        monkeypatch.setattr(offsets, "_own_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr(beside, "_write", refused)
+        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         (tmp_path / "own").mkdir()
         for _ in range(2):
             assert ooc.open(tmp_path / "a.txt")[2] == ROWS[2]
         assert len(os.listdir(tmp_path / "own")) == 1
-        monkeypatch.setattr(offsets, "_own_folder", lambda: str(tmp_path))
+        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path))
         write_text(tmp_path / "a.txt", ROWS[:2])
         with pytest.raises(SourceError, match="neither could be written"):
             ooc.open(tmp_path / "a.txt")
@@ -329,6 +324,112 @@ class TestOffsets:
         source.read(np.array([[4], [5], [6], [2], [9], [10]]), Extent.of((1,)), out)
         assert [row[0][0] for row in out] == [108, 110, 112, 104, 118, 120]
         assert calls == [3]  # places of rows 4 to 6, of row 2, of rows 9 and 10
+
+
+@pytest.fixture
+def packed(store: Callable[..., str]) -> Callable[[list[bytes]], str]:
+    """Return a writer of files that gzip has compressed, of several members."""
+
+    def stored(rows: list[bytes], after: bytes = bytes(7)) -> str:  # as tapes have it
+        path = store(rows)
+        data, half = Path(path).read_bytes(), os.path.getsize(path) // 2
+        Path(path).unlink()
+        members = gzip.compress(data[:half]) + gzip.compress(data[half:])
+        Path(f"{path}.gz").write_bytes(members + after)
+        return f"{path}.gz"
+
+    return stored
+
+
+class TestCompressed:
+    def test_any_rows_in_any_order(
+        self, packed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(gzipped, "_BLOCK", 100)
+        rows = numbered(300)
+        path = packed(rows)
+        view = ooc.open(path)
+        assert view.take([299, 0, 7, 7]).tolist() == [rows[299], rows[0], rows[7], rows[7]]
+        loader = view.batches(32, shuffle=True, seed=4)
+        assert sorted(row for batch in loader for row in batch.tolist()) == sorted(rows)
+        again = from_json(loader.describe())
+        assert again.batch(3).tolist() == loader.batch(3).tolist()
+        assert ooc.check(view).findings == ()
+        assert [source.storage().path for source in view.sources()] == [path]
+
+    def test_as_tensorflow_reads_them(self, packed: Callable[..., str]) -> None:
+        path = packed(numbered(50), b"")
+        kind = tf.data.TFRecordDataset if "tfrecord" in path else tf.data.TextLineDataset
+        wanted = [row.numpy() for row in kind(path, compression_type="GZIP")]
+        assert np.asarray(ooc.open(path)).tolist() == wanted
+
+    def test_unpacked_once_for_each_version(
+        self, packed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calls, real = [], gzipped._unpack
+        monkeypatch.setattr(gzipped, "_unpack", lambda *given: calls.append(1) or real(*given))
+        path = packed(numbered(9))
+        for _ in range(3):
+            assert len(ooc.open(path)) == 9
+        assert len(calls) == 1
+        first = set(os.listdir(os.path.dirname(path)))
+        packed(numbered(10))
+        assert len(ooc.open(path)) == 10
+        assert len(calls) == 2
+        assert len(first) == len(os.listdir(os.path.dirname(path))) == 3  # those of one version
+        assert first & set(os.listdir(os.path.dirname(path))) == {os.path.basename(path)}
+
+    @pytest.mark.parametrize(
+        ("damage", "kind", "rule"),
+        [
+            (lambda data: data[:-40], TruncatedFileError, "end as gzip's do"),
+            (lambda data: data[:50] + b"\xff\xff" + data[52:], DamagedChunkError, "must unpack"),
+        ],
+        ids=["cut short", "flipped bits"],
+    )
+    def test_damaged(
+        self, packed: Callable[..., str], damage: Any, kind: type[Exception], rule: str
+    ) -> None:
+        path = packed(numbered(300))
+        Path(path).write_bytes(damage(Path(path).read_bytes()))
+        with pytest.raises(kind, match=rule) as raised:
+            ooc.open(path)
+        assert isinstance(raised.value, SourceError)
+        assert raised.value.path == path
+        assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
+
+    def test_no_room_on_the_disk(
+        self, packed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        path = packed(numbered(300))
+        monkeypatch.setattr(gzipped, "_unpack", full)
+        with pytest.raises(SourceError, match=r"neither could be written.*No space left"):
+            ooc.open(path)
+
+    def test_what_a_killed_process_left(self, packed: Callable[..., str]) -> None:
+        path = packed(numbered(9))
+        left = Path(os.path.dirname(path)) / f".{os.path.basename(path)}.unpacked-0123-x"
+        left.write_bytes(b"half")
+        assert len(ooc.open(path)) == 9
+        assert not left.exists()
+
+    def test_said_to_be_text(self, tmp_path: Path) -> None:
+        (tmp_path / "part-0").write_bytes(gzip.compress(b"one\ntwo"))
+        assert ooc.open(tmp_path / "part-0", format="text")[1] == b"two"
+
+    @pytest.mark.parametrize("name", ["a.npy.gz", "a.txt.bz2", "a.jsonl.zst"])
+    def test_others_are_not(self, tmp_path: Path, name: str) -> None:
+        made = {
+            ".gz": gzip.compress(b"one"),
+            "bz2": bz2.compress(b"one"),
+            "zst": b"\x28\xb5\x2f\xfd",
+        }
+        (tmp_path / name).write_bytes(made[name[-3:]])
+        with pytest.raises(UnknownFormatError, match="Unpack it first"):
+            ooc.open(tmp_path / name)
 
 
 class TestRecords:

@@ -505,14 +505,6 @@ def test_arguments_that_do_not_apply(folder: Path, given: dict[str, Any], rule: 
         ooc.open(f"{folder}/*/*.png", **given)
 
 
-def test_pictures_are_for_pictures(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros((4, 3)))
-    with pytest.raises(ArgumentError, match="`pictures` must be given for picture files only"):
-        ooc.open(tmp_path / "a.npy", pictures=ooc.Pictures())
-    with pytest.raises(UnknownFormatError, match="must be a picture"):
-        ooc.open([tmp_path / "a.npy"], pictures=ooc.Pictures())
-
-
 def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert ooc.open(f"{folder}/*/*.png")[0].shape == (20, 30, 3)

@@ -15,6 +15,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
+from oocdata.engines.byte_rows import size_counts
 from oocdata.errors import (
     ArgumentError,
     DamagedChunkError,
@@ -133,17 +134,36 @@ def test_text_of_varying_length(tmp_path: Path, options: dict[str, Any]) -> None
         view.take([0])
 
 
-def test_much_text_of_varying_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oocdata.formats.hdf5 import texts
+@pytest.mark.parametrize("options", [{}, {"chunks": (3, 2), "compression": "gzip"}], ids=str)
+def test_much_text_is_read_by_row(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from oocdata.formats.hdf5 import varying
 
+    monkeypatch.setattr(varying, "_MOST_TEXT", 4000)
+    monkeypatch.setattr(varying, "_PIECE", 3)
+    texts = np.array(["größer " * (number * 7 % 50) for number in range(40)], object)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["u"] = ["x" * 300] * 10
-    monkeypatch.setattr(texts, "cache_share", lambda: 4000)
-    with pytest.raises(UnsupportedDtypeError, match="10 texts of up to 300 bytes"):
-        ooc.open(tmp_path / "a.h5")
-    monkeypatch.setattr(texts, "cache_share", lambda: 1000)
-    with pytest.raises(UnsupportedDtypeError, match="10 texts of up to unknown bytes"):
-        ooc.open(tmp_path / "a.h5")
+        kind = h5py.string_dtype()
+        file.create_dataset("u", data=texts.reshape(20, 2), dtype=kind, **options)
+        with pytest.raises(UnsupportedDtypeError, match="got 40 others"):
+            ooc.open(file["u"])
+    expected = np.array([text.encode() for text in texts], object).reshape(20, 2)
+    view = ooc.open(tmp_path / "a.h5")
+    assert view.dtype == object
+    assert_array_equal(np.asarray(view), expected)
+    assert_array_equal(view[:, 1].take([7, 0, 19, 7]), expected[[7, 0, 19, 7], 1])
+    both = ooc.open(tmp_path / "a.h5", axis=(0, 1))
+    assert_array_equal(both.take([39, 4]), expected.ravel()[[39, 4]])
+    sizes = np.array([len(text) for text in expected.ravel()])
+    assert view.storage.row_sizes == tuple(size_counts(sizes).tolist())
+    loader = both.batches(8, shuffle=True, seed=1)
+    assert_array_equal(from_json(as_json(loader)).batch(1), loader.batch(1))
+    assert_array_equal(pickle.loads(pickle.dumps(view))[3], expected[3])
+    with (tmp_path / "a.h5").open("ab") as raw:
+        raw.write(b"more")
+    with pytest.raises(SourceError, match=r"has changed.*a\.h5"):
+        view.take([0])
 
 
 def test_what_text_is_not_made_of() -> None:

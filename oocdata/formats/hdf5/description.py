@@ -21,6 +21,7 @@ __all__ = [
     "dimension_names",
     "is_dimension_only",
     "is_plain",
+    "is_varying",
     "stored_dtype",
     "varying_dtype",
 ]
@@ -38,6 +39,8 @@ DECODED = (
     "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
 )
 """How filtered chunks are read whose filters are undone here."""
+
+_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
 _DIMENSIONS = {
     *("DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
@@ -118,6 +121,8 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
     varying = varying_dtype(dataset)
     if varying is not None:
         return check_stored(bare(varying), path, key)
+    if is_varying(dataset):
+        return stored
     if stored.kind == "O":
         reference = "ref" in (stored.metadata or {})
         what = "references" if reference else "text or rows of varying length"
@@ -128,7 +133,7 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
 
 
 def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
-    """Return the dtype of numbers in rows of varying length; None for any other dataset.
+    """Return the dtype of numbers in rows of varying length; None for any other dataset, bytes too.
 
     Examples
     --------
@@ -141,7 +146,17 @@ def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
         found = hdf5_library().check_vlen_dtype(dataset.dtype)
     except TypeError:  # of numbers that NumPy hasn't
         return None
-    return found if isinstance(found, np.dtype) and not found.hasobject else None
+    numbers = isinstance(found, np.dtype) and not found.hasobject and found not in _BYTES
+    return found if numbers else None
+
+
+def is_varying(dataset: Any) -> bool:
+    """Return whether rows are texts or sequences of bytes, each of its own length."""
+    library, kind = hdf5_library(), dataset.dtype
+    text = library.check_string_dtype(kind)
+    inner = None if text else library.check_vlen_dtype(kind)
+    long = (text and text.length is None) or (inner is not None and np.dtype(inner) in _BYTES)
+    return bool(long and dataset.ndim)
 
 
 def is_plain(dataset: Any) -> bool:

@@ -34,7 +34,7 @@ from oocdata.formats.hdf5.virtual import first_places, inspect_storage
 
 __all__ = ["OnDisk", "ThroughLibrary", "UsersObject", "reading"]
 
-Rows: TypeAlias = range | NDArray[np.int64]
+Rows: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 _SPARE_FILES = 8
 

@@ -52,9 +52,15 @@ from oocdata.formats.hdf5.links import (
 from oocdata.formats.hdf5.parts import Datasets
 from oocdata.formats.hdf5.storage import Rules, Stored
 from oocdata.formats.hdf5.table import ChunkTable
-from oocdata.formats.hdf5.texts import is_text, read_texts
+from oocdata.formats.hdf5.varying import (
+    REFERENCE,
+    VaryingRows,
+    kept_texts,
+    not_kept,
+    texts_of,
+)
 from oocdata.formats.hdf5.virtual import inspect_storage
-from oocdata.formats.hdf5.vlen import STORED, VaryingRows
+from oocdata.formats.hdf5.vlen import VaryingNumbers
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
@@ -259,8 +265,7 @@ def _can_be_reopened(dataset: Any) -> bool:
 def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
-    text = is_text(dataset)
-    stored = np.dtype("S1") if text else stored_dtype(dataset, path, key)
+    stored = stored_dtype(dataset, path, key)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
@@ -278,8 +283,8 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
         if version is None
         else partial(_read_annotations, path, key),
     )
-    if text:
-        return read_texts(dataset, storage)
+    if stored.hasobject and not stored.names:
+        return _varying(dataset, version, rules, found, storage)
     about = dataset.shape, delivered(stored), rules, found.kind
     target: OnDisk | UsersObject
     if version is None:
@@ -288,7 +293,7 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
         target = OnDisk(*about, version, found.filters, outside)
     varying = varying_dtype(dataset)
     if varying is not None:
-        return _varying(dataset, version, varying, rules, found, storage, target)
+        return _varying_numbers(dataset, version, varying, rules, found, storage, target)
     if version is not None and is_plain(dataset):
         direct = _direct(dataset, version, stored, rules, found, storage)
         if direct is not None:
@@ -306,6 +311,24 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
 
 
 def _varying(
+    dataset: Any, version: FileVersion | None, rules: Rules, found: Stored, storage: Storage
+) -> Source:
+    """Return a source of texts or bytes of varying length: kept, or read by row."""
+    text = hdf5_library().check_string_dtype(dataset.dtype) is not None
+    whole = text or not dataset.size
+    kept = kept_texts(texts_of(dataset), dataset.shape, storage) if whole else None
+    if kept is not None:
+        return kept
+    references = None
+    if version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
+        references = _direct(dataset, version, REFERENCE, rules, found, storage)
+    if version is None or references is None:
+        raise not_kept(storage, dataset.shape)
+    about = dataset.shape, np.dtype(object), rules, found.kind
+    return VaryingRows.of(OnDisk(*about, version, found.filters, ()), references, storage)
+
+
+def _varying_numbers(
     dataset: Any,
     version: FileVersion | None,
     dtype: np.dtype[Any],
@@ -330,17 +353,17 @@ def _varying(
     eight = dataset.file.id.get_create_plist().get_sizes()[0] == 8
     stored = None
     if version is not None and eight and not rules.fill:
-        stored = _direct(dataset, version, STORED, rules, found, storage)
+        stored = _direct(dataset, version, REFERENCE, rules, found, storage)
     described = replace(
         storage,
         layout=f"rows of varying length, {storage.layout}",
         reading="whole rows through h5py; how long they are, by one scan that reads "
-        + ("them all" if stored is None else f"{STORED.itemsize} bytes a row"),
+        + ("them all" if stored is None else f"{REFERENCE.itemsize} bytes a row"),
         chunks=None,
         strides=None,
         table_bytes=4 * dataset.shape[0],
     )
-    return VaryingRows(target, stored, described)
+    return VaryingNumbers(target, stored, described)
 
 
 def _read_annotations(path: str, key: str) -> Annotations:

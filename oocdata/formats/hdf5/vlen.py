@@ -1,4 +1,4 @@
-"""Rows of varying length: HDF5 keeps each in a heap, and in the dataset how long it is and where.
+"""Numbers in rows of varying length: HDF5 keeps each row in a heap, in the dataset where and how long.
 
 The rows are read through HDF5, which alone finds them. How long they are needs no heap: what the
 dataset holds for a row begins with its length (HDF5 File Format Specification, version 3.0, "Data
@@ -18,13 +18,11 @@ from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.formats.hdf5.library import OnDisk, UsersObject, reading
+from oocdata.formats.hdf5.varying import REFERENCE
 
-__all__ = ["STORED", "VaryingRows"]
+__all__ = ["VaryingNumbers"]
 
 Ints = NDArray[np.int64]
-
-STORED = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
-"""What a dataset holds for each row, where addresses have 8 bytes: its length, and its place."""
 
 _PIECE = 4 << 20
 """Bytes of rows that are read at a time, unless a row is larger."""
@@ -33,7 +31,7 @@ _ROWS = 1 << 16
 """Rows whose lengths are looked at together."""
 
 
-class VaryingRows:
+class VaryingNumbers:
     """Rows of varying length of one dataset; a `Source` that is located.
 
     Parameters
@@ -41,7 +39,7 @@ class VaryingRows:
     target : OnDisk or UsersObject
         Of one axis.
     stored : Source, optional
-        The dataset as `STORED`. Without it, lengths are found by reading all rows.
+        The dataset as `REFERENCE`. Without it, lengths are found by reading all rows.
     storage : Storage
     """
 
@@ -56,7 +54,7 @@ class VaryingRows:
         self._lengths: NDArray[np.uint32] | None = None
 
     def __reduce__(self) -> Any:
-        return VaryingRows, (self.target, self._stored, self._storage)
+        return VaryingNumbers, (self.target, self._stored, self._storage)
 
     def storage(self) -> Storage:
         """Return how the dataset is stored."""
@@ -84,7 +82,7 @@ class VaryingRows:
                 rows = np.arange(start, start + len(some))
                 some[:] = list(map(len, self._arrays(rows)))
             else:
-                read = np.empty((1, len(some)), STORED)
+                read = np.empty((1, len(some)), REFERENCE)
                 self._stored.read(np.array([[start]]), Extent.of((len(some),)), read)
                 some[:] = read["length"][0]
         return found
@@ -109,7 +107,7 @@ class VaryingRows:
 class _Rows:
     """Some of the rows, whose lengths are known."""
 
-    def __init__(self, source: VaryingRows, rows: Ints, lengths: Ints) -> None:
+    def __init__(self, source: VaryingNumbers, rows: Ints, lengths: Ints) -> None:
         self._source, self._rows, self.lengths = source, rows, lengths
 
     def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:

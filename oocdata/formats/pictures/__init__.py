@@ -1,9 +1,10 @@
-"""Picture files: each row is a picture, decoded as a whole."""
+"""Pictures: each row is one, decoded as a whole, of a file or of a row of bytes."""
 
 from __future__ import annotations
 
 from oocdata.formats.pictures.decoding import picture_format
 from oocdata.formats.pictures.files import PictureFiles, open_pictures
 from oocdata.formats.pictures.options import Pictures
+from oocdata.formats.pictures.rows import open_picture_rows
 
-__all__ = ["PictureFiles", "Pictures", "open_pictures", "picture_format"]
+__all__ = ["PictureFiles", "Pictures", "open_picture_rows", "open_pictures", "picture_format"]

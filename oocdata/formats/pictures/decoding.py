@@ -2,7 +2,8 @@
 
 As they are stored, imagecodecs writes them where they belong: JPEG in 0.7 of the processor's time
 that Pillow takes, PNG in 0.6, and PNG and TIFF of 16 bits a colour, which Pillow cuts to 8. Resized
-or converted pictures are Pillow's: decoding them by the other first gains less than 1.2 times.
+or converted pictures are Pillow's: decoding them by the other first gains less than 1.2 times. A
+JPEG that `Pictures` leaves as it is has the same numbers by both, and so is decoded by imagecodecs.
 Both work outside the GIL.
 """
 
@@ -65,7 +66,7 @@ def picture_format(head: bytes) -> str:
 
 
 def format_of_bytes(data: bytes) -> str:
-    """Return the format of the one picture that a file holds.
+    """Return the format of the one picture that bytes are.
 
     Raises
     ------
@@ -75,12 +76,12 @@ def format_of_bytes(data: bytes) -> str:
         If it is a TIFF of several pages.
     """
     if not data:
-        raise TruncatedFileError("the file must hold a picture; it is empty.")
+        raise TruncatedFileError("a row must hold a picture; it is empty.")
     found = picture_format(data[:16])
     if not found:
         raise UnknownFormatError(
-            f"the file must be a picture ({', '.join(_DECODERS)}); its first bytes are "
-            f"{data[:8]!r}. Leave it out of the files, or its row out of the view: `filter`."
+            f"a row must be a picture ({', '.join(_DECODERS)}); its first bytes are {data[:8]!r}. "
+            "Leave it out of the files, or of the view: `filter`."
         )
     if found == "JPEG":
         _check_ended(data)
@@ -137,7 +138,7 @@ def as_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArra
 def damaged(kind: str, error: Exception) -> DamagedChunkError:
     """Return the error of a picture that does not decode."""
     return DamagedChunkError(
-        f"the file must decode as {kind}; {error}. It was cut short or damaged after it was "
+        f"a row must decode as {kind}; {error}. It was cut short or damaged after it was "
         "written. Copy it again from where it came from, or leave its row out: `filter`."
     )
 
@@ -180,7 +181,7 @@ def _check_single(data: bytes) -> None:
     kinds = [at(place + entry - wide, 4) for place in tags if at(place, 2) == 254]
     if not any(kind & 0b101 for kind in kinds):
         raise UnsupportedDtypeError(
-            "a picture file must hold one picture; this TIFF has several pages. If it is not "
+            "a row must hold one picture; this TIFF has several pages. If it is a file that is not "
             "compressed, open the array of tifffile.memmap(path), which is read from the file; "
             "else read it page by page and write the elements with ooc.create."
         )

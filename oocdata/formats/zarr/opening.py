@@ -6,8 +6,8 @@ TensorStore, which take longer to import than all the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,27 +153,28 @@ def _open(
     objects.survey(refuse=missing == "error")
     reader = reader_of(objects, missing, opened)
     if metadata.dtype.kind == "O":
-        from oocdata.formats.hdf5.texts import read_texts
+        from oocdata.formats.hdf5.varying import kept_texts, not_kept
 
-        return read_texts(_Utf8(objects), reader.storage())
+        kept = kept_texts(_texts(objects), reader.shape, reader.storage())
+        if kept is None:
+            raise not_kept(reader.storage(), reader.shape)
+        return kept
     return chunk_files(reader) or Chunked(reader)
 
 
-class _Utf8:
-    """Text of varying length, as HDF5 gives it: an array of bytes in UTF-8."""
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects, self.size = objects, prod(objects.metadata.shape)
-
-    def __getitem__(self, whole: Any) -> NDArray[Any]:
-        objects = self._objects
+def _texts(objects: Objects) -> Iterator[NDArray[Any]]:
+    """Yield texts of varying length as HDF5 has them, bytes in UTF-8, a row of chunks at a time."""
+    metadata, array = objects.metadata, None
+    step = metadata.object_shape[0]
+    for start in range(0, metadata.shape[0], step):
         try:
-            found = objects.store.open_by_zarr(objects.key, objects.metadata.version)[whole]
+            array = array or objects.store.open_by_zarr(objects.key, metadata.version)
+            found = np.asarray(array[start : start + step])
         except Exception as error:  # each codec fails in its own way
             raise DamagedChunkError(
                 f"every chunk must decode; {type(error).__name__}: {first_line(error)}.",
                 **objects.where,
             ) from error
-        texts = np.empty(self.size, object)
-        texts[:] = [str(text).encode() for text in np.ravel(found).tolist()]
-        return texts.reshape(objects.metadata.shape)
+        texts = np.empty(found.size, object)
+        texts[:] = [str(text).encode() for text in found.ravel().tolist()]
+        yield texts.reshape(found.shape)

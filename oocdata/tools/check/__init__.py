@@ -90,7 +90,9 @@ def check(
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
     if isinstance(given.target, Dataset):
         view = given.view()
-        whole = _is_whole(view) and len(view.storage.row_files) < 2  # rows of files: as rows
+        storage = view.storage
+        pictures = len(storage.row_files) > 1 or "pictures" in (storage.opened or {})
+        whole = _is_whole(view) and not pictures  # which are checked as rows
         again = given.reopened() if whole else None
         if again is None:
             for argument, value in (("manifest", manifest), ("write_manifest", write_manifest)):

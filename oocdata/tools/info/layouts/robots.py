@@ -61,41 +61,23 @@ def aloha(listing: Listing) -> Layout | None:
     count = f"{listing.files:,} episodes" + ", the first of" * several if several else "an episode"
     summary = f"{count}{' ' if several else ' of '}{steps:,} steps, {len(cameras)} cameras"
     keys = [f"observations/images/{name}" for name in cameras]
-    arrays = (*keys, "observations/qpos", "action")
-    if ndims == {2}:
-        return Layout("Mobile ALOHA (JPEG)", summary, _streams(listing, keys), arrays[-2:])
     files = ", episodes='files'" if several else ""
+    # JPEG streams are padded to another length in each episode.
+    name, opened = "ALOHA / ACT", "{key: ooc.open(target, key) for key in cameras}"
+    if ndims == {2}:
+        name = "Mobile ALOHA (JPEG)"
+        opened = "{key: ooc.open(target, key, pictures=ooc.Pictures()) for key in cameras}"
     code = f"""
 target = {listing.target}
-{listed("keys", [*keys, "observations/qpos"])}
-obs = {{key: ooc.open(target, key) for key in keys}}
+{listed("cameras", keys)}
+obs = {opened}
+obs['observations/qpos'] = ooc.open(target, 'observations/qpos')
 actions = ooc.open(target, 'action')
 steps = ooc.windows(obs, (actions, 100){files}, pad=True)
 {split("steps", listing.files, ", by=actions.parts.numbers")}
 """
-    return Layout("ALOHA / ACT", summary, lines(code, "x, y, mask"), arrays)
-
-
-def _streams(listing: Listing, keys: list[str]) -> tuple[str, ...]:
-    """Return code for JPEG streams, which are padded to another length in each episode."""
-    code = f"""
-from imagecodecs import jpeg_decode
-{listed("cameras", keys)}
-def decode(obs, actions, mask):
-    return {{**obs, **{{key: np.stack([*map(jpeg_decode, obs[key])]) for key in cameras}}}}, \\
-        actions, mask
-def episode(path):
-    obs = {{key: ooc.open(path, key) for key in [*cameras, 'observations/qpos']}}
-    return ooc.windows(obs, (ooc.open(path, 'action'), 100), pad=True).map(decode)
-"""
-    if listing.files == 1:
-        code += f"train = episode({listing.target})\n"
-    else:
-        given = listing.target
-        paths = f"sorted(glob.glob({given}))" if not given.startswith("[") else given
-        code = ("import glob" if "glob.glob" in paths else "") + code
-        code += f"train = ooc.concat([episode(path) for path in {paths}])\n"
-    return lines(code, "x, y, mask")
+    arrays = (*keys[: 0 if ndims == {2} else None], "observations/qpos", "action")
+    return Layout(name, summary, lines(code, "x, y, mask"), arrays)
 
 
 def d4rl(listing: Listing) -> Layout | None:

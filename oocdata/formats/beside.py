@@ -1,0 +1,122 @@
+"""Small files, and large ones, that are made of a file once and kept beside it.
+
+A hidden file ``.reviews.txt.lines-0c4f…`` beside ``reviews.txt``, whose name holds which version of
+the file it was made of; those of another one are removed. Where the folder can't be written to, it
+lies in the user's folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, TypeVar
+
+from oocdata.engines.files import FileVersion
+from oocdata.errors import SourceError
+
+__all__ = ["kept_beside"]
+
+Opened = TypeVar("Opened")
+
+
+def kept_beside(
+    version: FileVersion,
+    kind: str,
+    opened: Callable[[str], Opened | None],
+    write: Callable[[IO[bytes]], None],
+) -> Opened:
+    """Return what is made of a file, by which it is made where there is none yet.
+
+    Parameters
+    ----------
+    version : FileVersion
+        Of the file.
+    kind : str
+        Part of the name of what is kept.
+    opened : callable
+        Opens it by its path; None where the path leads to nothing whole.
+    write : callable
+        Writes it to a file, which gets its name when it is whole.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If it can be written nowhere; and as `write` raises.
+    """
+    from hashlib import blake2b  # not for `import oocdata`
+
+    folder, name = os.path.split(version.path)
+    which = repr((version.device, version.inode, version.nbytes, version.modified, version.changed))
+    digest = blake2b(f"{version.path}{which}".encode(errors="surrogateescape"), digest_size=8)
+    name = f".{name}.{kind}-"
+    reasons = []
+    for place in (folder, _own_folder()):
+        path = os.path.join(place, name + digest.hexdigest())
+        try:
+            found = _found(path, opened)
+            if found is None:
+                _write(path, opened, write)
+                found = _found(path, opened)
+                _remove_others(place, name, path)
+            if found is not None:
+                return found
+        except SourceError:
+            raise
+        except OSError as error:
+            reasons.append(str(error))
+    raise SourceError(
+        f"what is made of it ({kind}) must be kept in a file beside it, or in the folder for "
+        f"temporary files; neither could be written: {'; '.join(reasons)}.",
+        path=version.path,
+    )
+
+
+def _own_folder() -> str:
+    """Return the user's own folder for temporary files: in the common one, anybody may write."""
+    import tempfile  # not for `import oocdata`
+
+    return os.path.join(tempfile.gettempdir(), f"oocdata-{os.getuid()}")
+
+
+def _found(path: str, opened: Callable[[str], Opened | None]) -> Opened | None:
+    """Open what is kept, if there is such a file of this user or of the folder's owner."""
+    try:
+        owner = os.stat(path).st_uid
+        trusted = owner in (os.getuid(), os.stat(os.path.dirname(path)).st_uid)
+    except OSError:
+        return None
+    return opened(path) if trusted else None
+
+
+def _write(
+    path: str, opened: Callable[[str], Opened | None], write: Callable[[IO[bytes]], None]
+) -> None:
+    """Write a file whole or not at all."""
+    import tempfile  # not for `import oocdata`
+
+    folder, name = os.path.split(path)
+    if folder == _own_folder():
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    # What a killed process leaves is removed with those of other versions.
+    number, temporary = tempfile.mkstemp(dir=folder, prefix=f"{name}-")
+    try:
+        with open(number, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(number)
+        # What another process has written meanwhile is the same, and in use there.
+        if _found(path, opened) is None:
+            os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
+def _remove_others(folder: str, name: str, path: str) -> None:
+    """Remove what was made of other versions of a file."""
+    for other in glob.glob(glob.escape(os.path.join(folder, name)) + "*"):
+        if other != path:
+            with suppress(OSError):
+                os.unlink(other)

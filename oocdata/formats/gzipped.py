@@ -1,0 +1,73 @@
+"""Files that gzip has compressed, unpacked once: rows in them have no address.
+
+Measured on 1 GB of text: unpacking it takes 10 seconds, once. From an index of places to begin at
+(``indexed_gzip``, 8 to 33 MB of it in memory), each line that is drawn takes 30 ms; and blocks of
+lines, each decoded once an epoch, the 10 seconds in every epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from functools import partial
+from typing import IO
+
+from oocdata.engines.files import FileVersion
+from oocdata.errors import DamagedChunkError, TruncatedFileError
+from oocdata.formats.beside import kept_beside
+
+__all__ = ["head_of", "is_gzip", "unpacked"]
+
+_BLOCK = 1 << 20
+
+
+def is_gzip(path: str) -> bool:
+    """Return whether a file begins as gzip's do (RFC 1952)."""
+    with open(path, "rb") as file:
+        return file.read(3) == b"\x1f\x8b\x08"
+
+
+def head_of(path: str) -> bytes:
+    """Return the first bytes that a file holds, unpacked; none if they don't unpack."""
+    with open(path, "rb") as file:
+        try:
+            return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(file.read(_BLOCK), 64)
+        except zlib.error:
+            return b""
+
+
+def unpacked(version: FileVersion) -> FileVersion:
+    """Return the file beside one of gzip that holds the same, unpacked.
+
+    Raises
+    ------
+    oocdata.errors.DamagedChunkError, oocdata.errors.TruncatedFileError
+        If it can't be unpacked whole.
+    oocdata.errors.SourceError
+        If there is no room on the disk.
+    """
+    return kept_beside(version, "unpacked", FileVersion.of, partial(_unpack, version))
+
+
+def _unpack(version: FileVersion, file: IO[bytes]) -> None:
+    """Write what a file holds, some at a time."""
+    import gzip  # not for `import oocdata`
+
+    try:
+        with open(version.path, "rb") as packed, gzip.GzipFile(fileobj=packed) as plain:
+            version.compare(os.fstat(packed.fileno()))
+            while block := plain.read(_BLOCK):
+                file.write(block)
+            version.compare(os.fstat(packed.fileno()))
+    except EOFError as error:
+        raise TruncatedFileError(
+            f"the file must end as gzip's do; it stops after {version.nbytes} bytes. It was cut "
+            "short.",
+            path=version.path,
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedChunkError(
+            f"the file must unpack; {str(error).rstrip('.')}. It was damaged after it was written. "
+            "Copy it again from where it came from.",
+            path=version.path,
+        ) from error

@@ -1,0 +1,160 @@
+"""Rows of varying length: HDF5 keeps them in a heap, where nothing but HDF5 finds them.
+
+Each is delivered as ``bytes``, read when it is asked for: texts, and sequences of uint8 (pictures
+as they are encoded). Texts that are few or short (labels, names of rows) are read as a whole when
+they are opened, and kept as text of a fixed length, which all that takes arrays can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.box import Extent
+from oocdata.engines.byte_rows import size_counts
+from oocdata.engines.fields import field_of
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.source import Source, Storage
+from oocdata.errors import UnsupportedDtypeError
+from oocdata.formats.hdf5.file import hdf5_library
+from oocdata.formats.hdf5.library import OnDisk, reading
+from oocdata.memory import cache_share
+
+__all__ = ["REFERENCE", "VaryingRows", "kept_texts", "not_kept", "texts_of"]
+
+REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+"""What lies in a dataset for each row (HDF5 file format, "Reference Count and Heap ID").
+
+The length is in bytes: of texts without the end, and as both uint8 and int8 take one each.
+"""
+
+_MOST_TEXT = 64 << 20
+"""Bytes of texts that are kept."""
+
+_PIECE = 1 << 16
+"""Rows that are looked at together."""
+
+
+def texts_of(dataset: Any) -> Iterator[NDArray[Any]]:
+    """Yield the texts of an open dataset, some rows at a time."""
+    step = max(1, _PIECE // max(1, prod(dataset.shape[1:])))
+    for start in range(0, dataset.shape[0], step):
+        yield dataset[start : start + step]
+
+
+def kept_texts(
+    pieces: Iterable[NDArray[Any]], shape: tuple[int, ...], storage: Storage
+) -> MemoryArray | None:
+    """Keep texts of varying length as UTF-8 bytes of dtype ``S``; None if they are too much.
+
+    Parameters
+    ----------
+    pieces : iterable of ndarray
+        Of ``bytes``, along the first axis; no more are asked for than can be kept.
+    shape : tuple of int
+    storage : Storage
+
+    Examples
+    --------
+    >>> import h5py
+    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
+    >>> file["names"] = ["run 1", "run 10"]
+    >>> kept_texts(texts_of(file["names"]), (2,), Storage("HDF5")).array
+    array([b'run 1', b'run 10'], dtype='|S6')
+    """
+    # A half of what may be kept; the other is for chunks.
+    most, longest, found = min(_MOST_TEXT, cache_share() // 2), 1, []
+    if prod(shape) > most:
+        return None
+    for texts in pieces:
+        longest = max(longest, *map(len, texts.flat)) if texts.size else longest
+        if prod(shape) * longest > most:
+            return None
+        found.append(texts.astype(f"S{longest}"))
+    array = np.concatenate(found or [np.empty(shape, "S1")], dtype=f"S{longest}")
+    described = replace(
+        storage,
+        reading="once, when it was opened: text of varying length",
+        chunks=None,
+        strides=None,
+        table_bytes=array.nbytes,
+    )
+    return MemoryArray(array.reshape(shape), described)
+
+
+def not_kept(storage: Storage, shape: tuple[int, ...]) -> UnsupportedDtypeError:
+    """Return the error of rows of varying length that are neither kept nor read by row."""
+    return UnsupportedDtypeError(
+        "rows of varying length must lie in an HDF5 file that is opened by its path, or be texts "
+        f"of at most {_MOST_TEXT:,} bytes (half of the memory for chunks, if that is less), each "
+        f"as long as the longest; got {prod(shape):,} others. Save texts as lines of a text file.",
+        path=storage.path,
+        key=storage.key,
+    )
+
+
+class VaryingRows:
+    """Rows of ``bytes`` that HDF5 reads from its heap; a `oocdata.engines.source.Source`.
+
+    Parameters
+    ----------
+    target : OnDisk
+        Of dtype object.
+    storage : Storage
+        With the `row_sizes`.
+    """
+
+    def __init__(self, target: OnDisk, storage: Storage) -> None:
+        self.target, self.shape, self.dtype = target, target.shape, target.dtype
+        self._storage = storage
+
+    @classmethod
+    def of(cls, target: OnDisk, references: Source, storage: Storage) -> VaryingRows:
+        """Return the rows of which the dataset itself holds these references, see `REFERENCE`."""
+        described = replace(
+            storage,
+            reading="each row through h5py, from HDF5's heap",
+            row_sizes=_sizes(field_of(references, "length")),
+        )
+        return cls(target, described)
+
+    def __reduce__(self) -> Any:
+        return VaryingRows, (self.target, self._storage)
+
+    def storage(self) -> Storage:
+        """Return how the rows are stored."""
+        return self._storage
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        if out.size == 0:
+            return
+        steps = np.indices(extent.lengths).reshape(len(self.shape), -1).T * extent.strides
+        points = (origins[:, None] + steps).reshape(-1, len(self.shape))
+        order = np.lexsort(points.T[::-1])  # which the heap's cache likes
+        points = points[order]
+        found = np.empty(len(points), object)
+        with reading(self.target, points[:, self.target.rules.axis].tolist()) as dataset:
+            space = dataset.id.get_space()
+            space.select_elements(points.astype(np.uint64))
+            read = np.empty(len(points), dataset.dtype)
+            dataset.id.read(hdf5_library().h5s.create_simple(read.shape), space, read)
+        found[order] = [one if isinstance(one, bytes) else one.tobytes() for one in read]
+        out[...] = found.reshape(out.shape)
+
+
+def _sizes(lengths: Source) -> tuple[int, ...]:
+    """Return how many rows there are of each size class."""
+    counts, (count, *rest) = size_counts(np.empty(0, np.int64)), lengths.shape
+    step = max(1, _PIECE // max(1, prod(rest)))
+    for start in range(0, count, step):
+        found = np.empty((1, min(step, count - start), *rest), np.int64)
+        origin = np.array([[start, *[0] * len(rest)]])
+        lengths.read(origin, Extent.of(found.shape[1:]), found)
+        counts += size_counts(found.ravel())
+    return tuple(counts.tolist())
