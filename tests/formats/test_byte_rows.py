@@ -124,7 +124,7 @@ class TestRows:
         upper = view.map(lambda batch: np.array([row + b"!" for row in batch], object))
         assert upper.batches(4).batch(1).tolist() == [row + b"!" for row in rows[4:8]]
         assert next(iter(upper.batches(4).to_tf())).dtype == tf.string
-        with pytest.raises(UnsupportedDtypeError, match=r"or bytes as objects.*\.encode"):
+        with pytest.raises(MapError, match=r"or of bytes as objects.*\.encode"):
             view.map(lambda batch: np.array([None] * len(batch), object))[0]
 
     def test_several_files_are_one_array(self, store: Callable[..., str], tmp_path: Path) -> None:

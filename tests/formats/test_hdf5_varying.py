@@ -46,7 +46,7 @@ def same(view: ooc.Ragged, positions: Any, rows: list[np.ndarray]) -> None:
         assert_array_equal(row, rows[at])
 
 
-@pytest.mark.parametrize("dtype", ["<f4", "<i2", "u1", "<f8"])
+@pytest.mark.parametrize("dtype", ["<f4", "<i2", "u2", "<f8"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_rows(tmp_path: Path, layout: str, dtype: str) -> None:
     rows = rows_of(dtype)
@@ -174,7 +174,8 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ooc.check(view)
     view.take([0, 1])
     with monkeypatch.context() as patched:
-        patched.setattr(vlen.VaryingRows, "_arrays", lambda self, rows: [np.zeros(99)] * len(rows))
+        wrong = lambda self, rows: [np.zeros(99)] * len(rows)  # noqa: E731
+        patched.setattr(vlen.VaryingNumbers, "_arrays", wrong)
         with pytest.raises(SourceError, match=r"as long as the dataset says.*rows 2, 3"):
             view.take([2, 3])
     with open(tmp_path / "a.h5", "ab") as file:

@@ -1,4 +1,4 @@
-"""Numbers in rows of varying length: HDF5 keeps each row in a heap, in the dataset where and how long.
+"""Numbers in rows of varying length, which HDF5 keeps in a heap; a dataset says where and how many.
 
 The rows are read through HDF5, which alone finds them. How long they are needs no heap: what the
 dataset holds for a row begins with its length (HDF5 File Format Specification, version 3.0, "Data
