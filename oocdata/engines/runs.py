@@ -44,7 +44,10 @@ class UnfinishedError(Exception):
 
 
 def join(
-    offsets: NDArray[np.int64], addresses: NDArray[np.int64], lengths: NDArray[np.int64] | int
+    offsets: NDArray[np.int64],
+    addresses: NDArray[np.int64],
+    lengths: NDArray[np.int64] | int,
+    file: int | NDArray[np.int64] = 0,
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | int]:
     """Join runs that follow on one another in the file and in memory.
 
@@ -52,6 +55,8 @@ def join(
     ----------
     offsets, addresses : ndarray of int64, shape (n,), n > 0
     lengths : ndarray of int64, shape (n,), or int
+    file : int or ndarray of int64, shape (n,)
+        One number for all of them, or that of each run's file.
 
     Returns
     -------
@@ -68,6 +73,8 @@ def join(
     """
     each = lengths if type(lengths) is int else np.asarray(lengths)[:-1]
     alone = (offsets[1:] - offsets[:-1] != each) | (addresses[1:] - addresses[:-1] != each)
+    if type(file) is not int:
+        alone |= file[1:] != file[:-1]  # type: ignore[index]
     breaks = alone.nonzero()[0]
     if breaks.size == alone.size:
         return None, lengths
@@ -92,7 +99,7 @@ def read_runs(
     Parameters
     ----------
     file : int or ndarray of int, shape (n,)
-        A descriptor; or that of each run, and then no runs are joined.
+        A descriptor, or that of each run.
     offsets, addresses : ndarray of int64, shape (n,), n > 0
         Where each run lies in the file, and where it goes in memory.
     lengths : ndarray of int64, shape (n,), or int
@@ -117,11 +124,10 @@ def read_runs(
     >>> out.tolist()
     [40, 41, 10, 11, 12]
     """
-    firsts = None
-    if type(file) is int:  # not by a call: there are few in reading a batch
-        firsts, lengths = join(offsets, addresses, lengths)
+    firsts, lengths = join(offsets, addresses, lengths, file)
     if firsts is not None:
         offsets, addresses = offsets[firsts], addresses[firsts]
+        file = file if isinstance(file, int) else file[firsts]
     longest = lengths if type(lengths) is int else int(np.max(lengths))
     if offsets.size >= _MANY and longest <= _LONGEST:
         found = read_many(file, offsets, addresses, lengths, target)
