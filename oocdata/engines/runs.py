@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ _LONGEST = 1 << 30
 """Bytes that the kernel reads in one go."""
 
 _CACHED_ONLY = getattr(os, "RWF_NOWAIT", 0)
+
+_MEMORY = memoryview((ctypes.c_ubyte * sys.maxsize).from_address(0)).cast("B")
+"""All of memory, by address: parts of it are made quickly, with no look for where they begin."""
 
 
 class UnfinishedError(Exception):
@@ -154,20 +158,17 @@ def _read_each(
     lengths: NDArray[np.int64] | int,
 ) -> None:
     """Read runs one after the other."""
-    start = int(addresses.min())
-    end = int((addresses + lengths).max())
-    memory = memoryview((ctypes.c_ubyte * (end - start)).from_address(start)).cast("B")
     each = [lengths] * offsets.size if isinstance(lengths, int) else lengths.tolist()
     files = [file] * offsets.size if isinstance(file, int) else file.tolist()
     # What is cached is read at once. From the first run that is not, the kernel is told of all the
     # rest, so that it fetches many at a time; else each would wait for the disk in turn.
     flags = _CACHED_ONLY if len(each) > 1 else 0
     for run, (offset, place, length) in enumerate(
-        zip(offsets.tolist(), (addresses - start).tolist(), each, strict=True)
+        zip(offsets.tolist(), addresses.tolist(), each, strict=True)
     ):
         done = 0
         while done < length:
-            part = memory[place + done : place + length]
+            part = _MEMORY[place + done : place + length]
             try:
                 got = os.preadv(files[run], [part], offset + done, flags)
             except OSError as error:
