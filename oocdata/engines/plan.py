@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ _SPARSE = 8
 
 _SCRATCH_BYTES = 1 << 20
 """Boxes that are rearranged or converted pass through memory of this size, in cache."""
+
+_MOST_PLANS = 64
+"""Remembered: arrays that are alike share theirs."""
 
 _MOST_RUNS = 1 << 16
 _MOST_BYTES = 128 << 20
@@ -184,9 +188,11 @@ def _addresses(
     return offsets
 
 
+@lru_cache(_MOST_PLANS)
 def plan_box(
     lengths: tuple[int, ...],
-    steps: tuple[int, ...],
+    strides: tuple[int, ...],
+    apart: tuple[int, ...],
     itemsize: int,
     memory: tuple[int, ...] | None,
     *,
@@ -196,9 +202,10 @@ def plan_box(
 
     Parameters
     ----------
-    lengths, steps : tuple of int
-        Places along each axis, all at least 1, and bytes in the file from one to the next, of any
-        sign.
+    lengths, strides : tuple of int
+        Of the box: places along each axis, all at least 1, and from one of them to the next.
+    apart : tuple of int
+        Bytes in the file from one place of the array to the next along each axis, of any sign.
     itemsize : int
         Bytes of one number.
     memory : tuple of int or None
@@ -209,11 +216,12 @@ def plan_box(
 
     Examples
     --------
-    >>> plan = plan_box((2, 3), (4000, 4), 4, (12, 4))
+    >>> plan = plan_box((2, 3), (1, 1), (4000, 4), 4, (12, 4))
     >>> plan.direct, plan.run, plan.file_offsets.tolist(), plan.memory_offsets.tolist()
     (True, 12, [0, 4000], [0, 12])
     """
     size = prod(lengths) * itemsize
+    steps = [stride * step for stride, step in zip(strides, apart, strict=True)]
     axes = [axis for axis, length in enumerate(lengths) if length > 1]
     axes.sort(key=lambda axis: abs(steps[axis]))
     # In the file: runs, with holes that are small.

@@ -1,13 +1,14 @@
 """Runs of unequal length out of 1-D arrays: what rows of sparse matrices and of text are stored as.
 
 `Source.read` takes boxes of one extent. A row of a sparse matrix is a run of as many numbers as it
-has, so an engine that can read runs of any lengths does (`RunReader`); for all others, each number
-is a box.
+has, so an engine that can read runs of any lengths does, by a method `read_runs`; for all others,
+each number is a box.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "RunReader", "concerned_rows", "copy_runs", "cut_runs", "read_bounds", "read_points",
+    "concerned_rows", "copy_runs", "cut_runs", "read_bounds", "read_points",
     "read_ragged", "spread",
 ]  # fmt: skip
 
@@ -25,15 +26,6 @@ Ints = NDArray[np.int64]
 
 _ITEM = 32
 """Numbers that are copied as one."""
-
-
-@runtime_checkable
-class RunReader(Protocol):
-    """A 1-D source that reads runs of any lengths."""
-
-    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs one after the other; see `read_ragged`."""
-        ...
 
 
 def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
@@ -64,10 +56,7 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     """
     if not len(out):
         return
-    if isinstance(source, RunReader):
-        source.read_runs(starts, lengths, out)
-    else:
-        read_points(source, starts, lengths, out)
+    getattr(source, "read_runs", partial(read_points, source))(starts, lengths, out)
 
 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:

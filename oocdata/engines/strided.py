@@ -31,8 +31,6 @@ from oocdata.errors import SourceError, TruncatedFileError
 
 __all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
 
-_MOST_PLANS = 64
-
 
 class ChunkOffsets(Protocol):
     """Where the chunks of an array lie in a file, if each is stored as it is, in C order.
@@ -109,7 +107,6 @@ class Strided:
         self.dtype = stored.newbyteorder("=")
         self._storage = replace(storage, offset=offset)
         self.steps = np.array(strides, np.int64)
-        self._plans: dict[Any, Plan] = {}
 
     def __reduce__(self) -> Any:
         array = self.file, self.stored, self.shape, self.strides, self.offset
@@ -209,23 +206,15 @@ class Strided:
         """Return how boxes are read into memory."""
         if not out.flags.writeable:  # the kernel would not ask
             raise ValueError("`out` must be writable; it is read-only.")
-        key = extent.lengths, extent.strides, out.strides[1:], out.dtype
-        try:
-            return self._plans[key]
-        except KeyError:
-            pass
         mixed = self.stored.names is not None and not self.stored.isnative  # not all to be swapped
-        plan = plan_box(
+        return plan_box(
             extent.lengths,
-            tuple(a * b for a, b in zip(extent.strides, self.strides, strict=True)),
+            extent.strides,
+            self.strides,
             self.stored.itemsize,
             out.strides[1:] if out.dtype == self.dtype and not mixed else None,
             holes=self.chunk_offsets is None,
         )
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        self._plans[key] = plan
-        return plan
 
     def swap(self, out: NDArray[Any], places: NDArray[np.int64] | None) -> None:
         """Turn the bytes of all numbers, or of those at some places."""
