@@ -10,7 +10,8 @@
 
 ==================  =======================================================================
 `strided`           `plan` (a box as runs), `runs` and `ring` (runs read by the kernel),
-                    `files` (which version of a file, and its descriptor)
+                    `files` (which version of a file, and its descriptor), `together` (boxes of
+                    many files as runs that are read at once)
 `chunked`           `gather` (rows out of chunks), `cache`, `decoding` (its threads)
 both                `parts` (many datasets of a file), `ragged` (runs of unequal length)
 `memory_array`      an array in memory, or computed

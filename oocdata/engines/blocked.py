@@ -1,14 +1,17 @@
 """Rows that are better read many at a time: neighbours in storage are read together and cached.
 
-Two kinds of arrays in a file gain by it:
+Three kinds of arrays in a file gain by it:
 
 - Rows that lie far apart (Fortran order, a sample axis that is fast in storage). One such row is
   thousands of runs of a few bytes; many neighbouring rows at a time make each run as long as they
   are many.
 - Small rows. A request to the kernel costs as much as copying some kilobytes. If the array fits a
   part of the cache, it is read once.
+- Small rows that are cut by chunks (h5py's own chunks of a table are single columns). If the array
+  fits a part of the cache, chunks are decoded to whole rows, so that a row is gathered from one
+  place: shuffled batches of a D4RL file take 1 / 2.2 of the processor's time.
 
-Either way, blocks of the array are the chunks of the chunked engine.
+Each time, blocks of the array are the chunks of the chunked engine.
 """
 
 from __future__ import annotations
@@ -68,6 +71,8 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     if isinstance(source, Decoded | Relabelled):
         inner = blocked(source.source, axes)
         return source if inner is source.source else replace(source, source=inner)
+    if isinstance(source, Chunked):
+        return source if isinstance(source.reader, SourceChunks) else _uncut(source, axes)
     # A file that is open for writing may change at any time: nothing of it is kept.
     if (
         not isinstance(source, Strided)
@@ -153,8 +158,35 @@ def _far_apart(source: Strided, axes: tuple[int, ...], element: list[int]) -> So
     return Chunked(StridedChunks(source, described, tuple(chunk)))
 
 
-class StridedChunks(SourceChunks):
+def _uncut(source: Chunked, axes: tuple[int, ...]) -> Source:
+    """Return the source that has small rows whole, where chunks cut them."""
+    shape, cut = source.shape, source.reader.chunk_shape
+    chunk = tuple(cut[axis] if axis in axes else shape[axis] for axis in range(len(shape)))
+    row, nbytes = (
+        source.dtype.itemsize * prod(n for axis, n in enumerate(lengths) if axis not in skipped)
+        for lengths, skipped in ((shape, axes), (chunk, ()))
+    )
+    parts = getattr(source.reader, "parts", None)  # what lies between parts is not there
+    small = row <= _SHORT and nbytes <= _BLOCK_BYTES
+    plain = parts is None and 0 not in shape and not source.dtype.names
+    return SmallRows(source, chunk) if small and plain and chunk != cut else source
+
+
+class _Blocks(SourceChunks):
     """Blocks of an array in a file: equal where they are of the same bytes, so cached once."""
+
+    def _key(self) -> tuple[object, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Blocks) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+class StridedChunks(_Blocks):
+    """Blocks of an array whose bytes have addresses."""
 
     source: Strided
 
@@ -163,15 +195,34 @@ class StridedChunks(SourceChunks):
         at = (source.offset, source.stored.str, source.shape, source.strides, source.axis)
         return (source.file.version, at, source.chunk_offsets, self.chunk_shape)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StridedChunks) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
     def check(self) -> None:
         """Raise if the file has changed."""
         self.source.file.check(self.described.key)
+
+
+class ChunkedRows(_Blocks):
+    """Blocks of whole chunks."""
+
+    source: Chunked
+
+    def _key(self) -> tuple[object, ...]:
+        return self.source.reader, self.chunk_shape
+
+    def check(self) -> None:
+        """Raise if the file has changed."""
+        self.source.reader.check()
+
+    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+        """Decode the chunks of each block into their places."""
+        reader = self.source.reader
+        cut = np.array(reader.chunk_shape)
+        numbers, parts = [], []
+        for first, out in zip(places * self.chunk_shape // cut, outs, strict=True):
+            for place in np.ndindex(*-(-np.array(out.shape) // cut)):
+                start = place * cut
+                numbers.append(first + place)
+                parts.append(out[tuple(map(slice, start, start + cut))])
+        reader.read_chunks(np.array(numbers), parts)
 
 
 class SmallRows:
@@ -179,20 +230,26 @@ class SmallRows:
 
     Parameters
     ----------
-    source : Strided
+    source : Strided or Chunked
     chunk_shape : tuple of int
     """
 
-    def __init__(self, source: Strided, chunk_shape: tuple[int, ...]) -> None:
+    def __init__(self, source: Strided | Chunked, chunk_shape: tuple[int, ...]) -> None:
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
         self.chunk_shape = chunk_shape
-        self._nbytes = prod(source.shape) * source.stored.itemsize
+        self._nbytes = prod(source.shape) * source.dtype.itemsize
         storage = source.storage()
-        if self._nbytes <= cache_share() // 2:
-            reading = "small rows, in blocks that are each read once and cached"
-            storage = replace(storage, reading=reading)
+        self._uncut: list[int] = []
+        if isinstance(source, Chunked):
+            cut = source.reader.chunk_shape
+            self._uncut = [axis for axis, n in enumerate(chunk_shape) if n != cut[axis]]
+            self._cached = Chunked(ChunkedRows(source, storage, chunk_shape))
+        else:
+            if self._nbytes <= cache_share() // 2:
+                reading = "small rows, in blocks that are each read once and cached"
+                storage = replace(storage, reading=reading)
+            self._cached = Chunked(StridedChunks(source, storage, chunk_shape))
         self._storage = storage
-        self._cached = Chunked(StridedChunks(source, storage, chunk_shape))
 
     def __reduce__(self) -> Any:
         return SmallRows, (self.source, self.chunk_shape)
@@ -209,8 +266,11 @@ class SmallRows:
         places: NDArray[np.int64] | None = None,
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        together = len(origins) >= _FEW and fits(self, self._nbytes)
-        source: Chunked | Strided = self._cached if together else self.source
+        if self._uncut:  # parts of rows need some of the chunks alone
+            together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
+        else:
+            together = len(origins) >= _FEW
+        source = self._cached if together and fits(self, self._nbytes) else self.source
         source.read(origins, extent, out, places)
 
     read_to = read

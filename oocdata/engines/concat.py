@@ -22,6 +22,7 @@ from oocdata.engines.ragged import (
     spread,
 )
 from oocdata.engines.source import Annotations, Source, Storage
+from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
 from oocdata.index import Segments
 
@@ -154,20 +155,35 @@ class Concat:
                 boxes = (across & (first == place)).nonzero()[0]
                 self._read_across(origins[boxes], extent, out, boxes)
             inside = inside[~across]
-        for part, places, within in self.shares(origins[inside]):
-            read_to(part, within, extent, out, inside[places])
+        owners, within = self._located(origins[inside])
+        together = self._together if len(owners) > 1 and (owners != owners[0]).any() else None
+        if together is None or not together.read(owners, within, extent, out, inside):
+            for part, places, own in self._shares(owners, within):
+                read_to(part, own, extent, out, inside[places])
+
+    @cached_property
+    def _together(self) -> Together | None:
+        return Together.of(self.parts)
 
     def shares(
         self, origins: NDArray[np.int64]
     ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
         """Yield parts, which of the boxes begin in each, and their origins there."""
+        return self._shares(*self._located(origins))
+
+    def _located(self, origins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return in which part boxes begin, and their origins there."""
         numbers = self._segments.of(origins[:, self.axis])
         within = origins.copy()
         within[:, self.axis] += self._shift[numbers]
-        owners = self.table.owners[numbers]
-        if len(self.parts) == 1 or len(origins) == 1:
+        return self.table.owners[numbers], within
+
+    def _shares(
+        self, owners: NDArray[np.int64], within: NDArray[np.int64]
+    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+        if len(self.parts) == 1 or len(owners) == 1:
             owner = int(owners[0]) if len(owners) else 0
-            yield self.parts[owner], np.arange(len(origins)), within
+            yield self.parts[owner], np.arange(len(owners)), within
             return
         order = owners.argsort(kind="stable")
         ordered = owners[order]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -15,7 +15,6 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
 __all__ = [
-    "Scattering",
     "blocks",
     "copy_across",
     "copy_boxes",
@@ -37,21 +36,6 @@ _WIDE = (2, 4, 8, 16)
 """Bytes that NumPy copies as one number."""
 
 
-@runtime_checkable
-class Scattering(Protocol):
-    """A source that writes boxes wherever they go, so that none is copied once more."""
-
-    def read_to(
-        self,
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
-        places: NDArray[np.int64],
-    ) -> None:
-        """Write ``out[places[i]] = the box at origins[i]``; no place twice."""
-        ...
-
-
 def read_to(
     source: Source,
     origins: NDArray[np.int64],
@@ -59,14 +43,18 @@ def read_to(
     out: NDArray[Any],
     places: NDArray[np.int64],
 ) -> None:
-    """Write ``out[places[i]] = the box at origins[i]``; `places` ascend."""
+    """Write ``out[places[i]] = the box at origins[i]``; `places` ascend.
+
+    Sources that write boxes wherever they go have a method `read_to`, so that none is copied once
+    more.
+    """
     if out.size == 0 or len(places) == 0:
         return
     first, last = int(places[0]), int(places[-1]) + 1
     if last - first == len(places):
         source.read(origins, extent, out[first:last])
-    elif isinstance(source, Scattering):
-        source.read_to(origins, extent, out, places)
+    elif scattering := getattr(source, "read_to", None):
+        scattering(origins, extent, out, places)
     else:
         for some, boxes in read_through(source, origins, extent, out.dtype, _SCRATCH_BYTES):
             out[places[some]] = boxes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan_box"]
 
+Ints = NDArray[np.int64]
+
 _HOLE = 512
 """Bytes between two runs that cost less to read over than a request of their own does."""
 
@@ -28,6 +31,9 @@ _SPARSE = 8
 
 _SCRATCH_BYTES = 1 << 20
 """Boxes that are rearranged or converted pass through memory of this size, in cache."""
+
+_MOST_PLANS = 64
+"""Remembered: arrays that are alike share theirs."""
 
 _MOST_RUNS = 1 << 16
 _MOST_BYTES = 128 << 20
@@ -70,50 +76,71 @@ class Plan:
     run: int
     whole: bool
     low: int
-    file_offsets: NDArray[np.int64]
-    memory_offsets: NDArray[np.int64]
+    file_offsets: Ints
+    memory_offsets: Ints
     strides: tuple[int, ...]
     origin: int
     parts: tuple[int, int] | None
     inner: tuple[int, ...]
 
-    def split(
+    def runs(
         self,
-        chunks: ChunkOffsets,
-        origins: NDArray[np.int64],
+        origins: Ints,
         extent: Extent,
-        steps: NDArray[np.int64],
-        places: NDArray[np.int64],
-    ) -> tuple[
-        NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | int, NDArray[np.int64] | None
-    ]:
-        """Return the runs of boxes in an array that is stored in chunks.
-
-        A box that crosses chunks is cut: where a run crosses, at the border; along other axes, into
-        points, which are runs of their own as it is.
+        steps: Ints,
+        places: Ints,
+        chunks: ChunkOffsets | None = None,
+    ) -> tuple[Ints, Ints, Ints | int, Ints | None]:
+        """Return the runs that boxes are.
 
         Parameters
         ----------
-        chunks : ChunkOffsets
         origins : ndarray of int64, shape (n, N)
         extent : Extent
         steps : ndarray of int64, shape (N,)
-            Bytes from one place to the next within a chunk.
+            Bytes from one place of the array to the next along each axis, within a chunk.
         places : ndarray of int64, shape (n,)
             Where each box goes in memory.
+        chunks : ChunkOffsets, optional
 
         Returns
         -------
         starts, places : ndarray of int64, shape (runs,)
-            Offset in the file and address in memory.
+            Offset in the file, from that of the array on, and address in memory.
         lengths : ndarray of int64 or int
         boxes : ndarray of int64, shape (runs,), or None
-            The box of each run. None where no box crosses: starts and places are those of boxes.
+            The box of each run; None where all boxes have as many, one after the other.
         """
-        shape = np.array(chunks.chunk_shape)
-        crossing = (origins % shape + extent.spans > shape).any(axis=0)
-        if not crossing.any():
-            return _addresses(chunks, origins, shape, steps), places, self.run, None
+        if chunks is None:
+            starts: Ints = origins.dot(steps)
+        else:
+            shape = np.array(chunks.chunk_shape)
+            crossing = (origins % shape + extent.spans > shape).any(axis=0)
+            if crossing.any():
+                return self._split(chunks, shape, crossing, origins, extent, steps, places)
+            starts = _addresses(chunks, origins, shape, steps)
+        if self.whole:
+            starts += self.low
+        else:
+            starts = (starts[:, None] + self.file_offsets).ravel()
+            places = (places[:, None] + self.memory_offsets).ravel()
+        return starts, places, self.run, None
+
+    def _split(
+        self,
+        chunks: ChunkOffsets,
+        shape: Ints,
+        crossing: NDArray[np.bool_],
+        origins: Ints,
+        extent: Extent,
+        steps: Ints,
+        places: Ints,
+    ) -> tuple[Ints, Ints, Ints | int, Ints]:
+        """Return the runs of boxes of which some cross chunks along some axes; see `runs`.
+
+        They are cut: where a run crosses, at the border; along other axes, into points, which are
+        runs of their own as it is.
+        """
         itemsize = self.nbytes // extent.size
         run, cut, outer = itemsize, -1, list(self.inner)
         while outer and cut < 0:
@@ -126,7 +153,7 @@ class Plan:
             run *= extent.lengths[axis]
             cut = axis if crossing[axis] else -1
             outer.pop(0)
-        boxes = np.arange(len(origins))
+        boxes: Ints = np.arange(len(origins))
         # Slowest in storage first, so that runs that follow on one another are joined.
         for axis in reversed(outer):
             count = extent.lengths[axis]
@@ -134,7 +161,7 @@ class Plan:
             places = (places[:, None] + along * self.strides[axis]).ravel()
             boxes, origins = np.repeat(boxes, count), np.repeat(origins, count, axis=0)
             origins[:, axis] += np.tile(along * extent.strides[axis], len(origins) // count)
-        lengths: NDArray[np.int64] | int = run
+        lengths: Ints | int = run
         if cut >= 0:
             count, chunk = extent.lengths[cut], int(shape[cut])
             unit = run // count
@@ -151,19 +178,21 @@ class Plan:
 
 def _addresses(
     chunks: ChunkOffsets,
-    origins: NDArray[np.int64],
-    shape: NDArray[np.int64],
-    steps: NDArray[np.int64],
-) -> NDArray[np.int64]:
+    origins: Ints,
+    shape: Ints,
+    steps: Ints,
+) -> Ints:
     """Return the byte offsets of places in an array that is stored in chunks."""
     numbers, within = np.divmod(origins, shape)
-    offsets: NDArray[np.int64] = chunks.offsets(numbers) + within.dot(steps)
+    offsets: Ints = chunks.offsets(numbers) + within.dot(steps)
     return offsets
 
 
+@lru_cache(_MOST_PLANS)
 def plan_box(
     lengths: tuple[int, ...],
-    steps: tuple[int, ...],
+    strides: tuple[int, ...],
+    apart: tuple[int, ...],
     itemsize: int,
     memory: tuple[int, ...] | None,
     *,
@@ -173,9 +202,10 @@ def plan_box(
 
     Parameters
     ----------
-    lengths, steps : tuple of int
-        Places along each axis, all at least 1, and bytes in the file from one to the next, of any
-        sign.
+    lengths, strides : tuple of int
+        Of the box: places along each axis, all at least 1, and from one of them to the next.
+    apart : tuple of int
+        Bytes in the file from one place of the array to the next along each axis, of any sign.
     itemsize : int
         Bytes of one number.
     memory : tuple of int or None
@@ -186,11 +216,12 @@ def plan_box(
 
     Examples
     --------
-    >>> plan = plan_box((2, 3), (4000, 4), 4, (12, 4))
+    >>> plan = plan_box((2, 3), (1, 1), (4000, 4), 4, (12, 4))
     >>> plan.direct, plan.run, plan.file_offsets.tolist(), plan.memory_offsets.tolist()
     (True, 12, [0, 4000], [0, 12])
     """
     size = prod(lengths) * itemsize
+    steps = [stride * step for stride, step in zip(strides, apart, strict=True)]
     axes = [axis for axis, length in enumerate(lengths) if length > 1]
     axes.sort(key=lambda axis: abs(steps[axis]))
     # In the file: runs, with holes that are small.
@@ -259,7 +290,7 @@ def plan_box(
     )
 
 
-def _offsets(axes: list[int], lengths: tuple[int, ...], steps: list[Any]) -> NDArray[np.int64]:
+def _offsets(axes: list[int], lengths: tuple[int, ...], steps: list[Any]) -> Ints:
     """Return the offset of every place along some axes, the last one slowest."""
     offsets = np.zeros(1, np.int64)
     for axis, step in zip(axes, steps, strict=True):

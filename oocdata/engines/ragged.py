@@ -1,14 +1,15 @@
 """Runs of unequal length along axis 0: what rows of sparse matrices and of text are stored as.
 
 `Source.read` takes boxes of one extent. A row of a sparse matrix is a run of as many numbers as it
-has, so an engine that can read runs of any lengths does (`RunReader`); for all others, each place
-of a run is a box.
+has, so an engine that can read runs of any lengths does, by a method `read_runs`; for all others,
+each place of a run is a box.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,23 +19,14 @@ from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "RunReader", "as_items", "concerned_rows", "copy_runs", "cut_runs", "read_bounds",
-    "read_points", "read_ragged", "spread",
+    "as_items", "concerned_rows", "copy_runs", "cut_runs", "read_bounds", "read_points",
+    "read_ragged", "spread",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
 _ITEM = 32
 """Numbers that are copied as one."""
-
-
-@runtime_checkable
-class RunReader(Protocol):
-    """A source that reads runs of any lengths along axis 0."""
-
-    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs one after the other; see `read_ragged`."""
-        ...
 
 
 def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
@@ -64,10 +56,7 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     """
     if not out.size:
         return
-    if isinstance(source, RunReader):
-        source.read_runs(starts, lengths, out)
-    else:
-        read_points(source, starts, lengths, out)
+    getattr(source, "read_runs", partial(read_points, source))(starts, lengths, out)
 
 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:

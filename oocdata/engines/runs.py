@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ _LONGEST = 1 << 30
 """Bytes that the kernel reads in one go."""
 
 _CACHED_ONLY = getattr(os, "RWF_NOWAIT", 0)
+
+_MEMORY = memoryview((ctypes.c_ubyte * sys.maxsize).from_address(0)).cast("B")
+"""All of memory, by address: parts of it are made quickly, with no look for where they begin."""
 
 
 class UnfinishedError(Exception):
@@ -44,7 +48,10 @@ class UnfinishedError(Exception):
 
 
 def join(
-    offsets: NDArray[np.int64], addresses: NDArray[np.int64], lengths: NDArray[np.int64] | int
+    offsets: NDArray[np.int64],
+    addresses: NDArray[np.int64],
+    lengths: NDArray[np.int64] | int,
+    file: int | NDArray[np.int64] = 0,
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | int]:
     """Join runs that follow on one another in the file and in memory.
 
@@ -52,6 +59,8 @@ def join(
     ----------
     offsets, addresses : ndarray of int64, shape (n,), n > 0
     lengths : ndarray of int64, shape (n,), or int
+    file : int or ndarray of int64, shape (n,)
+        One number for all of them, or that of each run's file.
 
     Returns
     -------
@@ -68,6 +77,8 @@ def join(
     """
     each = lengths if type(lengths) is int else np.asarray(lengths)[:-1]
     alone = (offsets[1:] - offsets[:-1] != each) | (addresses[1:] - addresses[:-1] != each)
+    if type(file) is not int:
+        alone |= file[1:] != file[:-1]  # type: ignore[index]
     breaks = alone.nonzero()[0]
     if breaks.size == alone.size:
         return None, lengths
@@ -92,7 +103,7 @@ def read_runs(
     Parameters
     ----------
     file : int or ndarray of int, shape (n,)
-        A descriptor; or that of each run, and then no runs are joined.
+        A descriptor, or that of each run.
     offsets, addresses : ndarray of int64, shape (n,), n > 0
         Where each run lies in the file, and where it goes in memory.
     lengths : ndarray of int64, shape (n,), or int
@@ -117,11 +128,10 @@ def read_runs(
     >>> out.tolist()
     [40, 41, 10, 11, 12]
     """
-    firsts = None
-    if type(file) is int:  # not by a call: there are few in reading a batch
-        firsts, lengths = join(offsets, addresses, lengths)
+    firsts, lengths = join(offsets, addresses, lengths, file)
     if firsts is not None:
         offsets, addresses = offsets[firsts], addresses[firsts]
+        file = file if isinstance(file, int) else file[firsts]
     longest = lengths if type(lengths) is int else int(np.max(lengths))
     if offsets.size >= _MANY and longest <= _LONGEST:
         found = read_many(file, offsets, addresses, lengths, target)
@@ -148,20 +158,17 @@ def _read_each(
     lengths: NDArray[np.int64] | int,
 ) -> None:
     """Read runs one after the other."""
-    start = int(addresses.min())
-    end = int((addresses + lengths).max())
-    memory = memoryview((ctypes.c_ubyte * (end - start)).from_address(start)).cast("B")
     each = [lengths] * offsets.size if isinstance(lengths, int) else lengths.tolist()
     files = [file] * offsets.size if isinstance(file, int) else file.tolist()
     # What is cached is read at once. From the first run that is not, the kernel is told of all the
     # rest, so that it fetches many at a time; else each would wait for the disk in turn.
     flags = _CACHED_ONLY if len(each) > 1 else 0
     for run, (offset, place, length) in enumerate(
-        zip(offsets.tolist(), (addresses - start).tolist(), each, strict=True)
+        zip(offsets.tolist(), addresses.tolist(), each, strict=True)
     ):
         done = 0
         while done < length:
-            part = memory[place + done : place + length]
+            part = _MEMORY[place + done : place + length]
             try:
                 got = os.preadv(files[run], [part], offset + done, flags)
             except OSError as error:

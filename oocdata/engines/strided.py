@@ -31,8 +31,6 @@ from oocdata.errors import SourceError, TruncatedFileError
 
 __all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
 
-_MOST_PLANS = 64
-
 
 class ChunkOffsets(Protocol):
     """Where the chunks of an array lie in a file, if each is stored as it is, in C order.
@@ -108,8 +106,7 @@ class Strided:
         self.offset, self.chunk_offsets, self.axis = offset, chunk_offsets, axis
         self.dtype = stored.newbyteorder("=")
         self._storage = replace(storage, offset=offset)
-        self._steps = np.array(strides, np.int64)
-        self._plans: dict[Any, Plan] = {}
+        self.steps = np.array(strides, np.int64)
 
     def __reduce__(self) -> Any:
         array = self.file, self.stored, self.shape, self.strides, self.offset
@@ -135,13 +132,7 @@ class Strided:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
             return
-        if not out.flags.writeable:  # the kernel would not ask
-            raise ValueError("`out` must be writable; it is read-only.")
-        key = extent.lengths, extent.strides, out.strides[1:], out.dtype
-        try:
-            plan = self._plans[key]
-        except KeyError:
-            plan = self._plan(key, extent, out)
+        plan = self.plan(extent, out)
         try:
             descriptor, version = self.file.opened(), self.file.version
         except SourceError as error:
@@ -154,7 +145,8 @@ class Strided:
             raise self._changed(number, origins, extent)
         if plan.parts is not None:
             self._read_parts(plan.parts, origins, extent, out, places)
-        elif not plan.direct:
+            return
+        if not plan.direct:
             self._read_through(number, plan, origins, extent, out, places)
         elif (
             boxes == 1 == out.shape[0]
@@ -170,14 +162,11 @@ class Strided:
                     self._fill(number, plan, origins[some], extent, out[some])
                 else:
                     self._fill(number, plan, origins[some], extent, out, places[some])
-        if plan.direct and not self.stored.isnative and plan.parts is None:
-            if places is None:
-                out.byteswap(inplace=True)
-            else:
-                out[places] = out[places].byteswap()
         # Nor is delivered what was written over while it was being read.
         if not version.matches(os.fstat(number)):
             raise self._changed(number, origins, extent)
+        if plan.direct and not self.stored.isnative:
+            self.swap(out, places)
 
     read_to = read
 
@@ -219,25 +208,32 @@ class Strided:
         origins[:, 0] = places
         return origins
 
-    def _plan(self, key: Any, extent: Extent, out: NDArray[Any]) -> Plan:
+    def plan(self, extent: Extent, out: NDArray[Any]) -> Plan:
+        """Return how boxes are read into memory."""
+        if not out.flags.writeable:  # the kernel would not ask
+            raise ValueError("`out` must be writable; it is read-only.")
         mixed = self.stored.names is not None and not self.stored.isnative  # not all to be swapped
-        plan = plan_box(
+        return plan_box(
             extent.lengths,
-            tuple(a * b for a, b in zip(extent.strides, self.strides, strict=True)),
+            extent.strides,
+            self.strides,
             self.stored.itemsize,
             out.strides[1:] if out.dtype == self.dtype and not mixed else None,
             holes=self.chunk_offsets is None,
         )
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        self._plans[key] = plan
-        return plan
+
+    def swap(self, out: NDArray[Any], places: NDArray[np.int64] | None) -> None:
+        """Turn the bytes of all numbers, or of those at some places."""
+        if places is None:
+            out.byteswap(inplace=True)
+        else:
+            out[places] = out[places].byteswap()
 
     def _read_one(
         self, number: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
     ) -> None:
         """Read one box that is one run, without tables."""
-        offset = self.offset + int(origins[0].dot(self._steps))
+        offset = self.offset + int(origins[0].dot(self.steps))
         rest: Any = out
         done, nbytes = 0, out.nbytes
         while done < nbytes:
@@ -300,20 +296,10 @@ class Strided:
         """Read boxes into memory, one after another or at places of it."""
         places = (np.arange(origins.shape[0]) if where is None else where) * memory.strides[0]
         places += memory.__array_interface__["data"][0]
-        lengths: NDArray[np.int64] | int = plan.run
-        boxes = None
-        if self.chunk_offsets is None:
-            starts = origins.dot(self._steps)
-        else:
-            starts, places, lengths, boxes = plan.split(
-                self.chunk_offsets, origins, extent, self._steps, places
-            )
+        starts, places, lengths, boxes = plan.runs(
+            origins, extent, self.steps, places, self.chunk_offsets
+        )
         starts += self.offset
-        if plan.whole:
-            starts += plan.low
-        elif boxes is None:
-            starts = (starts[:, None] + plan.file_offsets).ravel()
-            places = (places[:, None] + plan.memory_offsets).ravel()
         try:
             (self._read_files or read_runs)(number, starts, places, lengths, memory)
         except UnfinishedError as error:
@@ -344,8 +330,8 @@ class Strided:
         """Return the error of a file that is another version; with the rows that are cut off."""
         status, chunks = os.fstat(number), self.chunk_offsets
         if chunks is None or isinstance(chunks, RowOffsets):
-            last = origins + (np.array(extent.spans) - 1) * (self._steps > 0)
-            starts = last.dot(self._steps)
+            last = origins + (np.array(extent.spans) - 1) * (self.steps > 0)
+            starts = last.dot(self.steps)
             if chunks is not None:
                 rows = last[:, self.axis]
                 starts += chunks.of_rows(rows) - rows * chunks.step

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counting import counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
@@ -46,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         Strided,
         "_read_one",
         lambda self, number, origins, extent, out: self._fill(
-            number, self._plan(None, extent, out), origins, extent, out
+            number, self.plan(extent, out), origins, extent, out
         ),
     )
     return seen
@@ -85,6 +86,67 @@ class TestSampleAxisThatIsFast(SourceConformance):
 
     def make(self, folder: Path, array: np.ndarray) -> Source:
         return saved(folder, array, (0, array.ndim - 1))
+
+
+class TestRowsThatChunksCut(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        chunk = (3, *(max(1, n // 2) for n in array.shape[1:]))
+        source = blocked(counted(array, *chunk)[0].source, (0,))
+        assert isinstance(source, SmallRows) or array.ndim == 1
+        return source
+
+
+def test_rows_that_chunks_cut_are_decoded_once_and_whole() -> None:
+    array = sample_array((100, 6, 5), "f8")
+    view, decoded = counted(array, 8, 4, 5)
+    view = View.of(blocked(view.source, (0,)))
+    assert view.source.storage().chunks == (8, 4, 5)  # the order does not depend on the memory
+    rows = np.random.default_rng(0).integers(0, 100, 64)
+    for _ in range(3):
+        assert_array_equal(view.take(rows), array[rows])
+        assert_array_equal(view[7], array[7])
+    assert set(decoded.values()) == {1}
+    assert set(decoded) == {(row // 8, part, 0) for row in rows for part in (0, 1)}
+
+
+def test_a_part_of_rows_decodes_its_own_chunks() -> None:
+    array = sample_array((100, 6, 5), "f8")
+    view, decoded = counted(array, 8, 4, 5)
+    view = View.of(blocked(view.source, (0,)))
+    assert_array_equal(view[:, :3].take(np.arange(100)), array[:, :3])
+    assert decoded == {(block, 0, 0): 1 for block in range(13)}
+
+
+def test_rows_that_chunks_cut_above_a_part_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_module, "cache_share", lambda: 2 * 100 * 240 - 1)
+    array = sample_array((100, 6, 5), "f8")
+    view, decoded = counted(array, 8, 4, 5)
+    view = View.of(blocked(view.source, (0,)))
+    assert_array_equal(view.take(np.arange(100)[::-1]), array[::-1])
+    assert decoded == {(block, part, 0): 1 for block in range(13) for part in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunk", "axes", "cached"),
+    [
+        ((9, 6), (4, 6), (0,), None),
+        ((9, 6), (4, 5), (0,), (4, 6)),
+        ((9, 7, 6), (1, 4, 5), (0, 1), (1, 4, 6)),
+        ((9, 1025), (4, 5), (0,), None),  # rows of more than 4 KiB
+        ((3000, 1000), (3000, 5), (0,), None),  # blocks of more than 8 MiB
+        ((9,), (4,), (0,), None),
+    ],
+)
+def test_which_chunked_rows_are_kept_whole(
+    shape: tuple[int, ...], chunk: tuple[int, ...], axes: tuple[int, ...], cached: Any
+) -> None:
+    source = counted(np.zeros(shape, "f4"), *chunk)[0].source
+    found = blocked(source, axes)
+    if cached is None:
+        assert found is source
+    else:
+        assert isinstance(found, SmallRows)
+        assert found.chunk_shape == cached
 
 
 def test_each_byte_is_read_once_in_long_runs(tmp_path: Path, asked: list[int]) -> None:

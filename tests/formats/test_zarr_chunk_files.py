@@ -19,7 +19,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import blocked, runs
+from oocdata.engines import blocked, runs, together
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.errors import MissingChunkError, MissingChunkWarning, SourceError
@@ -141,14 +141,14 @@ def count_bytes(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
     """Return lists that get the runs and the bytes of each call that reads files."""
     runs_of: list[int] = []
     bytes_of: list[int] = []
-    real = chunk_files.read_runs
+    real = together.read_runs
 
     def counted(files: Any, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
         runs_of.append(len(offsets))
         bytes_of.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
         real(files, offsets, addresses, lengths, target)
 
-    monkeypatch.setattr(chunk_files, "read_runs", counted)
+    monkeypatch.setattr(together, "read_runs", counted)
     return runs_of, bytes_of
 
 
@@ -217,7 +217,6 @@ def test_rows_of_many_files_are_read_alone_and_in_few_calls(
     source = opened(tmp_path / "a")
     monkeypatch.setattr(runs, "_MANY", 1 if ring else 10**9)
     runs_of, bytes_of = count_bytes(monkeypatch)
-    monkeypatch.setattr(chunk_files, "_RUNS_AT_ONCE", 64)
     rows = np.arange(0, 400, 4)[::-1]
     assert_array_equal(read(source, rows.tolist()), array[rows])
     assert (runs_of, bytes_of) == ([64, 36], [64 * 512, 36 * 512])
@@ -281,13 +280,13 @@ def test_a_chunk_that_is_no_longer_what_it_was(
 def test_a_chunk_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a")
     source = opened(tmp_path / "a")
-    real = chunk_files.read_runs
+    real = together.read_runs
 
     def while_another_writes(*arguments: Any) -> None:
         real(*arguments)
         os.utime(tmp_path / "a/c/1/0/0", ns=(0, 0))
 
-    monkeypatch.setattr(chunk_files, "read_runs", while_another_writes)
+    monkeypatch.setattr(together, "read_runs", while_another_writes)
     with pytest.raises(SourceError, match="has changed"):
         read(source, [5, 19])
 

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.blocked import fits
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import Descriptor, FileVersion, OpenFile
-from oocdata.engines.runs import UnfinishedError, join, read_runs
+from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.runs import UnfinishedError, join
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.engines.together import read_files
 from oocdata.formats.zarr.objects import ABSENT
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Folder
@@ -31,9 +32,6 @@ __all__ = ["ChunkFiles", "chunk_files"]
 
 _LARGE = 4 << 10
 """Bytes of a row from which on reading it alone costs less than its share of a whole chunk."""
-
-_RUNS_AT_ONCE = 64
-"""Each may hold a file open."""
 
 _MOST_FILES = 4096
 """Files remembered, some hundred bytes each."""
@@ -107,55 +105,49 @@ class ChunkFiles(Strided):
     ) -> None:
         """Read runs of many files; there is room between two, so none of theirs are joined."""
         found, joined = join(offsets, addresses, lengths)
-        firsts = np.arange(len(offsets)) if found is None else found
-        starts, places = offsets[firsts], addresses[firsts]
-        nbytes = np.broadcast_to(joined, firsts.shape)
-        numbers, within = starts >> self._shift, starts & ((1 << self._shift) - 1)
-        for start in range(0, len(firsts), _RUNS_AT_ONCE):
-            some = np.arange(start, min(start + _RUNS_AT_ONCE, len(firsts)))
-            opened = {number: self._opened(number) for number in set(numbers[some].tolist())}
-            each = [opened[number] for number in numbers[some].tolist()]
-            if None in each:
-                for run in some[[one is None for one in each]].tolist():
-                    count = int(nbytes[run]) // self.stored.itemsize
-                    memmove(int(places[run]), self._absent * count, int(nbytes[run]))
-                some = some[[one is not None for one in each]]
-            descriptors = np.array([one[1].number for one in each if one is not None])
-            unfinished = None
-            try:
-                if some.size:
-                    read_runs(descriptors, within[some], places[some], nbytes[some], target)
-            except UnfinishedError as error:
-                unfinished = UnfinishedError(int(firsts[some[error.run]]), error.cause)
-            # Asked after the read, a version tells of what was written before and meanwhile.
-            for number, one in opened.items():
-                if one is None:
-                    self._objects.compare([number])
-                elif not one[0].version.matches(os.fstat(one[1].number)):
-                    rows = self._objects.rows_of(self._objects.place(number))["rows"]
-                    one[0].version.compare(os.fstat(one[1].number), self._storage.key, rows)
-            if unfinished:
-                raise unfinished
+        runs = np.arange(len(offsets)) if found is None else found
+        places, nbytes = addresses[runs], np.broadcast_to(joined, runs.shape)
+        numbers, within = offsets[runs] >> self._shift, offsets[runs] & ((1 << self._shift) - 1)
+        each = dict.fromkeys(numbers.tolist())
+        files = {number: file for number in each if (file := self._file(number)) is not None}
+        there = np.array([number in files for number in numbers.tolist()])
+        for run in np.flatnonzero(~there).tolist():
+            count = int(nbytes[run]) // self.stored.itemsize
+            memmove(int(places[run]), self._absent * count, int(nbytes[run]))
+        some = np.flatnonzero(there)
+        try:
+            read_files(files, numbers[some], within[some], places[some], nbytes[some], target)
+        except UnfinishedError as error:
+            run = int(some[error.run])
+            file = files[int(numbers[run])]
+            rows = self._objects.rows_of(self._objects.place(int(numbers[run])))["rows"]
+            file.version.compare(os.fstat(file.opened().number), self._storage.key, rows)
+            raise UnfinishedError(int(runs[run]), error.cause) from error.cause
+        except OSError:
+            self._objects.compare(files)  # which knows the rows
+            raise
+        self._objects.compare(each.keys() - files)
 
-    def _opened(self, number: int) -> tuple[OpenFile, Descriptor] | None:
+    def _file(self, number: int) -> OpenFile | None:
         """Return the file of a chunk, of the version that was there first; None without one."""
         objects, file = self._objects, self._files.get(number)
+        if file is not None:
+            return file
         try:
-            if file is None:
-                objects.note([number])
-                if objects.versions is not None and objects.versions[number] == ABSENT:
-                    self._reader.check_absent(np.array([objects.place(number)]), "one is not there")
-                    return None
-                path = f"{objects.store.path}/{objects.name(objects.place(number))}"
-                file = OpenFile(FileVersion.of(path))
-                objects.compare([number])
-                if len(self._files) >= _MOST_FILES:
-                    self._files.clear()
-                self._files[number] = file
-            return file, file.opened()
+            objects.note([number])
+            if objects.versions is not None and objects.versions[number] == ABSENT:
+                self._reader.check_absent(np.array([objects.place(number)]), "one is not there")
+                return None
+            path = f"{objects.store.path}/{objects.name(objects.place(number))}"
+            file = OpenFile(FileVersion.of(path))
+            objects.compare([number])
         except OSError:
             objects.compare([number])  # which knows the rows
             raise
+        if len(self._files) >= _MOST_FILES:
+            self._files.clear()
+        self._files[number] = file
+        return file
 
 
 def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
