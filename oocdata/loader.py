@@ -174,7 +174,8 @@ class Loader:
         """Steps that iteration reads at once; `oocdata.runs` says why."""
         if self.dataset.is_mapped:  # a function gets its batches one by one
             return 1
-        if self.dataset.is_composed and self.batch_bytes > _COPIED_BYTES:
+        sparse = any(leaf.form == "sparse" for leaf in leaves(self.dataset.spec))
+        if sparse and self.batch_bytes > _COPIED_BYTES:
             return 1  # of several steps side by side, TensorFlow copies each
         for nbytes in self.array_bytes:
             if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:

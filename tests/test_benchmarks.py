@@ -30,6 +30,9 @@ from benchmarks.picture import draw
 from benchmarks.pictures import WAYS as PICTURE_WAYS
 from benchmarks.pictures import write as write_pictures
 from benchmarks.quick import QUICK
+from benchmarks.ragged import WAYS as RAGGED_WAYS
+from benchmarks.ragged import rows_of
+from benchmarks.ragged import write as write_rows
 from benchmarks.report import as_json, section_table, target_table
 from benchmarks.results import Figure, Results, ratio
 from benchmarks.rounds import Plan, Process, run
@@ -503,3 +506,18 @@ def test_ways_of_generators(name: str) -> None:
     for _ in range(2):
         numbers = np.concatenate([np.asarray(numbers) for _, numbers in batches()])
         assert sorted(numbers.tolist()) == list(range(70))
+
+
+@pytest.mark.parametrize("name", [name for name in RAGGED_WAYS if "generator" not in name])
+def test_ways_of_rows_of_unequal_length(name: str, tmp_path: Path) -> None:
+    write_rows(tmp_path, 150)
+    kind, way = RAGGED_WAYS[name]
+    tokens = int(np.load(tmp_path / "tokens.npy").sum(dtype="i8"))
+    batches = way(tmp_path)
+    for _ in range(2):
+        found = list(batches())
+        assert sum(map(rows_of, found)) == 150
+        whole = [getattr(batch, "values", batch) for batch in found]
+        assert sum(int(np.asarray(values).sum(dtype="i8")) for values in whole) == tokens
+        if kind == "padded":
+            assert {int(batch.shape[1]) for batch in found} == {1024}

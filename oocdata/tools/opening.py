@@ -110,7 +110,14 @@ class Opening:
         if isinstance(getattr(self.target, "dataset", None), Dataset):
             kind = type(self.target).__name__
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
-        return open_view(self.target, **self.given())
+        found = open_view(self.target, **self.given())
+        if found.is_composed:
+            raise UnsupportedDtypeError(
+                f"rows must be of one length; got {found!r}. Give what `.pad()` makes of them.",
+                path=found.storage.path,
+                key=found.storage.key,
+            )
+        return found
 
     def numbers(self) -> Dataset:
         """Return the dataset; an array of it that holds no numbers is an UnsupportedDtypeError."""

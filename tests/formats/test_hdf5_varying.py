@@ -183,3 +183,16 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SourceError, match="chang"):
         view.take([0, 1])
     assert library.reading is vlen.reading
+
+
+def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    write(path, "events", rows_of("f4"))
+    with h5py.File(path, "a") as file:
+        file["u"] = np.zeros((5, 2))
+    for tool in (ooc.check, ooc.preview, ooc.stats):
+        with pytest.raises(UnsupportedDtypeError, match=r"of one length; got <Ragged: 300 rows"):
+            tool(path, "events")
+    health = ooc.check(path)  # of all datasets
+    assert "events" in str(health)
+    assert "of one length" in str(health) or "skip" in str(health)

@@ -139,8 +139,8 @@ def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
     --------
     >>> import h5py
     >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> varying_dtype(file.create_dataset("rows", (3,), h5py.vlen_dtype("f4")))
-    dtype('float32')
+    >>> varying_dtype(file.create_dataset("rows", (3,), h5py.vlen_dtype("f4"))).name
+    'float32'
     """
     try:
         found = hdf5_library().check_vlen_dtype(dataset.dtype)

@@ -1,0 +1,229 @@
+"""``python -m benchmarks.ragged``: rows of unequal length, ours beside the ways of TensorFlow.
+
+Token ids, and where each row begins, lie in two ``.npy`` files; most rows are short, a few long.
+Each way has a process of its own; they take turns, an epoch each. All bytes lie in the page cache.
+TensorFlow's ways read them from arrays in memory, by a generator or as a ragged tensor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["WAYS", "main", "write"]
+
+_BATCH, _MEAN, _LONGEST = 64, 100, 1024
+_BOUNDS = (64, 128, 256, 512, _LONGEST)
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+
+Batches = Callable[[], Iterator[Any]]
+
+
+def write(folder: Path, count: int) -> None:
+    """Write so many rows of token ids, int32, of about a hundred each."""
+    random = np.random.default_rng(0)
+    lengths = np.clip(random.exponential(_MEAN, count).astype(np.int64), 1, _LONGEST)
+    np.save(folder / "offsets.npy", np.concatenate(([0], np.cumsum(lengths))))
+    np.save(folder / "tokens.npy", random.integers(1, 30_000, lengths.sum(), "i4"))
+
+
+def _rows(folder: Path) -> Any:
+    import oocdata as ooc
+
+    return ooc.ragged(folder / "tokens.npy", folder / "offsets.npy")
+
+
+def _passes(loader: Any, *, to_tf: bool) -> Batches:
+    if to_tf:
+        dataset = loader.to_tf()
+        return lambda: iter(dataset)
+    epochs = iter(range(1 << 30))
+    return lambda: iter(loader.epoch(next(epochs)))
+
+
+def _ragged(folder: Path, *, shuffle: bool = True, to_tf: bool = True) -> Batches:
+    return _passes(_rows(folder).batches(_BATCH, shuffle=shuffle), to_tf=to_tf)
+
+
+def _padded(folder: Path) -> Batches:
+    return _passes(_rows(folder).pad((_LONGEST,)).batches(_BATCH), to_tf=True)
+
+
+def _bucketed(folder: Path) -> Batches:
+    rows = _rows(folder).pad(_BOUNDS)
+    return _passes(rows.batches(_BATCH, shuffle=True, bucket=_BOUNDS), to_tf=True)
+
+
+def _generated(folder: Path) -> Any:
+    """Return the dataset of single rows that a generator makes."""
+    import tensorflow as tf
+
+    tokens = np.load(folder / "tokens.npy", mmap_mode="r")
+    offsets = np.load(folder / "offsets.npy")
+
+    def rows() -> Iterator[Any]:
+        for start, stop in itertools.pairwise(offsets.tolist()):
+            yield tokens[start:stop]
+
+    spec = tf.TensorSpec((None,), tf.int32)
+    return tf.data.Dataset.from_generator(rows, output_signature=spec)
+
+
+def _sliced(folder: Path) -> Any:
+    """Return the dataset of the rows of a ragged tensor that holds all of them."""
+    import tensorflow as tf
+
+    tokens, offsets = (np.load(folder / f"{name}.npy") for name in ("tokens", "offsets"))
+    whole = tf.RaggedTensor.from_row_splits(tokens, offsets, validate=False)
+    return tf.data.Dataset.from_tensor_slices(whole).map(lambda row: row)
+
+
+def _tf_ragged(rows: Callable[[Path], Any], folder: Path) -> Batches:
+    dataset = rows(folder).ragged_batch(_BATCH).prefetch(2)
+    return lambda: iter(dataset)
+
+
+def _tf_padded(rows: Callable[[Path], Any], folder: Path) -> Batches:
+    dataset = rows(folder).padded_batch(_BATCH, padded_shapes=[_LONGEST]).prefetch(2)
+    return lambda: iter(dataset)
+
+
+def _tf_bucketed(rows: Callable[[Path], Any], folder: Path) -> Batches:
+    import tensorflow as tf
+
+    dataset = (
+        rows(folder)
+        .shuffle(10_000)
+        .bucket_by_sequence_length(
+            tf.size,
+            bucket_boundaries=[bound + 1 for bound in _BOUNDS],
+            bucket_batch_sizes=[_BATCH] * (len(_BOUNDS) + 1),
+            pad_to_bucket_boundary=False,
+        )
+    )
+    dataset = dataset.prefetch(2)
+    return lambda: iter(dataset)
+
+
+WAYS: dict[str, tuple[str, Callable[[Path], Batches]]] = {
+    "oocdata, NumPy": ("ragged", lambda folder: _ragged(folder, to_tf=False)),
+    "oocdata to_tf, in order": ("ragged", lambda folder: _ragged(folder, shuffle=False)),
+    "oocdata to_tf, shuffled": ("ragged", _ragged),
+    "from_generator, ragged_batch": ("ragged", lambda at: _tf_ragged(_generated, at)),
+    "ragged tensor, ragged_batch": ("ragged", lambda at: _tf_ragged(_sliced, at)),
+    "oocdata to_tf, padded in order": ("padded", _padded),
+    "from_generator, padded_batch": ("padded", lambda at: _tf_padded(_generated, at)),
+    "ragged tensor, padded_batch": ("padded", lambda at: _tf_padded(_sliced, at)),
+    "oocdata to_tf, bucket": ("bucketed", _bucketed),
+    "from_generator, bucket_by_sequence_length": (
+        "bucketed", lambda at: _tf_bucketed(_generated, at),
+    ),
+    "ragged tensor, bucket_by_sequence_length": (
+        "bucketed", lambda at: _tf_bucketed(_sliced, at),
+    ),
+}  # fmt: skip
+"""What a batch is, and what makes passes."""
+
+_OURS = {
+    "ragged": "oocdata to_tf, in order",
+    "padded": "oocdata to_tf, padded in order",
+    "bucketed": "oocdata to_tf, bucket",
+}
+
+
+def rows_of(batch: Any) -> int:
+    """Return how many rows a batch has."""
+    shape = getattr(batch, "shape", None)
+    return len(batch) if shape is None or shape[0] is None else int(shape[0])
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _serve(name: str, folder: Path) -> None:
+    """Deliver an epoch for each line of standard input, and say what it took."""
+    batches = WAYS[name][1](folder)
+    for _ in sys.stdin:
+        before, begun, count = _cpu_seconds(), time.perf_counter(), 0
+        for batch in batches():
+            count += rows_of(batch)
+        del batch
+        found = {"seconds": time.perf_counter() - begun, "cpu": _cpu_seconds() - before}
+        print(json.dumps({**found, "count": count}), flush=True)
+
+
+def _measured(folder: Path, names: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:
+    """Return what each way took in each round; a round before them warms up."""
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.ragged", "--way", name, "--folder", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **_QUIET},
+        )
+        for name in names
+    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    try:
+        for _ in range(rounds + 1):
+            for name, process in processes.items():
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                found[name].append(json.loads(process.stdout.readline()))
+    finally:
+        for process in processes.values():
+            process.communicate()
+    return {name: each[1:] for name, each in found.items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for; return 1 if a way does not deliver every row."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ragged", description=__doc__)
+    parser.add_argument("--count", type=int, default=200_000, help="rows (200,000)")
+    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
+    parser.add_argument("--folder", type=Path, help="where they are, or are kept; else removed")
+    parser.add_argument("--way", help="serve this way (what the processes do)")
+    options = parser.parse_args(arguments)
+    if options.way:
+        _serve(options.way, options.folder)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
+        folder = options.folder or Path(own)
+        if not (folder / "tokens.npy").exists():
+            write(folder, options.count)
+        count = len(np.load(folder / "offsets.npy", mmap_mode="r")) - 1
+        found = _measured(folder, list(WAYS), options.rounds)
+    print(f"{count:,} rows of {_MEAN} tokens on average, batches of {_BATCH}; ", end="")
+    print(f"median of {options.rounds}\n")
+    print("| batches | way | rows/s | CPU, µs a row | ours is faster | with less CPU |")
+    print("|---|---|---:|---:|---:|---:|")
+    for name, each in found.items():
+        kind = WAYS[name][0]
+        rate = statistics.median(count / one["seconds"] for one in each)
+        cpu = statistics.median(one["cpu"] / count for one in each)
+        pairs = list(zip(each, found[_OURS[kind]], strict=True))
+        times = statistics.median(one["seconds"] / mine["seconds"] for one, mine in pairs)
+        less = statistics.median(one["cpu"] / mine["cpu"] for one, mine in pairs)
+        print(f"| {kind} | {name} | {rate:,.0f} | {1e6 * cpu:.1f} | {times:.2f} | {less:.2f} |")
+    return int(any(one["count"] != count for each in found.values() for one in each))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
