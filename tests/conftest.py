@@ -7,6 +7,7 @@ import gc
 import inspect
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +24,9 @@ from hypothesis import settings
 from oocdata import memory as process_memory
 from oocdata.engines import files
 from oocdata.engines.cache import cache as chunk_cache
+
+# Or each process compiles this package, and these tests with pytest's assertions, anew: 20 seconds.
+sys.dont_write_bytecode = False
 
 settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
 settings.load_profile("oocdata")
