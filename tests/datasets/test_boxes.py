@@ -65,7 +65,7 @@ def test_axes_that_an_array_has_not(axis: Any, said: str):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_any_chain_of_selections_is_numpys(data: st.DataObject):
     axes = tuple(data.draw(st.permutations(range(4)))[: data.draw(st.integers(1, 3))])
     source = RecordingSource(ARRAY)
@@ -128,7 +128,7 @@ def windows_of(
 
 
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_windows_never_leave_a_place_of_the_outer_axes(data: st.DataObject):
     axes = data.draw(st.sampled_from([(0, 1), (1, 0), (3, 1), (0, 3, 1), (1,)]))
     inputs, targets = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 3))
@@ -205,7 +205,7 @@ def test_splits_of_several_sample_axes(axis: int | None):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_no_two_parts_of_windows_share_a_row(data: st.DataObject):
     numbers = np.arange(4 * 30).reshape(4, 30)
     axis = data.draw(st.sampled_from([None, 0, 1]))
@@ -282,7 +282,7 @@ def test_a_grid_of_patches_is_numpys():
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_random_patches_are_a_function_of_seed_epoch_and_position(data: st.DataObject):
     per_row = data.draw(st.integers(1, 5))
     source = RecordingSource(ARRAY)
@@ -405,7 +405,7 @@ def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_blocks_hold_whole_chunks(data: st.DataObject):
     chunks = tuple(data.draw(st.integers(1, length)) for length in SHAPE)
     axes = data.draw(st.sampled_from([(0,), (1,), (0, 1), (1, 0)]))

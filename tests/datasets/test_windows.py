@@ -280,7 +280,7 @@ def used(windows: ooc.Windows) -> list[set[int]]:
     return [set(row) for row in rows.tolist()]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     SIZES,
     st.lists(st.integers(1, 25), min_size=1, max_size=6),
