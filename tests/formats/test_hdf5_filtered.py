@@ -106,7 +106,7 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
         assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 6)),
     chunk=st.tuples(st.integers(1, 12), st.integers(1, 6)),
