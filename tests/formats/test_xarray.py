@@ -421,10 +421,6 @@ def test_another_process_opens_it_again(paths: dict[str, Path], tmp_path: Path) 
             assert_array_equal(found[f"arr_{number}"], one)
 
 
-def double(x: Any) -> Any:
-    return x * 2
-
-
 # --- what can't be opened
 
 

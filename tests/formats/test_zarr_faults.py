@@ -77,7 +77,6 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "v3 crc32c": ({"compressors": [Crc32cCodec()]}, "c/1/1/0"),
     "v3 checksum": ({"compressors": [ZstdCodec(checksum=True)]}, "c/1/1/0"),
 }
-kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")

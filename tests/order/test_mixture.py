@@ -44,10 +44,6 @@ def mixtures(draw: st.DrawFn) -> tuple[Mixture, int]:
     return made, lanes
 
 
-def owners(order: Mixture, positions: np.ndarray) -> np.ndarray:
-    return np.searchsorted(np.cumsum(order.counts), positions, side="right")
-
-
 # --- shares
 
 
