@@ -168,6 +168,11 @@ def test_wrong_shards(shards: int, index: int) -> None:
         ooc.open(np.arange(10)).batches(4).shard(shards, index)
 
 
+def test_more_shards_than_elements() -> None:
+    with pytest.raises(EmptyError, match="at most the 3 elements; got 4"):
+        ooc.open(np.arange(3)).batches(4).shard(4, 0)
+
+
 @pytest.fixture
 def small_memory() -> Iterator[None]:
     set_memory(4 << 20)
