@@ -7,6 +7,7 @@ import gc
 import inspect
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,7 +25,12 @@ from oocdata import memory as process_memory
 from oocdata.engines import files
 from oocdata.engines.cache import cache as chunk_cache
 
-settings.register_profile("oocdata", deadline=None, derandomize=True, database=None)
+# Or each process compiles this package, and these tests with pytest's assertions, anew: 20 seconds.
+sys.dont_write_bytecode = False
+
+settings.register_profile(
+    "oocdata", deadline=None, derandomize=True, database=None, max_examples=50
+)
 settings.load_profile("oocdata")
 
 
@@ -32,19 +38,30 @@ settings.load_profile("oocdata")
 # starts in turn: then tests that send it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What other tests left to the garbage collector stays out of its reach in a fork: TensorFlow's
-# objects end a process that has its memory but not its threads. (In the parent, this also takes
-# back what `few_objects_to_look_at` has frozen, which then freezes it again.)
 _frozen_for: set[ModuleType] = set()
 
+# What other tests left to the garbage collector stays out of its reach in a fork: TensorFlow's
+# objects end a process that has its memory but not its threads.
+_collected: list[bool] = []
 
-def _thaw() -> None:
-    gc.unfreeze()
-    _frozen_for.clear()
+
+def _before_fork() -> None:
+    _collected.append(gc.isenabled())
+    gc.disable()
+
+
+def _after_fork() -> None:
+    if _collected.pop():
+        gc.enable()
+
+
+def _in_fork() -> None:
+    gc.freeze()
+    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=gc.freeze, after_in_parent=_thaw)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
 
 
 # Of the process, before a test's output is captured.
@@ -84,7 +101,7 @@ def few_objects_to_look_at(request: pytest.FixtureRequest) -> None:
     """Keep Python's collector to what tests make: TensorFlow alone is a million objects.
 
     A full collection takes half a second with them, and some tests ask for dozens. Anew in every
-    module, for what was imported since; and where a fork has taken it back.
+    module, for what was imported since.
     """
     if request.module not in _frozen_for:
         _frozen_for.add(request.module)

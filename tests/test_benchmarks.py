@@ -484,16 +484,22 @@ def test_layouts_are_measured_in_turns_and_put_into_a_page(
     assert json.loads((tmp_path / "out" / "layouts.json").read_text())["sections"][0]["figures"]
 
 
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    write_pictures(folder, 13)
+    return folder
+
+
 @pytest.mark.parametrize("size", [None, (20, 30)], ids=str)
 @pytest.mark.parametrize("name", PICTURE_WAYS)
 def test_ways_of_picture_files(
-    name: str, size: tuple[int, int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, size: tuple[int, int] | None, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "budget", cache.budget)  # the ways change it
     if "PyTorch" in name:
         pytest.importorskip("torch")
-    write_pictures(tmp_path, 13)
-    batches = PICTURE_WAYS[name](tmp_path, size)
+    batches = PICTURE_WAYS[name](pictures, size)
     for _ in range(2):
         shapes = [tuple(images.shape) for images, _ in batches()]
         assert sum(shape[0] for shape in shapes) == 13

@@ -43,11 +43,11 @@ def write_zarr(path: Path) -> Path:
 @pytest.mark.parametrize("write", [write_npy, write_hdf5, write_zarr])
 def test_ctrl_c_leaves_nothing_half_changed(write: Any, tmp_path: Path) -> None:
     """Of real signals; before reads were out of their reach, every tenth to hundredth tore one."""
-    command = [sys.executable, interrupts.__file__, str(write(tmp_path)), "100"]
+    command = [sys.executable, interrupts.__file__, str(write(tmp_path)), "60"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     wrong, count = map(int, done.stdout.split())
-    assert (wrong, count >= 94) == (0, True)
+    assert (wrong, count >= 54) == (0, True)
 
 
 def test_a_descriptor_is_held_while_it_is_read_from(

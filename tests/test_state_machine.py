@@ -770,7 +770,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def test_chains() -> None:
-    run_state_machine_as_test(Chains, settings=settings(max_examples=60, stateful_step_count=30))
+    run_state_machine_as_test(Chains, settings=settings(max_examples=40, stateful_step_count=30))
 
 
 @pytest.mark.long

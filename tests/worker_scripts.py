@@ -58,7 +58,7 @@ def start(tmp_path: Path, code: str, *, fork: bool | None = None, **options: Any
     script = tmp_path / "script.py"
     script.write_text(PREAMBLE + textwrap.dedent(code))
     if "to_tf" in code if fork is None else fork:
-        return fork_server.start(script.read_text(), path=str(script), **options)
+        return fork_server.start(script.read_text(), path=str(script), finalize=True, **options)
     return subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,

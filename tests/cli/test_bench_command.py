@@ -26,6 +26,8 @@ from oocdata.tools.bench.result import draw
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
+FEW = ("--seconds", "0.1", "--batch-sizes", "32")
+
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("bench")(command)
 app.callback()(lambda: None)
@@ -120,7 +122,7 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
         "from oocdata.cli.bench import bench\n"
         "typer.run(bench)\n"
     )
-    process = fork_server.start(code, "ds.npy", "--seconds", "600")
+    process = fork_server.start(code, "ds.npy", "--seconds", "60")
     assert process.stdout is not None
     assert process.stdout.readline() == "rounds\n"
     process.send_signal(signal.SIGINT)
@@ -129,10 +131,12 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
 
 
 def test_a_picture(folder: Path) -> None:
-    result = run("sim.h5::u", "--to-tf", "--seconds", "0.1", "--output", "bench.png")
+    result = run(
+        "sim.h5::u", "--to-tf", "--seconds", "0.1", "--batch-sizes", "32", "--output", "bench.png"
+    )
     assert result.exit_code == 0, result.output
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
-    found = bench(ooc.open(FRAMES), seconds=0.1)
+    found = bench(ooc.open(FRAMES), batch_sizes=[32], seconds=0.1)
     with pytest.raises(ArgumentError, match="folder must exist"):
         draw(found, "nowhere/bench.png")
     with pytest.raises(ArgumentError, match="must end in"):
@@ -148,11 +152,13 @@ def test_a_picture_that_fails_loses_no_figures(
         raise PermissionError(13, "Permission denied", "bench.png")
 
     monkeypatch.setattr("oocdata.tools.bench.result.draw", fail)
-    result = run("ds.npy", "--seconds", "0.1", "--output", "bench.png")
+    result = run("ds.npy", *FEW, "--output", "bench.png")
     assert result.exit_code == 1
     assert "what to change" in result.stdout
     assert "Permission denied" in result.stderr
-    result = run("ds.npy", "--seconds", "0.1", "--output", "bench.png", "--json")
+    result = run(
+        "ds.npy", "--seconds", "0.1", "--batch-sizes", "32", "--output", "bench.png", "--json"
+    )
     assert result.exit_code == 1
     assert json.loads(result.stdout)["ways"]
 

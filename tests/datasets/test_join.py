@@ -33,7 +33,7 @@ NUMBERS = st.lists(st.integers(0, 60), max_size=25)
 
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("how", ["exact", "nearest", "previous"])
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(NUMBERS, st.sets(st.integers(0, 60), min_size=1, max_size=25), st.sampled_from([None, 0, 4]))
 def test_partners_are_those_of_pandas(
     kind: str, how: Any, left: list[int], right: set[int], tolerance: int | None

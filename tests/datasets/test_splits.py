@@ -81,7 +81,7 @@ def rows_of_all(dataset: ooc.Dataset) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_groups_stay_whole(kind: str, data: st.DataObject):
     number = data.draw(st.integers(2, 6))
     lengths = data.draw(st.lists(st.integers(1, 6), min_size=number, max_size=number))
@@ -240,7 +240,7 @@ def test_chunks_are_decoded_once_for_a_part_chosen_row_by_row():
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_borders_of_dates(kind: str, data: st.DataObject):
     gap = data.draw(st.integers(0, 3))
     hours = np.array(data.draw(st.lists(st.integers(0, 30), min_size=ROWS, max_size=ROWS)))

@@ -96,7 +96,7 @@ def chosen(array: np.ndarray, data: st.DataObject) -> View:
     return ooc.open(array)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_views(data: st.DataObject) -> None:
     shape = (7, *data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
@@ -373,15 +373,6 @@ def test_workers_and_ranks_and_resume(files: ooc.View) -> None:
         assert_array_equal(one[1], other[1])
     halves = [plain.shard(2, index).batch(1) for index in range(2)]
     assert_array_equal(np.concatenate([half[0] for half in halves]), plain.batch(1)[0])
-
-
-def test_to_tf(files: ooc.View) -> None:
-    pytest.importorskip("tensorflow")
-    loader = files.batches(8)
-    for step, batch in enumerate(loader.to_tf()):
-        assert_array_equal(batch.numpy(), loader.batch(step))
-        assert batch.shape[1:] == (6, 4, 4)
-    assert step == 4
 
 
 def test_a_part_that_changes_is_an_error(files: ooc.View, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -307,11 +306,6 @@ def test_random_numbers_depend_on_where_a_batch_stands_alone():
     assert numbers(7, 1, 2) == numbers(7, 1, 2)
     places = [(7, 1, 2), (7, 2, 1), (8, 1, 2), (-7, 1, 2), (0, 0, 0), (2**70, 0, 0), (7, 1, 3)]
     assert len({tuple(numbers(*where)) for where in places}) == len(places)
-
-
-def test_pickle(view: ooc.View):
-    for made in (view, view[::2, 1], view[[3, 1]], view.astype("f8"), view[np.arange(20) > 3]):
-        assert_array_equal(np.asarray(pickle.loads(pickle.dumps(made))), np.asarray(made))
 
 
 @pytest.mark.parametrize(

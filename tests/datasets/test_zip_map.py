@@ -45,16 +45,6 @@ def test_tuples_and_dicts():
     assert len(ooc.zip(image)[0]) == 1
 
 
-def test_zips_of_zips():
-    image, label = ooc.open(ARRAY), ooc.open(LABELS)
-    nested = ooc.zip({"pair": ooc.zip(image[:19], label[:19]), "next": image.next_frame()})
-    got = nested[5]
-    assert_array_equal(got["pair"][0], ARRAY[5])
-    assert got["pair"][1] == 5
-    assert_array_equal(got["next"][1], ARRAY[6])
-    assert_array_equal(nested[::-1][0]["next"][1], ARRAY[19])
-
-
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
@@ -131,13 +121,6 @@ def test_tuples_are_arguments_and_dicts_are_one():
         assert list(one[0]) == ["x"]
         scalars = image.map(lambda x: x.sum(axis=(-1, -2)), batched=batched)
         assert scalars.spec.shape == ()
-
-
-def test_maps_of_maps():
-    view = ooc.open(ARRAY).map(halved).map(lambda x: (x, x.sum(axis=(1, 2))))
-    x, total = view.map(lambda x, total: (x, total + 1), batched=False).take([2, 3])
-    assert_array_equal(x, ARRAY[[2, 3]] / 2)
-    assert_array_equal(total, (ARRAY[[2, 3]] / 2).sum(axis=(1, 2)) + 1)
 
 
 def test_a_function_may_change_its_arguments():
@@ -312,19 +295,6 @@ def test_splits_and_blocks_are_those_of_what_is_mapped():
     assert mapped.blocks == pairs.blocks
     assert [len(p) for p in mapped.split(0.5, 0.5)] == [len(p) for p in pairs.split(0.5, 0.5)]
     assert "lambda" in repr(mapped)
-
-
-def test_pickle():
-    view = ooc.open(ARRAY)
-    for made in (
-        view.map(halved),
-        ooc.zip(view, view),
-        ooc.zip({"a": view.map(halved)}),
-        view.map(noisy, rng=True),
-    ):
-        copy = pickle.loads(pickle.dumps(made))
-        for one, other in zip(leaves(copy.take([3, 1])), leaves(made.take([3, 1])), strict=True):
-            assert_array_equal(one, other)
 
 
 # --- trees

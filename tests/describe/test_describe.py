@@ -41,8 +41,6 @@ HERE = (__name__,)
 """What is defined in this module may be imported."""
 
 ROWS = sample_array((60, 3, 5), "<f4")
-LARGE = sample_array((24, 80, 75), "<f4")
-"""Rows of 24,000 bytes."""
 
 
 def sent(loader: ooc.Loader, allow: tuple[str, ...] = HERE) -> ooc.Loader:

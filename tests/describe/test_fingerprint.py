@@ -153,9 +153,6 @@ def scaled(x: np.ndarray, factor: float = 1.0) -> np.ndarray:
     return x * factor
 
 
-FACTOR = 2.0
-
-
 def adding(number: Any) -> Callable[[np.ndarray], np.ndarray]:
     return lambda x: x + number
 

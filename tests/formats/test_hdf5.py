@@ -217,7 +217,7 @@ def stored_arrays(draw: st.DrawFn) -> tuple[Any, ...]:
     return shape, chunks, axis, dtype, gzip, rows, tuple(slices)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(stored_arrays())
 def test_any_rows_and_cuts(case: tuple[Any, ...]) -> None:
     shape, chunks, axis, dtype, gzip, rows, cuts = case

@@ -108,7 +108,7 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
         assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 6)),
     chunk=st.tuples(st.integers(1, 12), st.integers(1, 6)),
@@ -425,6 +425,8 @@ def test_a_read_within_a_callback_of_h5py(tmp_path: Path) -> None:
     views = [ooc.open(tmp_path / "a.h5") for _ in range(2)]
     got: list[np.ndarray] = []
     with h5py.File(tmp_path / "a.h5") as file, ThreadPoolExecutor(1) as pool:
+        # Not within: a thread that starts may collect what h5py closes under the lock.
+        pool.submit(int).result()
 
         def visit(name: str) -> None:
             others.append(pool.submit(views[0].take, range(64)))

@@ -275,15 +275,6 @@ def test_chunks_are_checked_every_time_they_are_used(tmp_path: Path) -> None:
         set_memory(before)
 
 
-def test_workers(tmp_path: Path) -> None:
-    write_hdf5(tmp_path / "a.h5")
-    write_manifest(tmp_path / "a.h5")
-    loader = ooc.open(tmp_path / "a.h5", verify=True).batches(16, shuffle=True, workers=1)
-    plain = ooc.open(tmp_path / "a.h5").batches(16, shuffle=True)
-    for one, other in zip(loader.epoch(0), plain.epoch(0), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_pickles(path: Path) -> None:
     again = pickle.loads(pickle.dumps(ooc.open(path, verify=True)))
     assert isinstance(again.source, Verified)

@@ -421,27 +421,6 @@ def test_another_process_opens_it_again(paths: dict[str, Path], tmp_path: Path) 
             assert_array_equal(found[f"arr_{number}"], one)
 
 
-def double(x: Any) -> Any:
-    return x * 2
-
-
-def test_worker_processes(tmp_path: Path) -> None:
-    path = write(dataset(), tmp_path, "zarr3")
-    with read(path) as opened:
-        loader = ooc.open(opened["packed"]).map(double).batches(4, shuffle=True, workers=1)
-        alone = ooc.open(opened["packed"]).map(double).batches(4, shuffle=True)
-        for found, expected in zip(loader.epoch(0), alone.epoch(0), strict=True):
-            assert_array_equal(found, expected)
-
-
-def test_tensorflow(tmp_path: Path) -> None:
-    path = write(dataset(), tmp_path, "netcdf4")
-    with read(path) as opened, read(path) as oracle:
-        loader = ooc.open(opened["packed"]).next_frame().batches(4)
-        found = [x.numpy() for x, _ in loader.to_tf()]
-        assert_array_equal(np.concatenate(found), oracle["packed"].values[:-1])
-
-
 # --- what can't be opened
 
 

@@ -56,19 +56,20 @@ class Interrupt(keras.callbacks.Callback):  # type: ignore[misc]
             raise StopHere
 
 
-_models: dict[int, tuple[Any, list[np.ndarray]]] = {}
+_models: dict[Any, tuple[Any, list[np.ndarray]]] = {}
 
 
-def model_of(units: int = 5) -> Any:
+def model_of(units: int = 5, make: Callable[[int], Any] | None = None) -> Any:
     """Return the model of these units, as it was first made.
 
     With a seed and moments. It is one model, or each `fit` would trace its training anew.
     """
-    if units not in _models:
-        model = new_model(units)
+    make = make or new_model
+    if (make, units) not in _models:
+        model = make(units)
         model.optimizer.build(model.trainable_variables)
-        _models[units] = model, state_of(model)
-    model, first = _models[units]
+        _models[make, units] = model, state_of(model)
+    model, first = _models[make, units]
     for variable, value in zip(variables_of(model), first, strict=True):
         variable.assign(value)
     model.stop_training = False
@@ -83,7 +84,7 @@ def new_model(units: int = 5) -> Any:
     return model
 
 
-def model_with_all(**options: Any) -> Any:
+def with_all(execution: int) -> Any:
     """Return a model with all kinds of state: moments, a schedule, seeds, moving averages."""
     keras.utils.set_random_seed(3)
     model = keras.Sequential(
@@ -96,7 +97,8 @@ def model_with_all(**options: Any) -> Any:
         ]
     )
     rate = keras.optimizers.schedules.CosineDecay(1e-2, 40)
-    model.compile(keras.optimizers.Adam(rate), "mse", metrics=["mae"], **options)
+    optimizer = keras.optimizers.Adam(rate)
+    model.compile(optimizer, "mse", metrics=["mae"], steps_per_execution=execution)
     return model
 
 
@@ -144,7 +146,7 @@ def whole() -> list[np.ndarray]:
 def whole_with_all() -> tuple[list[np.ndarray], dict[str, list[float]]]:
     """Return another one, of the model with all kinds of state, and what `fit` told of it."""
     tf.config.experimental.enable_op_determinism()
-    model = model_with_all()
+    model = model_of(1, with_all)
     history = model.fit(
         loader_of().to_tf(), epochs=3, validation_data=validation_data(), verbose=0, shuffle=False
     )
@@ -165,7 +167,7 @@ class TestGoesOn:
         self, tmp_path: Path, whole_with_all: Any, execution: int
     ) -> None:
         for after in (4, 0):
-            made = model_with_all(steps_per_execution=execution)
+            made = model_of(execution, with_all)
             model, history, _ = train(tmp_path, after=after, model=made, validate=True)
         assert same(state_of(model), whole_with_all[0])
         # The logs of an epoch are of all its steps, whenever they were trained on.
@@ -209,7 +211,7 @@ class TestGoesOn:
             keras.utils.set_random_seed(3)
             layers = [keras.layers.Dense(4), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
             model = keras.Sequential(layers)
-            model.compile("adam", "mse", metrics=["mae"])
+            model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
             return model
 
         expected = train(tmp_path / "whole", model=unbuilt(), epochs=2)

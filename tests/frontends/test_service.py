@@ -42,7 +42,7 @@ RUN = "from oocdata.cli import main; main()"
 
 
 def start(code: str, *arguments: str) -> fork_server.Forked:
-    return fork_server.start(code, *arguments, env=ENVIRONMENT, hear="stdout")
+    return fork_server.start(code, *arguments, env=ENVIRONMENT, hear="stdout", finalize=True)
 
 
 def typed(*arguments: str) -> subprocess.Popen[str]:
@@ -213,14 +213,6 @@ class TestEpochs:
     def test_workers_of_a_loader_stay_at_home(self, service: str, view: ooc.View) -> None:
         loader = view.map(service_functions.doubled).batches(100, workers=2)
         assert drawn(loader.to_tf(service=service)) == expected(loader, 0)
-
-    def test_an_iterator_that_is_dropped_ends_at_once(self, service: str, view: ooc.View) -> None:
-        loader = view.map(service_functions.slow, spec=view[0]).batches(1)
-        dataset = loader.to_tf(service=service)
-        for _ in range(3):
-            iterator = iter(dataset)
-            next(iterator)
-            del iterator
 
     def test_files_are_opened_anew_for_each_dataset(
         self, service: str, view: ooc.View, tmp_path: Path

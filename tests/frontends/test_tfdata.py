@@ -536,7 +536,7 @@ def test_the_process_exits(code: str) -> None:
         """
     )
     # A hang is what this is about: the timeout is the failure, not a measure of speed.
-    process = fork_server.start(script + code)
+    process = fork_server.start(script + code, finalize=True)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "Fatal" not in err

@@ -54,7 +54,7 @@ def block_lists(blocks: Blocks | BlockIds, count: int) -> list[list[int]]:
 
 
 @given(case=regular() | irregular(), seed=st.integers(), epoch=st.integers(0, 10**6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_visits_lay_every_block_end_to_end(
     case: tuple[Blocks | BlockIds, int], seed: int, epoch: int
 ) -> None:
@@ -82,7 +82,7 @@ def test_visits_lay_every_block_end_to_end(
     lanes=st.sampled_from([None, 1, 2, 4, 64]),
     data=st.data(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_position_once_and_slices_agree(
     case: tuple[Blocks | BlockIds, int], mixed: int, lanes: int | None, data: st.DataObject
 ) -> None:
@@ -98,7 +98,7 @@ def test_every_position_once_and_slices_agree(
 
 
 @given(case=regular() | irregular(), width=st.integers(1, 30), lanes=st.sampled_from([1, 2, 8]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_lane_needs_few_blocks_at_a_time(
     case: tuple[Blocks | BlockIds, int], width: int, lanes: int
 ) -> None:

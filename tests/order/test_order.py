@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oocdata.order
 from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
@@ -33,11 +32,6 @@ RANDOM = ORDERS[1:]
 
 def epoch_of(order: Order, count: int, seed: int = 7, epoch: int = 0) -> np.ndarray:
     return order.positions(count, 0, count, seed=seed, epoch=epoch)
-
-
-def test_public_names() -> None:
-    assert oocdata.order.__all__ == ["BlockShuffle", "Order", "Sequential", "Shuffle"]
-    assert all(hasattr(oocdata.order, name) for name in oocdata.order.__all__)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -66,7 +60,7 @@ def test_slices_agree_with_the_whole(order: Order, data: st.DataObject) -> None:
 def test_places_one_by_one_agree_with_the_whole(order: Order) -> None:
     # From the end, so that nothing depends on what was asked before.
     count, whole = 10_000, epoch_of(order, 10_000)
-    for place in (*range(count - 1, count - 100, -1), *range(4200, 4000, -1), 0):
+    for place in (*range(count - 1, count - 40, -1), *range(4130, 4070, -1), 0):
         assert order.positions(count, place, place + 1, seed=7, epoch=0)[0] == whole[place]
 
 

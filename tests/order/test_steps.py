@@ -42,7 +42,7 @@ def orders(draw: st.DrawFn) -> tuple[Order, int, int]:
     ranks=st.sampled_from([1, 2, 4, 8, 16]),
     epoch=st.integers(0, 9),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_an_epoch_is_every_position_once_and_ranks_share_it(
     case: tuple[Order, int, int], times: int, drop: bool, ranks: int, epoch: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_an_epoch_is_every_position_once_and_ranks_share_it(
 
 
 @given(case=orders(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_step_does_not_depend_on_what_was_asked_before(
     case: tuple[Order, int, int], data: st.DataObject
 ) -> None:
@@ -127,5 +127,6 @@ def test_another_rank_reads_other_positions_of_a_short_epoch() -> None:
     """Fewer positions than lanes: some lanes are empty."""
     order: Any = BlockShuffle(2, 8, lanes=8)
     parts = [Steps(order, 5, 8, 1, False, 4, index) for index in range(4)]
-    assert sorted(np.concatenate([part.positions(0, 0) for part in parts]).tolist()) != []
+    found = np.concatenate([part.positions(0, 0) for part in parts]).tolist()
+    assert len(found) == len(set(found) & set(range(5))) == 4
     assert [part.number for part in parts] == [1] * 4

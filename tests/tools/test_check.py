@@ -116,7 +116,7 @@ def test_numbers_that_are_not_finite(tmp_path: Path, data: st.DataObject) -> Non
         assert sum(one.values or 0 for one in health.findings if one.kind == kind) == mask.sum()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(
     nbytes=st.integers(128, 128 + ROWS.nbytes - 1),
     axis=st.sampled_from([0, 1, 2]),
@@ -240,7 +240,7 @@ def test_several_kinds_in_several_datasets(tmp_path: Path) -> None:
     assert [one.key for one in check(path, "c").datasets] == ["/c"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(share=st.floats(0.0, 1.0, exclude_max=True), axis=st.sampled_from([0, 1]))
 def test_hdf5_cut_anywhere(tmp_path: Path, share: float, axis: int) -> None:
     path = tmp_path / "a.h5"

@@ -144,7 +144,7 @@ def slices(length: int) -> st.SearchStrategy[slice]:
                      ends, ends, steps)  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     chunks=st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6)),
     rows=slices(40) | st.lists(st.integers(0, 39), min_size=1, max_size=60).map(np.array),

@@ -172,7 +172,7 @@ def test_every_byte_of_the_header_of_an_npy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", WRITERS)
 @settings(
-    max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(data=st.data())
 def test_any_bit(tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from numpy.typing import NDArray
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
@@ -31,11 +30,6 @@ LAYOUTS = {
     "numbers": (NCHW[:, 1, 0, 0].copy(), None),
     "middle": (np.ascontiguousarray(np.moveaxis(NCHW, 1, 2)), 2),
 }
-
-
-def spread(found: NDArray[Any], axis: int | None, ndim: int) -> NDArray[Any]:
-    """Return statistics with the axes that make them broadcast."""
-    return found if axis is None else found.reshape(-1, *(1,) * (ndim - 1 - axis))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
