@@ -23,7 +23,7 @@ Batches = Callable[[], Iterable[Any]]
 
 
 def _made(number: int, work: int) -> tuple[Any, int]:
-    position, velocity = 0.0, 1.0 + number
+    position, velocity = 0.0, 1.0 + int(number)
     for _ in range(work):
         velocity -= 0.001 * position
         position += 0.001 * velocity
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = ["--count", str(options.count), "--work", str(options.work)]
     found = measured("benchmarks.generators", WAYS, given, options.rounds)
     print(f"{options.count:,} elements of {options.work:,} rounds of Python\n")
-    return table(found, "element", "oocdata to_tf", options.count)
+    return table(found, "element", lambda _: "oocdata to_tf", options.count)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.taking_turns import measured, serve, table
+
 __all__ = ["WAYS", "main", "write"]
 
 _BATCH, _MEAN, _LONGEST = 64, 100, 1024
 _BOUNDS = (64, 128, 256, 512, _LONGEST)
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 Batches = Callable[[], Iterator[Any]]
 
@@ -149,50 +144,6 @@ def rows_of(batch: Any) -> int:
     return len(batch) if shape is None or shape[0] is None else int(shape[0])
 
 
-def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
-def _serve(name: str, folder: Path) -> None:
-    """Deliver an epoch for each line of standard input, and say what it took."""
-    batches = WAYS[name][1](folder)
-    for _ in sys.stdin:
-        before, begun, count = _cpu_seconds(), time.perf_counter(), 0
-        for batch in batches():
-            count += rows_of(batch)
-        del batch
-        found = {"seconds": time.perf_counter() - begun, "cpu": _cpu_seconds() - before}
-        print(json.dumps({**found, "count": count}), flush=True)
-
-
-def _measured(folder: Path, names: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:
-    """Return what each way took in each round; a round before them warms up."""
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.ragged", "--way", name, "--folder", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **_QUIET},
-        )
-        for name in names
-    }
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    try:
-        for _ in range(rounds + 1):
-            for name, process in processes.items():
-                assert process.stdin is not None
-                assert process.stdout is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-                found[name].append(json.loads(process.stdout.readline()))
-    finally:
-        for process in processes.values():
-            process.communicate()
-    return {name: each[1:] for name, each in found.items()}
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a way does not deliver every row."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ragged", description=__doc__)
@@ -202,27 +153,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--way", help="serve this way (what the processes do)")
     options = parser.parse_args(arguments)
     if options.way:
-        _serve(options.way, options.folder)
+        serve(WAYS[options.way][1](options.folder), rows_of)
         return 0
     with tempfile.TemporaryDirectory(prefix="oocdata-") as own:
         folder = options.folder or Path(own)
         if not (folder / "tokens.npy").exists():
             write(folder, options.count)
         count = len(np.load(folder / "offsets.npy", mmap_mode="r")) - 1
-        found = _measured(folder, list(WAYS), options.rounds)
+        given = ["--folder", str(folder)]
+        found = measured("benchmarks.ragged", WAYS, given, options.rounds)
     print(f"{count:,} rows of {_MEAN} tokens on average, batches of {_BATCH}; ", end="")
     print(f"median of {options.rounds}\n")
-    print("| batches | way | rows/s | CPU, µs a row | ours is faster | with less CPU |")
-    print("|---|---|---:|---:|---:|---:|")
-    for name, each in found.items():
-        kind = WAYS[name][0]
-        rate = statistics.median(count / one["seconds"] for one in each)
-        cpu = statistics.median(one["cpu"] / count for one in each)
-        pairs = list(zip(each, found[_OURS[kind]], strict=True))
-        times = statistics.median(one["seconds"] / mine["seconds"] for one, mine in pairs)
-        less = statistics.median(one["cpu"] / mine["cpu"] for one, mine in pairs)
-        print(f"| {kind} | {name} | {rate:,.0f} | {1e6 * cpu:.1f} | {times:.2f} | {less:.2f} |")
-    return int(any(one["count"] != count for each in found.values() for one in each))
+    return table(found, "row", lambda name: _OURS[WAYS[name][0]], count)
 
 
 if __name__ == "__main__":

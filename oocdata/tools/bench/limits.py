@@ -196,11 +196,11 @@ def _read(path: str, buffer: bytearray, offset: int, at_random: bool) -> int:
 
 def _together(work: Callable[[int], int | None], threads: int, seconds: float) -> float:
     """Call ``work(thread)`` in threads until time is over or one has no more; return bytes/s."""
-    began = perf_counter()
+    began, until = perf_counter(), [perf_counter() + seconds]
 
     def repeat(thread: int) -> int:
         done = 0
-        while not done or perf_counter() < began + seconds:  # once, at least: no limit is 0
+        while not done or perf_counter() < until[0]:  # once, at least: no limit is 0
             more = work(thread)
             if more is None:
                 break
@@ -208,5 +208,9 @@ def _together(work: Callable[[int], int | None], threads: int, seconds: float) -
         return done
 
     with ThreadPoolExecutor(threads, "oocdata-limit") as pool:
-        done = sum(pool.map(repeat, range(threads)))
+        try:
+            done = sum(pool.map(repeat, range(threads)))
+        except BaseException:  # Ctrl-C: the threads, which are waited for, go no further
+            until[0] = began
+            raise
     return done / max(perf_counter() - began, 1e-9)

@@ -173,8 +173,13 @@ def _sockets(port: int) -> Iterator[socket.socket]:
     """Yield this process's TCP sockets of a local port."""
     for number in os.listdir("/proc/self/fd"):
         try:
-            held = socket.socket(fileno=os.dup(int(number)))
-        except OSError:  # no socket, or gone
+            own = os.dup(int(number))
+        except OSError:  # gone
+            continue
+        try:
+            held = socket.socket(fileno=own)
+        except OSError:  # no socket
+            os.close(own)
             continue
         with held:
             if held.family in (socket.AF_INET, socket.AF_INET6) and held.getsockname()[1] == port:
