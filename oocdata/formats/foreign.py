@@ -37,8 +37,8 @@ _FORMATS: dict[str, tuple[bytes | str, ...]] = {
     "pass the DataArray.": (".json",),
     "an icechunk repository. Open an array of a session of it: ooc.open(zarr.open_array("
     "repository.readonly_session('main').store, path='name')).": ("refs/branch.main",),
-    "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz, zstd -d a.jsonl.zst: rows in "
-    "it have no address. (Text and TFRecord in gzip are opened as they are.)": (
+    "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
+    "Text and TFRecord in gzip are opened as they are.": (
         *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
     ),
