@@ -25,6 +25,7 @@ from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
+from oocdata.engines.byte_rows import largest_rows
 from oocdata.engines.columns import choose_columns, is_sparse
 from oocdata.engines.fields import field_of
 from oocdata.engines.source import Source, Storage, check_dtype
@@ -201,9 +202,10 @@ class View(Dataset):
     def nbytes(self) -> int:
         """Bytes that all rows would take in memory; of rows of unequal length about so many."""
         nbytes = len(self) * self.spec.nbytes
-        if self.dtype.hasobject:
+        if self.storage.row_sizes:
+            sizes = np.array(self.storage.row_sizes)
             share = len(self) / max(1, self.source.shape[0])
-            nbytes += int(share * (self.storage.stored_bytes or 0))
+            nbytes += int(share * largest_rows(sizes, int(sizes.sum())))
         return nbytes
 
     @cached_property

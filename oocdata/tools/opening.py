@@ -98,10 +98,13 @@ class Opening:
         found = {name: getattr(self, name) for name in usual}
         return {name: value for name, value in found.items() if value != usual[name]}
 
-    def dataset(self) -> Dataset:
-        """Return the dataset, or open the file; raises what `oocdata.open` does."""
+    def dataset(self, *, unequal: bool = False) -> Dataset:
+        """Return the dataset, or open the file; raises what `oocdata.open` does.
+
+        With `unequal`, rows may be of unequal length, or sparse.
+        """
         if isinstance(self.target, Dataset):
-            if self.target.is_composed:
+            if self.target.is_composed and not unequal:
                 raise ArgumentError(
                     f"`target` must have dense rows; got {self.target!r}. Give what `.sparse()` "
                     "was called of, or what `.pad()` gives."
@@ -111,7 +114,7 @@ class Opening:
             kind = type(self.target).__name__
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
         found = open_view(self.target, **self.given())
-        if found.is_composed:
+        if found.is_composed and not unequal:
             raise UnsupportedDtypeError(
                 f"rows must be of one length; got {found!r}. Give what `.pad()` makes of them.",
                 path=found.storage.path,
@@ -128,9 +131,9 @@ class Opening:
                 raise UnsupportedDtypeError(f"elements must be numbers; got {leaf.kind}.{hint}")
         return dataset
 
-    def view(self) -> View:
+    def view(self, *, unequal: bool = False) -> View:
         """Return the view, or open the file as one; another dataset is an ArgumentError."""
-        dataset = self.dataset()
+        dataset = self.dataset(unequal=unequal)
         if not isinstance(dataset, View):
             raise ArgumentError(
                 f"`target` must be a path, or a View as `oocdata.open` gives; got {dataset!r}. "

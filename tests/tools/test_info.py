@@ -246,3 +246,26 @@ def test_text_of_any_name_and_pictures(tmp_path: Path) -> None:
     namespace: dict[str, object] = {}
     exec("\n".join(found.code), namespace)
     assert namespace["x"].shape == (7, 4, 6, 3)  # type: ignore[attr-defined]
+
+
+def test_rows_of_unequal_length(tmp_path: Path) -> None:
+    path, rng = tmp_path / "a.h5", np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        rows = file.create_dataset("events", (40,), h5py.vlen_dtype("f4"))
+        encoded = file.create_dataset("pictures", (40,), h5py.vlen_dtype("u1"))
+        for number in range(40):
+            rows[number] = np.zeros(number, "f4")
+            encoded[number] = rng.integers(0, 256, 1000, np.uint8)
+    both = contents(path)
+    assert [one.key for one in both.described] == ["/events", "/pictures"]
+    assert "Can't be opened" not in str(both)
+    events, pictures = str(contents(path, "/events")), str(contents(path, "/pictures"))
+    assert "float32 of unequal length, about 78 bytes a row" in events
+    assert "x = loader.batch(0)  # (24, None) float32, ragged" in events
+    size = contents(path, "/pictures").described[0].row_bytes
+    assert 1000 < size < 1300
+    assert "bytes of unequal length, about 1." in pictures
+    for key in ("/events", "/pictures"):
+        ran: dict[str, Any] = {}
+        exec("\n".join(contents(path, key).described[0].code), ran)
+        assert len(ran["x"]) == 24

@@ -64,6 +64,7 @@ class Description:
     axes: str  # a hint about the sample axes; may be empty
     code: tuple[str, ...]  # lines of Python that open the array and make batches of it
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
+    unequal: bool = False  # whether rows are of unequal length
 
     def __str__(self) -> str:
         return f"{self.facts}\n\n{_indented(self.code)}"
@@ -85,10 +86,10 @@ class Description:
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
         plural = "rows of fields" if self.dtype.startswith("[") else "numbers"
-        plural = "rows" if self.dtype == "bytes" else plural
+        plural = "rows" if self.unequal else plural
         yield "shape", f"{rows} rows of {element}" if element else f"{rows} {plural}"
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
-        unequal = " of unequal length, about" if self.dtype == "bytes" else ","
+        unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
         yield "in memory", size(self.memory_bytes)
         yield "on disk", stored
@@ -245,7 +246,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
 
 
 def _described(opening: Opening, *, brief: bool = False) -> Description:
-    view = opening.view()
+    view = opening.view(unequal=True)
     storage, blocks = view.storage, view.blocks
     hint, code = code_for(opening, view)
     shuffling, advice = "nothing to shuffle: the array is empty", list[Advice]()
@@ -267,6 +268,7 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         shape=view.shape,
         sample_shape=view.sample_shape,
         dtype=view.spec.kind,
+        unequal=view.is_composed or view.dtype.hasobject,
         row_bytes=view.nbytes // max(1, len(view)),
         memory_bytes=view.nbytes,
         stored_bytes=storage.stored_bytes,

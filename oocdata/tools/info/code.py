@@ -70,10 +70,10 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     count, batch = len(view), "x"
     if name == "frames" and view.runs(None).lengths.max(initial=0) > 1:
         made, count, batch = f"{made}.next_frame()", len(view.next_frame()), "x, y"
-    shape = (min(BATCH_SIZE, count), *view.element)
+    each = replace(view.spec, shape=(min(BATCH_SIZE, count), *view.spec.shape))
     lines += [
         f"loader = {made}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
-        f"{batch} = loader.batch(0)  # {'each ' * (batch != 'x')}{shape} {view.spec.kind}",
+        f"{batch} = loader.batch(0)  # {'each ' * (batch != 'x')}{each}",
         _NEXT[name],
     ]
     return hint, tuple(lines)
@@ -111,7 +111,7 @@ def _of_columns(names: list[str], rows: int) -> list[str]:
 
 
 def _name(view: View) -> str:
-    if view.dtype.hasobject:
+    if view.dtype.hasobject or view.is_composed:
         return "rows"
     if view.storage.row_files:  # pictures, in the order of their names
         return "images"
