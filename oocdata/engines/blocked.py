@@ -9,7 +9,8 @@ Three kinds of arrays in a file gain by it:
   part of the cache, it is read once.
 - Small rows that are cut by chunks (h5py's own chunks of a table are single columns). If the array
   fits a part of the cache, chunks are decoded to whole rows, so that a row is gathered from one
-  place: shuffled batches of a D4RL file take 1 / 2.2 of the processor's time.
+  place: shuffled batches of a D4RL file take 1 / 2.0 of the processor's time by NumPy iteration,
+  1 / 1.15 through `to_tf`, where TensorFlow's own share is the most.
 
 Each time, blocks of the array are the chunks of the chunked engine.
 """

@@ -89,7 +89,8 @@ class Feed:
                 arrays = runs.read()
             except BaseException:
                 runs.close()
-                self._runs[int(place[-1])] = runs
+                if isinstance(runs, Merged):  # generators can't go on: what follows is the end
+                    self._runs[int(place[-1])] = runs
                 raise
             if arrays is None:  # the end, which is not always known before it is there
                 place = np.array([*place[:3], number, *place[4:]])

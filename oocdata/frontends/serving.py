@@ -11,20 +11,18 @@ import atexit
 import threading
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.describe import from_json
-from oocdata.errors import MissingFileError
+from oocdata.errors import DescriptionError, MissingFileError
 from oocdata.frontends.batching import tensors_of
 from oocdata.frontends.pyfunctions import register
 from oocdata.frontends.shutdown import calls
+from oocdata.loader import Loader
 from oocdata.runs import Run
-
-if TYPE_CHECKING:
-    from oocdata.loader import Loader
 
 __all__ = ["READ", "TICK", "Readers", "answer"]
 
@@ -56,7 +54,13 @@ class Readers:
         self._loaders = lru_cache(_MOST_LOADERS)(self._made)
 
     def _made(self, description: bytes, opening: bytes) -> Loader:
-        return from_json(description.decode(errors="replace"), allow=self._allow)
+        loader = from_json(description.decode(errors="replace"), allow=self._allow)
+        if not isinstance(loader, Loader):
+            raise DescriptionError(
+                f"a worker must be asked for a Loader's batches; got those of a "
+                f"{type(loader).__name__}, whose generators run beside the trainer."
+            )
+        return loader
 
     def loader(self, description: bytes, opening: bytes) -> Loader:
         """Return the loader that a description is of, made when it is first asked for.

@@ -49,7 +49,7 @@ class Merged:
         self._left: list[Batch] = []
         self._elements, self._over = 0, False
         given = stream.dataset
-        self._alike: dict[int, int] | None = None if given.shard or given.rng else {}
+        self._begun: set[int] | None = None if given.shard or given.rng else set()
 
     def read(self) -> list[Any] | None:
         """Return the next batches, None after the last; those before are no longer in use."""
@@ -71,7 +71,7 @@ class Merged:
             batch = (self._runs.read() or [])[0]
             length = len(next(leaves(batch)))
             if turn < self._generators:
-                self._differ(turn, batch, length)
+                self._differ(batch, length)
             self._elements += length
             if wanted is not None and self._elements > wanted:
                 self._refuse_length("more")
@@ -100,15 +100,15 @@ class Merged:
             f"all generators together; there were {found}. Leave out `length` if it varies."
         )
 
-    def _differ(self, turn: int, batch: Batch, length: int) -> None:
+    def _differ(self, batch: Batch, length: int) -> None:
         """Raise if two generators begin with the same elements, unless all elements are alike."""
-        if self._alike is None or not length:
+        if self._begun is None or not length:
             return
         constant = length > 1 and all(
             _bytes(array[:1]) == _bytes(array[-1:]) for array in leaves(batch)
         )
         found = crc32(b"".join(map(_bytes, leaves(batch))))
-        if not constant and found in self._alike.values():
+        if not constant and found in self._begun:
             self.close()
             raise ArgumentError(
                 "`make` must return another generator in each worker; two of the "
@@ -116,7 +116,7 @@ class Merged:
                 "delivered twice. Give shard=True and make the part `index` of `num_shards`, or "
                 "rng=True and draw from `rng`, or workers=1."
             )
-        self._alike[turn] = found
+        self._begun.add(found)
 
     def close(self) -> None:
         """End the reading without waiting for it. May be called again."""
