@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import asked_for
 from oocdata.datasets.spec import Batch, Spec, batched_spec, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
@@ -287,10 +289,9 @@ class Loader:
         draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
         lengths = [len(step) for step in steps]
         number = buffers.count()
-        arrays = [
-            request.read_parts(lengths, number)
-            for request in self.dataset.requests(positions, draw)
-        ]
+        requests = self.dataset.requests(positions, draw)
+        with asked_for(requests) if self.dataset.is_remote else nullcontext():
+            arrays = [request.read_parts(lengths, number) for request in requests]
         return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
 
     def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:

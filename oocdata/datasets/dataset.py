@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
-from oocdata.datasets.request import ArrayRequest, of_sources
+from oocdata.datasets.request import ArrayRequest, asked_for, of_sources
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT
@@ -241,7 +241,16 @@ class Dataset(Described, Splitting):
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
-        return self.assemble(map(_READ, self.requests(positions, draw)), draw)
+        requests = self.requests(positions, draw)
+        if not self.is_remote:
+            return self.assemble(map(_READ, requests), draw)
+        with asked_for(requests):
+            return self.assemble(map(_READ, requests), draw)
+
+    @cached_property
+    def is_remote(self) -> bool:
+        """Whether anything is read from a store."""
+        return any(source.storage().is_remote for source in self.sources())
 
     def take(self, positions: ArrayLike) -> Batch:
         """Read the elements at positions as one batch.

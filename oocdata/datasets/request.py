@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty, empty_parts
 from oocdata.engines.places import read_to
+from oocdata.engines.soon import asked, soon
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
-__all__ = ["ArrayRequest", "Composite", "Placement", "Request", "of_sources"]
+__all__ = ["ArrayRequest", "Composite", "Placement", "Request", "asked_for", "of_sources"]
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,12 @@ class Composite(ArrayRequest):
         )
         shape = (self.shape[0], *members[0][0].shape[1:])
         return replace(self, members=members, shape=shape)
+
+
+def asked_for(requests: Iterable[ArrayRequest]) -> AbstractContextManager[None]:
+    """Have what requests take out of stores under way for as long as a block takes."""
+    each = of_sources(requests)
+    return asked(one for own in each for one in soon(own.source, own.origins, own.extent))
 
 
 def of_sources(requests: Iterable[ArrayRequest]) -> list[Request]:

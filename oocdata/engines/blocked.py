@@ -33,6 +33,7 @@ from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.ragged import read_ragged
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
@@ -259,6 +260,14 @@ class SmallRows:
         """Return how the array is stored."""
         return self._storage
 
+    def _chosen(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked:
+        """Return the source that reads these boxes."""
+        if self._uncut:  # parts of rows need some of the chunks alone
+            together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
+        else:
+            together = len(origins) >= _FEW
+        return self._cached if together and fits(self, self._nbytes) else self.source
+
     def read(
         self,
         origins: NDArray[np.int64],
@@ -267,14 +276,13 @@ class SmallRows:
         places: NDArray[np.int64] | None = None,
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        if self._uncut:  # parts of rows need some of the chunks alone
-            together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
-        else:
-            together = len(origins) >= _FEW
-        source = self._cached if together and fits(self, self._nbytes) else self.source
-        source.read(origins, extent, out, places)
+        self._chosen(origins, extent).read(origins, extent, out, places)
 
     read_to = read
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
+        return soon(self._chosen(origins, extent), origins, extent)
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]

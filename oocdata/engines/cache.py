@@ -278,6 +278,16 @@ class Slots:
             self.used[slots] = next(self.cache.clock)
             return Hold(slots, self.memory, self)
 
+    def missing(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which of these chunks are not in memory, nor being decoded."""
+        with self.cache.lock:
+            found = [
+                number
+                for number in numbers.tolist()
+                if number not in self._slot_of and number not in self._in_flight
+            ]
+        return np.array(found, np.int64)
+
     def load(self, numbers: Sequence[int], decode: Decode, together: bool = False) -> Hold:
         """Hold chunks, and decode those that are not in memory.
 

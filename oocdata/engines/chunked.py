@@ -26,6 +26,7 @@ from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.places import copy_across
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Storage
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import SourceError, UnknownFormatError
@@ -122,6 +123,17 @@ class SourceChunks(Relabelled):
 
     def check(self) -> None:
         """Do nothing: whether the source has changed is its own business."""
+
+    def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
+        """Return what reading blocks will take out of stores."""
+        origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
+        lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
+        kinds, which = np.unique(lengths, axis=0, return_inverse=True)
+        return [
+            one
+            for number, kind in enumerate(kinds.tolist())
+            for one in soon(self.source, origins[which.ravel() == number], Extent.of(kind))
+        ]
 
 
 class Chunked:
@@ -223,6 +235,20 @@ class Chunked:
             finally:
                 hold.release()
         self.reader.check()
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
+        ask = getattr(self.reader, "soon", None)
+        if ask is None:
+            return []
+        first = origins // self._chunk
+        last = (origins + np.array(extent.spans) - 1) // self._chunk
+        numbers = [
+            ((first + step) @ self._strides)[(first + step <= last).all(axis=1)]
+            for step in np.ndindex(*((last - first).max(axis=0) + 1).tolist())
+        ]
+        missing = self._slots.missing(np.unique(np.concatenate(numbers)))
+        return list(ask(self._places(missing))) if len(missing) else []
 
     # How boxes are gathered.
 
@@ -373,13 +399,17 @@ class Chunked:
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         nbytes = self._slots.nbytes
         chunks = np.ndarray((len(memory) // nbytes, *self._cut), self.dtype, memory)
-        places = np.stack(np.unravel_index(numbers, self._grid), axis=1)
+        places = self._places(numbers)
         inside = np.minimum(self._chunk, np.array(self.shape) - places * self._chunk).tolist()
         outs = [
             chunks[slot][tuple(map(slice, lengths))]
             for slot, lengths in zip(slots, inside, strict=True)
         ]
         self.reader.read_chunks(places, outs)
+
+    def _places(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places of chunks in their grid."""
+        return np.stack(np.unravel_index(numbers, self._grid), axis=1)
 
 
 def _outer_axes(shape: tuple[int, ...], extent: Extent) -> int:

@@ -21,6 +21,7 @@ from oocdata.engines.ragged import (
     read_ragged,
     spread,
 )
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
@@ -160,6 +161,22 @@ class Concat:
         if together is None or not together.read(owners, within, extent, out, inside):
             for part, places, own in self._shares(owners, within):
                 read_to(part, own, extent, out, inside[places])
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
+        first, span = origins[:, self.axis], extent.spans[self.axis]
+        across = first + span > self._ends[self._segments.of(first)]
+        found: list[Soon] = []
+        for box in origins[across]:
+            length, stride = extent.lengths[self.axis], extent.strides[self.axis]
+            for part, within, where in self.along(int(box[self.axis]), length, stride):
+                moved = box[None].copy()
+                moved[:, self.axis] = within
+                own = extent.with_axis(self.axis, where.stop - where.start, stride)
+                found += soon(part, moved, own)
+        for part, _, inner in self.shares(origins[~across]):
+            found += soon(part, inner, extent)
+        return found
 
     @cached_property
     def _together(self) -> Together | None:

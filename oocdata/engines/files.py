@@ -12,10 +12,112 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.runs import UnfinishedError, read_runs
+from oocdata.engines.soon import Soon
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 
-__all__ = ["Descriptor", "FileVersion", "OpenFile"]
+__all__ = ["Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version"]
+
+
+class Version(Protocol):
+    """What tells one version of a file, or of an object in a store, from another; hashable.
+
+    Attributes
+    ----------
+    path : str
+        Absolute, or a URL.
+    nbytes : int
+    modified : int or None
+        Nanoseconds since the epoch; None where whoever opened the file may also write to it.
+    """
+
+    @property
+    def path(self) -> str:
+        """Absolute, or a URL."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """How long it is."""
+        ...
+
+    @property
+    def modified(self) -> int | None:
+        """Nanoseconds since the epoch."""
+        ...
+
+
+class Readable(Protocol):
+    """What a read holds of a file: its bytes stay readable for as long as it is referred to.
+
+    Attributes
+    ----------
+    number : int
+        The kernel's descriptor; -1 where it has none, and only the methods read.
+    """
+
+    @property
+    def number(self) -> int:
+        """The kernel's descriptor, or -1."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """How long the file is now."""
+        ...
+
+    def unchanged(self) -> bool:
+        """Return whether the file is still the version that was opened."""
+        ...
+
+    def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
+        """Raise `SourceError` if it is not."""
+        ...
+
+    def read_runs(
+        self,
+        offsets: NDArray[np.int64],
+        addresses: NDArray[np.int64],
+        lengths: NDArray[np.int64] | int,
+        target: Any,
+    ) -> None:
+        """Read runs of bytes; see `oocdata.engines.runs.read_runs`."""
+        ...
+
+    def read_into(self, memory: memoryview, offset: int) -> None:
+        """Fill memory with the bytes from an offset on, or raise `UnfinishedError`."""
+        ...
+
+
+class File(Protocol):
+    """One version of a file, or of an object in a store; picklable."""
+
+    @property
+    def version(self) -> Version:
+        """Which one."""
+        ...
+
+    def opened(self) -> Readable:
+        """Return what reads it."""
+        ...
+
+    def check(self, key: str | None = None) -> None:
+        """Raise `SourceError` if it is another version by now."""
+        ...
+
+    def soon(
+        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, once: bool = False
+    ) -> list[Soon]:
+        """Return what says that runs of bytes will be read, `once` or as often as they are given.
+
+        Nothing where the kernel reads them: it needs not be told.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +220,17 @@ class Descriptor:
     Attributes
     ----------
     number : int
+    version : FileVersion
+        That the file must be; by default, the one that is opened.
     """
 
-    __slots__ = ("number",)
+    __slots__ = ("number", "version")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, version: FileVersion | None = None) -> None:
         self.number = -1
         try:
             self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self.version = version or FileVersion.of(path, os.fstat(self.number))
         except FileNotFoundError as error:
             raise MissingFileError(
                 "the file must exist when it is read; it is gone. Was it moved after `open`?",
@@ -143,6 +248,41 @@ class Descriptor:
     def __del__(self) -> None:
         if self.number >= 0:
             os.close(self.number)
+
+    @property
+    def held_bytes(self) -> int:
+        """How long the file is now."""
+        return os.fstat(self.number).st_size
+
+    def unchanged(self) -> bool:
+        """Return whether the file is still the version that it must be."""
+        return self.version.matches(os.fstat(self.number))
+
+    def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
+        """Raise if the file is another version; see `FileVersion.compare`."""
+        self.version.compare(os.fstat(self.number), key, rows)
+
+    def read_runs(
+        self,
+        offsets: NDArray[np.int64],
+        addresses: NDArray[np.int64],
+        lengths: NDArray[np.int64] | int,
+        target: Any,
+    ) -> None:
+        """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
+        read_runs(self.number, offsets, addresses, lengths, target)
+
+    def read_into(self, memory: memoryview, offset: int) -> None:
+        """Fill memory with the bytes from an offset on; one call reads 2 GiB at most."""
+        done = 0
+        while done < len(memory):
+            try:
+                got = os.preadv(self.number, [memory[done:]], offset + done)
+            except OSError as error:
+                raise UnfinishedError(0, error) from error
+            if got == 0:
+                raise UnfinishedError(0, None)
+            done += got
 
 
 class OpenFile:
@@ -190,9 +330,9 @@ class OpenFile:
 
     def _open(self) -> Descriptor:
         # No lock: of two threads that open the file at once, one closes its descriptor after use.
-        opened = Descriptor(self.version.path)
+        opened = Descriptor(self.version.path, self.version)
         try:
-            self.version.compare(os.fstat(opened.number))
+            opened.compare()
         except SourceError:
             del opened  # or the error's traceback would keep it open
             raise
@@ -203,8 +343,13 @@ class OpenFile:
 
     def check(self, key: str | None = None) -> None:
         """Raise if the file is another version; see `FileVersion.compare`."""
-        descriptor = self.opened()  # held: another thread may give it up
-        self.version.compare(os.fstat(descriptor.number), key)
+        self.opened().compare(key)
+
+    def soon(
+        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, once: bool = False
+    ) -> list[Soon]:
+        """Return nothing: the kernel reads it."""
+        return []
 
     def __del__(self) -> None:
         _opened.pop(id(self), None)

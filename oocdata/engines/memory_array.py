@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered, point_origins
+from oocdata.engines.files import FileVersion
 from oocdata.engines.ragged import as_items, copy_runs, read_points
 from oocdata.engines.source import Storage
 
@@ -57,6 +58,7 @@ class MemoryArray:
         if out.size == 0:
             return
         for version in self._storage.files:
+            assert isinstance(version, FileVersion)  # of a map of memory
             status, concerned = os.stat(version.path), covered(origins, extent, 0)
             version.compare(status, self._storage.key, concerned)
         array = self.array

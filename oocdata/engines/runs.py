@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.ring import read_many
 
-__all__ = ["UnfinishedError", "join", "read_runs"]
+__all__ = ["UnfinishedError", "join", "read_runs", "write_memory"]
 
 _MANY = 8
 """Runs from which on handing them to the kernel together costs less than it gains."""
@@ -183,6 +183,19 @@ def _read_each(
                 flags = 0
                 _announce(files[run:], offsets[run:].tolist(), each[run:])
             done += got
+
+
+def write_memory(address: int, data: memoryview) -> None:
+    """Copy bytes to an address of this process; whose memory it is must be held meanwhile.
+
+    Examples
+    --------
+    >>> out = np.zeros(3, np.uint8)
+    >>> write_memory(out.ctypes.data + 1, memoryview(b"ab"))
+    >>> out.tolist()
+    [0, 97, 98]
+    """
+    _MEMORY[address : address + len(data)] = data
 
 
 def _announce(files: list[int], offsets: list[int], lengths: list[int]) -> None:

@@ -18,7 +18,7 @@ from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import UnsupportedDtypeError
 
 if TYPE_CHECKING:
-    from oocdata.engines.files import FileVersion
+    from oocdata.engines.files import Version
 
 __all__ = [
     "Annotations", "RowSource", "Source", "Storage", "check_dtype", "check_stored", "unit_of",
@@ -88,7 +88,7 @@ class Storage:
     unit : str
         ``"datetime64[ns]"`` where dates are delivered as the integers that they are stored as;
         ``array.view(unit)`` makes them dates.
-    files : tuple of FileVersion
+    files : tuple of Version
         The files whose bytes are read, as they were when opened; empty for objects.
     version : str
         What tells this content from an earlier one where `files` are not all that is read (a Zarr
@@ -129,7 +129,7 @@ class Storage:
     dimensions: tuple[str, ...] = ()
     packed: str = ""
     unit: str = ""
-    files: tuple[FileVersion, ...] = ()
+    files: tuple[Version, ...] = ()
     version: str = ""
     opened: Mapping[str, Any] | None = None
     chunk_scratch: int = 0
@@ -138,6 +138,11 @@ class Storage:
     row_sizes: tuple[int, ...] = field(default=(), repr=False)
     scratch_bytes: int = 0
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether bytes lie in a store, from where it takes long to have them."""
+        return any("://" in file.path for file in self.files)
 
 
 @runtime_checkable

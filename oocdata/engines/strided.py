@@ -9,23 +9,23 @@ another order of axes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered
 from oocdata.engines.buffers import empty
-from oocdata.engines.files import OpenFile
+from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.ragged import cut_runs, read_points
-from oocdata.engines.runs import UnfinishedError, read_runs
+from oocdata.engines.runs import UnfinishedError
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TruncatedFileError
 
@@ -65,7 +65,7 @@ class Strided:
 
     Parameters
     ----------
-    file : OpenFile
+    file : File
     stored : numpy.dtype
         As stored, with its byte order.
     shape : tuple of int
@@ -86,13 +86,9 @@ class Strided:
         Native byte order.
     """
 
-    _read_files: ClassVar[Callable[..., None] | None] = None
-    """Reads runs, as `read_runs` does, where chunks are files: what a number stands for is its own.
-    """
-
     def __init__(
         self,
-        file: OpenFile,
+        file: File,
         stored: np.dtype[Any],
         shape: tuple[int, ...],
         strides: tuple[int, ...],
@@ -134,41 +130,56 @@ class Strided:
             return
         plan = self.plan(extent, out)
         try:
-            descriptor, version = self.file.opened(), self.file.version
+            opened = self.file.opened()
         except SourceError as error:
             error.key = self._storage.key
             error.concern(covered(origins, extent, self.axis))
             self._told(error)
             raise
-        number, boxes = descriptor.number, origins.shape[0]
-        if not version.matches(os.fstat(number)):
-            raise self._changed(number, origins, extent)
+        boxes = origins.shape[0]
+        if not opened.unchanged():
+            raise self._changed(opened, origins, extent)
         if plan.parts is not None:
             self._read_parts(plan.parts, origins, extent, out, places)
             return
         if not plan.direct:
-            self._read_through(number, plan, origins, extent, out, places)
+            self._read_through(opened, plan, origins, extent, out, places)
         elif (
             boxes == 1 == out.shape[0]
             and plan.whole
             and self.chunk_offsets is None
+            and opened.number >= 0
             and out.flags.c_contiguous
         ):
-            self._read_one(number, origins, extent, out)
+            self._read_one(opened, origins, extent, out)
         else:
             for start in range(0, boxes, plan.boxes):
                 some = slice(start, start + plan.boxes)
                 if places is None:
-                    self._fill(number, plan, origins[some], extent, out[some])
+                    self._fill(opened, plan, origins[some], extent, out[some])
                 else:
-                    self._fill(number, plan, origins[some], extent, out, places[some])
+                    self._fill(opened, plan, origins[some], extent, out, places[some])
         # Nor is delivered what was written over while it was being read.
-        if not version.matches(os.fstat(number)):
-            raise self._changed(number, origins, extent)
+        if not opened.unchanged():
+            raise self._changed(opened, origins, extent)
         if plan.direct and not self.stored.isnative:
             self.swap(out, places)
 
     read_to = read
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
+        plan = plan_box(
+            extent.lengths, extent.strides, self.strides, self.stored.itemsize, None, holes=False
+        )
+        found: list[Soon] = []
+        for start in range(0, len(origins), plan.boxes):
+            some = origins[start : start + plan.boxes]
+            starts, _, lengths, _ = plan.runs(
+                some, extent, self.steps, np.zeros(len(some), np.int64), self.chunk_offsets
+            )
+            found += self.file.soon(starts + self.offset, lengths)
+        return found
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
@@ -180,10 +191,9 @@ class Strided:
             read_points(self, starts, lengths, out)
             return
         one, step = Extent.of((1, *chunk[1:])), self.strides[0]
-        descriptor, version = self.file.opened(), self.file.version
-        number, offsets = descriptor.number, starts * step
-        if not version.matches(os.fstat(number)):
-            raise self._changed(number, self._origins(starts), one)
+        opened, offsets = self.file.opened(), starts * step
+        if not opened.unchanged():
+            raise self._changed(opened, self._origins(starts), one)
         if self.chunk_offsets is not None:
             chunks, within, lengths = cut_runs(starts, lengths, chunk[0])
             offsets = self.chunk_offsets.offsets(self._origins(chunks)) + within * step
@@ -192,15 +202,15 @@ class Strided:
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
         offsets += self.offset
         try:
-            read_runs(number, offsets, addresses, nbytes, out)
+            opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
             place = self._origins(starts[error.run : error.run + 1])
             extent = Extent.of((int(lengths[error.run]), *chunk[1:]))
-            raise self._unfinished(number, place, extent, error.cause) from error.cause
+            raise self._unfinished(opened, place, extent, error.cause) from error.cause
         if not self.stored.isnative:
             out.byteswap(inplace=True)
-        if not version.matches(os.fstat(number)):
-            raise self._changed(number, self._origins(starts), one)
+        if not opened.unchanged():
+            raise self._changed(opened, self._origins(starts), one)
 
     def _origins(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the origins of places along axis 0."""
@@ -230,7 +240,7 @@ class Strided:
             out[places] = out[places].byteswap()
 
     def _read_one(
-        self, number: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+        self, opened: Readable, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
     ) -> None:
         """Read one box that is one run, without tables."""
         offset = self.offset + int(origins[0].dot(self.steps))
@@ -238,18 +248,18 @@ class Strided:
         done, nbytes = 0, out.nbytes
         while done < nbytes:
             try:
-                got = os.preadv(number, [rest], offset + done)
+                got = os.preadv(opened.number, [rest], offset + done)
             except OSError as error:
-                raise self._unfinished(number, origins, extent, error) from error
+                raise self._unfinished(opened, origins, extent, error) from error
             if got == 0:
-                raise self._unfinished(number, origins, extent, None)
+                raise self._unfinished(opened, origins, extent, None)
             done += got
             if done < nbytes:  # the kernel reads at most 2 GiB at a time
                 rest = out.reshape(-1).view(np.uint8)[done:]
 
     def _read_through(
         self,
-        number: int,
+        opened: Readable,
         plan: Plan,
         origins: NDArray[np.int64],
         extent: Extent,
@@ -260,7 +270,7 @@ class Strided:
         scratch = empty((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
         for start in range(0, len(origins), plan.boxes):
             some = origins[start : start + plan.boxes]
-            self._fill(number, plan, some, extent, scratch[: len(some)])
+            self._fill(opened, plan, some, extent, scratch[: len(some)])
             shape, strides = (len(some), *extent.lengths), (plan.nbytes, *plan.strides)
             read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
             where = slice(start, start + plan.boxes)
@@ -286,7 +296,7 @@ class Strided:
 
     def _fill(
         self,
-        number: int,
+        opened: Readable,
         plan: Plan,
         origins: NDArray[np.int64],
         extent: Extent,
@@ -301,20 +311,34 @@ class Strided:
         )
         starts += self.offset
         try:
-            (self._read_files or read_runs)(number, starts, places, lengths, memory)
+            self._read_files(opened, starts, places, lengths, memory)
         except UnfinishedError as error:
             run = error.run
             box = run // len(plan.file_offsets) if boxes is None else int(boxes[run])
             some = origins[box : box + 1]
-            raise self._unfinished(number, some, extent, error.cause) from error.cause
+            raise self._unfinished(opened, some, extent, error.cause) from error.cause
+
+    def _read_files(
+        self,
+        opened: Readable,
+        offsets: NDArray[np.int64],
+        addresses: NDArray[np.int64],
+        lengths: NDArray[np.int64] | int,
+        target: NDArray[Any],
+    ) -> None:
+        """Read runs; where chunks are files, what an offset stands for is their own."""
+        opened.read_runs(offsets, addresses, lengths, target)
 
     def _unfinished(
-        self, number: int, origins: NDArray[np.int64], extent: Extent, cause: OSError | None
+        self, opened: Readable, origins: NDArray[np.int64], extent: Extent, cause: OSError | None
     ) -> SourceError:
         """Return the error of a read that did not come to its end."""
         key, rows = self._storage.key, covered(origins, extent, self.axis)
-        if not self.file.version.matches(os.fstat(number)):
-            return self._changed(number, origins, extent)
+        if isinstance(cause, SourceError):  # which says what is wrong, but for the rows
+            where: Any = {"path": cause.path, "key": key, "rows": rows}
+            return self._told(type(cause)(cause.message, **where))
+        if not opened.unchanged():
+            return self._changed(opened, origins, extent)
         about: Any = {"path": self.file.version.path, "key": key, "rows": rows}
         if cause is not None:
             return self._told(SourceError(f"could not be read: {cause}.", **about))
@@ -326,20 +350,20 @@ class Strided:
             )
         )
 
-    def _changed(self, number: int, origins: NDArray[np.int64], extent: Extent) -> SourceError:
+    def _changed(self, opened: Readable, origins: NDArray[np.int64], extent: Extent) -> SourceError:
         """Return the error of a file that is another version; with the rows that are cut off."""
-        status, chunks = os.fstat(number), self.chunk_offsets
+        chunks = self.chunk_offsets
         if chunks is None or isinstance(chunks, RowOffsets):
             last = origins + (np.array(extent.spans) - 1) * (self.steps > 0)
             starts = last.dot(self.steps)
             if chunks is not None:
                 rows = last[:, self.axis]
                 starts += chunks.of_rows(rows) - rows * chunks.step
-            beyond = starts + self.offset + self.stored.itemsize > status.st_size
+            beyond = starts + self.offset + self.stored.itemsize > opened.held_bytes
             origins = origins[beyond] if beyond.any() else origins
         rows = covered(origins, extent, self.axis)
         try:
-            self.file.version.compare(status, self._storage.key, rows)
+            opened.compare(self._storage.key, rows)
         except SourceError as error:
             return self._told(error)
         return self._told(

@@ -86,13 +86,19 @@ class Together:
 
     def __init__(self, parts: Sequence[Strided]) -> None:
         self._first = parts[0]
-        self._files = [part.file for part in parts]
+        self._files: list[OpenFile] = [part.file for part in parts]  # type: ignore[misc]
         self._offsets = np.array([part.offset for part in parts], np.int64)
 
     @classmethod
     def of(cls, parts: Sequence[object]) -> Together | None:
         """Return arrays as one of these; None where they are not alike."""
-        strided = [part for part in parts if type(part) is Strided and part.chunk_offsets is None]
+        strided = [
+            part
+            for part in parts
+            if type(part) is Strided
+            and part.chunk_offsets is None
+            and isinstance(part.file, OpenFile)
+        ]
         alike = {(part.stored, part.strides) for part in strided}
         return cls(strided) if len(strided) == len(parts) and len(alike) == 1 else None
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
 
 __all__ = ["Relabelled", "Wrapped"]
@@ -42,6 +43,10 @@ class Wrapped:
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         self.source.read(origins, extent, out)
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
+        return soon(self.source, origins, extent)
 
 
 @dataclass(frozen=True, eq=False)

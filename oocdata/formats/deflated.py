@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import File, Version
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError
+from oocdata.formats.stored import opened
 
 __all__ = ["DeflatedMember"]
 
@@ -36,7 +37,7 @@ class DeflatedMember:
         Bytes of the ``.npy`` header.
     """
 
-    version: FileVersion
+    version: Version
     member: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -44,7 +45,7 @@ class DeflatedMember:
     fortran: bool
     skipped: int
     described: Storage = field(compare=False, repr=False)
-    file: OpenFile = field(compare=False, repr=False)
+    file: File = field(compare=False, repr=False)
 
     own_threads = False
 
@@ -68,8 +69,11 @@ class DeflatedMember:
         whole = out if plain else np.empty(self.shape[:: -1 if self.fortran else 1], self.stored)
         memory = whole.reshape(-1).view(np.uint8)
         try:
-            with zipfile.ZipFile(self.version.path) as archive, archive.open(self.member) as opened:
-                file: Any = opened
+            with (
+                opened(self.version.path, _STORED_STEP) as (packed, _),
+                zipfile.ZipFile(packed) as archive,
+            ):
+                file: Any = archive.open(self.member)
                 file.read(self.skipped)
                 done = 0
                 while done < len(memory):
@@ -88,6 +92,9 @@ class DeflatedMember:
         if not plain:
             out[...] = whole.T if self.fortran else whole
 
+
+_STORED_STEP = 8 << 20
+"""Bytes that a store is asked for at a time."""
 
 _STEP = 1 << 20
 """Bytes asked for at a time, which are in memory twice."""

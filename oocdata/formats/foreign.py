@@ -49,15 +49,10 @@ _FORMATS: dict[str, tuple[bytes | str, ...]] = {
 """What it is and what to do, by its first bytes (a space is any byte) or the end of a name."""
 
 _NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
-    "HDF5 at a URL. Copy it to a disk first, or pass a dataset of "
-    "h5py.File(fsspec.open(url).open()), which is slow. Zarr is read from where it is.": (
-        *(".h5", ".hdf5", ".nc", ".nc4", ".he5", ".mat"),
-    ),
-    "text or TFRecord at a URL. Copy it to a disk first.": (
+    "text, pictures or TFRecord at a URL. Copy it to a disk first.": (
         *(".tfrecord", ".tfrecords", ".txt", ".csv", ".tsv", ".jsonl"),
+        *(".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif"),
     ),
-    "a NumPy file at a URL. Copy it to a disk first, or save it as Zarr, which is read from where "
-    "it is.": (".npy", ".npz"),
 }
 
 
@@ -71,14 +66,14 @@ def foreign(names: Iterable[str], head: bytes = b"", *, url: bool = False) -> st
     head : bytes
         The file's first bytes, 32 or more where it has them.
     url : bool
-        Whether it lies at a URL, where only Zarr is opened.
+        Whether it lies at a URL, where fewer formats are opened.
 
     Examples
     --------
     >>> foreign(["old.nc"], b"CDF" + bytes([2, 0])).partition(".")[0]
     'netCDF of version 3'
-    >>> foreign(["ds.npy"], url=True).partition(".")[0]
-    'a NumPy file at a URL'
+    >>> foreign(["reviews.txt"], url=True).partition(".")[0]
+    'text, pictures or TFRecord at a URL'
     """
     # One of several files: train.tfrecord-00003-of-00128.
     ends = [re.sub(r"(\.tf\w+)-\d+-of-\d+$", r"\1", name.lower()) for name in names]

@@ -9,7 +9,6 @@ field).
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -22,7 +21,7 @@ from numpy.typing import DTypeLike
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.dtypes import described_dtype, is_small_float, named_dtype
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import Version
 from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
@@ -35,6 +34,7 @@ from oocdata.errors import (
 from oocdata.formats.dimensions import choose_key
 from oocdata.formats.patterns import Key, is_pattern, matches_of
 from oocdata.formats.series import datasets
+from oocdata.formats.stored import absolute, file_of, opened, version_of
 from oocdata.index import as_count
 from oocdata.memory import cache_share
 
@@ -74,12 +74,11 @@ def open_npy(
     >>> source.shape, source.dtype
     ((10, 3), dtype('float32'))
     """
-    with open(path, "rb") as file:
-        version = FileVersion.of(path, os.fstat(file.fileno()))
+    with opened(path) as (file, version):
         shape, fortran, stored = _read_header(file, path, None)
         offset = file.tell()
     held = version.nbytes - offset
-    opened: dict[str, Any] = {"target": version.path}
+    again: dict[str, Any] = {"target": version.path}
     if dtype is not None:
         meant = _dtype_of(dtype)
         if not is_small_float(meant) or stored != np.dtype(f"V{meant.itemsize}"):
@@ -88,8 +87,8 @@ def open_npy(
                 f"'float8_e4m3fn' for a .npy of raw bytes; got {dtype!r} for one of {stored}. Use "
                 "`.astype` to convert."
             )
-        stored, opened["dtype"] = meant, meant.name
-    described = Storage(".npy", version.path, opened=opened)
+        stored, again["dtype"] = meant, meant.name
+    described = Storage(".npy", version.path, opened=again)
     return _strided(version, shape, stored, fortran, offset, held, axis, described, whole)
 
 
@@ -127,7 +126,7 @@ def open_raw(
     oocdata.errors.TruncatedFileError, oocdata.errors.TrailingBytesError
         If dtype, shape and offset do not account for the file to the byte.
     """
-    version = FileVersion.of(path)
+    version = version_of(path)
     stored = _dtype_of(dtype)
     check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
@@ -164,7 +163,7 @@ def _fields(dtype: Any) -> Any:
 
 def list_npz(path: str) -> list[str]:
     """Return the names of the arrays in an ``.npz``, without their ``.npy``."""
-    with _archive(path) as archive:
+    with opened(path) as (file, _), _zip(file, path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
@@ -186,12 +185,11 @@ def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Sourc
     if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):
         return _open_member(path, choose_key(names, key, path), axis)
     members = [_open_member(path, name, axis) for name in matches_of(key, names, path)]
-    return datasets(members, axis, key, {"target": os.path.abspath(path)})
+    return datasets(members, axis, key, {"target": absolute(path)})
 
 
 def _open_member(path: str, name: str, axis: int | str) -> Source:
-    with _archive(path) as archive, open(path, "rb") as file:
-        version = FileVersion.of(path, os.fstat(file.fileno()))
+    with opened(path) as (file, version), _zip(file, path) as archive:
         member = archive.getinfo(f"{name}.npy")
         if member.compress_type != _ZIP_STORED:
             return _compressed(archive, member, version, name, axis)
@@ -216,7 +214,7 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
 def _compressed(
     archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
-    version: FileVersion,
+    version: Version,
     name: str,
     axis: int | str,
 ) -> Source:
@@ -233,12 +231,12 @@ def _compressed(
             key=name,
         )
     try:
-        opened = archive.open(member)
+        packed = archive.open(member)
     except (RuntimeError, NotImplementedError) as error:  # encrypted; a method that Python lacks
         raise UnknownFormatError(
             f"an .npz member must be readable; {error}.", path=version.path, key=name
         ) from error
-    with opened as file:
+    with packed as file:
         shape, fortran, dtype = _read_header(file, version.path, name)
         skipped = file.tell()
     described = Storage(
@@ -259,16 +257,16 @@ def _compressed(
     return Chunked(
         DeflatedMember(
             version, member.filename, shape, native, stored, fortran, skipped, described,
-            OpenFile(version),
+            file_of(version),
         )
     )  # fmt: skip
 
 
-def _archive(path: str) -> zipfile.ZipFile:
+def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
     import zipfile  # with its decompressors, a tenth of what `import oocdata` takes
 
     try:
-        return zipfile.ZipFile(path)
+        return zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
         raise UnknownFormatError(
             f"an .npz must be a ZIP archive; {error}. Was it cut short?", path=path
@@ -300,7 +298,7 @@ def _read_header(
 
 
 def _strided(
-    version: FileVersion,
+    version: Version,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     fortran: bool,
@@ -323,7 +321,7 @@ def _strided(
         files=(version,),
     )
     (rows,) = axis_numbers(axis, len(shape), storage) if shape else (0,)
-    return Strided(OpenFile(version), stored, shape, strides, offset, storage, axis=rows)
+    return Strided(file_of(version), stored, shape, strides, offset, storage, axis=rows)
 
 
 def _checked(

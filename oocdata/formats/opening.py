@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -18,9 +17,7 @@ from oocdata.engines.objects import RowReader
 from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
-from oocdata.formats.foreign import foreign
-from oocdata.formats.gzipped import head_of, is_gzip
-from oocdata.formats.lines import TEXT_ENDS, open_lines
+from oocdata.formats.lines import open_lines
 from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
 from oocdata.formats.pictures import (
@@ -29,8 +26,10 @@ from oocdata.formats.pictures import (
     open_pictures,
     picture_format,
 )
+from oocdata.formats.recognising import Format, format_of, refuse_stream
 from oocdata.formats.series import datasets
-from oocdata.formats.tfrecord import is_tfrecord, open_tfrecord
+from oocdata.formats.stored import is_url
+from oocdata.formats.tfrecord import open_tfrecord
 from oocdata.formats.verified import manifest_of, verified
 
 __all__ = [
@@ -38,17 +37,8 @@ __all__ = [
     "refuse",
 ]  # fmt: skip
 
-Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "picture"]
 Missing: TypeAlias = Literal["error", "fill"]
 Axis: TypeAlias = int | str | Sequence[int | str]
-
-_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_NUMPY_MAGIC = b"\x93NUMPY"
-_ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
-_RULE = (
-    "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text, TFRecord or a picture (JPEG, PNG, "
-    "TIFF, WebP, BMP, GIF)"
-)
 
 
 def open_source(
@@ -90,6 +80,20 @@ def open_source(
         "external": external, "verify": verify, "field": field, "decode": decode,
         "format": format, "pictures": pictures,
     }  # fmt: skip
+    if any(isinstance(one, str) and is_url(one) for one in _each(target)):
+        from oocdata.stores.files import one_look  # not for `import oocdata`
+
+        with one_look():
+            return _open_source(target, key, options)
+    return _open_source(target, key, options)
+
+
+def _each(target: Any) -> Sequence[Any]:
+    return target if isinstance(target, list | tuple) else (target,)
+
+
+def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
+    verify, pictures, outermost = options["verify"], options["pictures"], options["axis"]
     if isinstance(target, list | tuple):
         files = _picture_files(target, pictures)
         if files:
@@ -121,9 +125,17 @@ def open_source(
 
 def _matches(path: str) -> list[str] | None:
     """Return the files that a glob matches, in natural order; None for a path that is no glob."""
-    if not glob.has_magic(path) or os.path.exists(path) or "://" in path:
+    if is_url(path):
+        if "*" not in path and "[" not in path:
+            return None
+        from oocdata.stores.address import matching  # not for `import oocdata`
+
+        names = matching(path)
+    elif not glob.has_magic(path) or os.path.exists(path):
         return None
-    found = sorted(glob.glob(path), key=lambda name: (natural(name), name))
+    else:
+        names = glob.glob(path)
+    found = sorted(names, key=lambda name: (natural(name), name))
     if not found:
         raise MissingFileError("a glob must match at least one file; got none.", path=path)
     return found
@@ -252,8 +264,8 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
             raise ArgumentError(
                 f"`key` must be None for raw binary, which has no names; got {key!r}."
             )
-        _refuse_stream(path)
-        if not os.path.isfile(path):
+        refuse_stream(path)
+        if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("No such file.", path=path)
         return npy.open_raw(path, **_only("raw binary", options, "dtype", "shape", "offset"))
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
@@ -280,105 +292,6 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     from oocdata.formats import zarr
 
     return zarr.open_zarr(path, key, **_only(what, options, "missing"))
-
-
-def format_of(path: str) -> Format:
-    """Return the format of a file or directory, by what is in it; a URL is Zarr.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError
-        The message lists files of a similar name.
-    oocdata.errors.UnknownFormatError
-        The message lists what can be opened. A pipe or a device is not opened to see what it is.
-    """
-    if "://" in path:
-        name = re.split("[?#]", path)[0].rstrip("/")
-        _refuse_foreign(foreign([name], url=True), path)
-        return "zarr"
-    if not os.path.exists(path):
-        raise MissingFileError(f"No such file.{_neighbours(path)}", path=path)
-    _refuse_stream(path)
-    if os.path.isdir(path):
-        if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
-            return "zarr"
-        inner = ("*/snapshot.metadata", "refs/branch.main")
-        below = [name for one in inner for name in glob.glob(one, root_dir=path)]
-        _refuse_foreign(foreign([*os.listdir(path), *below]), path)
-        raise UnknownFormatError(
-            "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
-            "Use a glob for a directory of files: 'folder/*.npy'.",
-            path=path,
-        )
-    with open(path, "rb") as file:
-        head = file.read(64)
-        if head.startswith(_NUMPY_MAGIC):
-            return "npy"
-        if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-            names = _archive_names(path)
-            if any(os.path.basename(name) in _ZARR_METADATA for name in names):
-                return "zarr"
-            _refuse_foreign(foreign(names), path)
-            return "npz"
-        # HDF5 file format specification, section II.A: at 0, or after a user block of 512·2ⁿ.
-        place, nbytes = 0, os.path.getsize(path)
-        while place < nbytes:
-            file.seek(place)
-            if file.read(8) == _HDF5_SIGNATURE:
-                return "hdf5"
-            place = max(512, place * 2)
-    packed = is_gzip(path)
-    if is_tfrecord(head_of(path) if packed else head) or ".tfrec" in os.path.basename(path).lower():
-        return "tfrecord"
-    if picture_format(head):
-        return "picture"
-    text = path.lower().removesuffix(".gz" if packed else "").endswith(TEXT_ENDS)
-    if not (packed and text):
-        _refuse_foreign(foreign([path], head), path)
-    if text:
-        return "text"
-    raise UnknownFormatError(
-        f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
-        "`shape`; for lines of text, format='text'.",
-        path=path,
-    )
-
-
-def _archive_names(path: str) -> list[str]:
-    import zipfile
-
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except zipfile.BadZipFile:
-        return []
-
-
-def _refuse_foreign(found: str, path: str) -> None:
-    """Raise if something is known that is not opened as it is."""
-    if found:
-        rule = "a URL must be that of a Zarr array or group" if "://" in path else _RULE
-        raise UnknownFormatError(f"{rule}; got {found}", path=path)
-
-
-def _refuse_stream(path: str) -> None:
-    """Refuse a pipe, a socket or a device: opening it may wait for ever, and it has no places."""
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise UnknownFormatError(
-            "the file must be a regular file or a folder, which can be read at any place; got a "
-            "pipe, a socket or a device. Write what comes through it to a file.",
-            path=path,
-        )
-
-
-def _neighbours(path: str) -> str:
-    import difflib
-
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        return f" There is no folder '{folder}' either."
-    near = difflib.get_close_matches(os.path.basename(path), os.listdir(folder), n=3)
-    return f" Nearby: {', '.join(near)}." if near else ""
 
 
 def list_datasets(path: str) -> list[str | None]:

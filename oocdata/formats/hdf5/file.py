@@ -14,7 +14,9 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
+from oocdata.engines.files import FileVersion, Version
 from oocdata.errors import (
     MissingDependencyError,
     MissingFileError,
@@ -24,10 +26,11 @@ from oocdata.errors import (
     UnknownFormatError,
     place,
 )
+from oocdata.formats.stored import is_url, stored_file
 
 __all__ = [
-    "FILTERS", "fill_value", "find_beside", "hdf5_library", "hdf5_lock", "is_hdf5",
-    "little_metadata", "open_file", "readable", "require_filters", "said",
+    "FILTERS", "compare_open", "fill_value", "find_beside", "hdf5_library", "hdf5_lock", "is_hdf5",
+    "little_metadata", "open_file", "readable", "require_filters", "said", "version_of_open",
 ]  # fmt: skip
 
 FILTERS = {
@@ -125,6 +128,8 @@ def open_file(path: str) -> Any:
     oocdata.errors.MissingFileError: the file must exist; there is none. [file 'nowhere.h5']
     """
     h5py = hdf5_library()
+    if is_url(path):
+        return _open_stored(path)
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError as error:
@@ -139,6 +144,58 @@ def open_file(path: str) -> Any:
         "be older. Close it, or pass the open dataset: ooc.open(file[key]).",
         path=path,
     )
+
+
+def _open_stored(url: str) -> Any:
+    """Open an object in a store; its metadata are fetched in blocks as HDF5 asks for them."""
+    stream = stored_file(url).raw()
+    _streams[url] = stream
+    try:
+        return hdf5_library().File(stream, "r")
+    except SourceError:
+        raise
+    except OSError as error:
+        words = said(error)
+        if "truncated file" in words:
+            raise TruncatedFileError(
+                f"the file must be as long as its superblock says; HDF5 says: {words}. Its upload "
+                "was cut short.",
+                path=url,
+            ) from error
+        raise UnknownFormatError(
+            f"the HDF5 header must be readable; HDF5 says: {words}. Was the upload cut short?",
+            path=url,
+        ) from error
+
+
+_streams: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""The streams of objects that are open, by URL, which is what HDF5 calls their files."""
+
+
+def version_of_open(file: Any) -> Version:
+    """Return the version of an open file: not of what may have replaced it at its path since."""
+    if is_url(file.filename):
+        found: Version = _streams[file.filename].file.version
+        return found
+    return FileVersion.of(file.filename, os.fstat(file.id.get_vfd_handle()))
+
+
+def compare_open(
+    version: Version, file: Any, key: str | None = None, rows: Iterable[int] | None = None
+) -> None:
+    """Raise `SourceError` if an open file is another version.
+
+    Of an object, each block of its metadata is compared when it is fetched.
+    """
+    if isinstance(version, FileVersion):
+        version.compare(os.fstat(file.id.get_vfd_handle()), key, rows)
+    elif version_of_open(file) != version:
+        raise SourceError(
+            "the object must be as it was when it was opened; it has changed. Open it again.",
+            path=version.path,
+            key=key,
+            rows=rows,
+        )
 
 
 @contextmanager
@@ -208,6 +265,8 @@ def find_beside(own: str, name: str, variable: str) -> str | None:
     variable : str
         ``"HDF5_VDS_PREFIX"`` or ``"HDF5_EXT_PREFIX"``.
     """
+    if is_url(own):
+        return None
     tries = []
     if os.path.isabs(name):
         tries.append(name)

@@ -5,7 +5,6 @@ HDF5 has one lock for all its calls, so of threads that decode through it one wo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -14,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.files import OpenFile
+from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts
+from oocdata.engines.runs import UnfinishedError
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
 from oocdata.formats.codecs import room_for
@@ -31,7 +32,7 @@ class FilteredChunks:
 
     Attributes
     ----------
-    file : OpenFile
+    file : File
     table : ChunkTable
         Where they lie, in one dataset or in several.
     decoder : ChunkDecoder
@@ -42,7 +43,7 @@ class FilteredChunks:
     described : Storage
     """
 
-    file: OpenFile = field(compare=False, repr=False)
+    file: File = field(compare=False, repr=False)
     table: ChunkTable
     decoder: ChunkDecoder
     shape: tuple[int, ...]
@@ -70,9 +71,15 @@ class FilteredChunks:
         """Raise if the file has changed since it was opened."""
         self.file.check(self.table.key)
 
+    def soon(self, places: NDArray[np.int64]) -> list[Soon]:
+        """Return what decoding chunks will take out of a store."""
+        offsets, sizes, _ = self.table.locate(places)
+        there = offsets >= 0
+        return self.file.soon(offsets[there], sizes[there].astype(np.int64), once=True)
+
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""
-        descriptor = self.file.opened()
+        opened = self.file.opened()
         each = zip(*(found.tolist() for found in self.table.locate(places)), strict=True)
         decoders = self._decoders(places)
         for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
@@ -85,7 +92,7 @@ class FilteredChunks:
                 out[...] = self.table.fill
                 continue
             memory = room_for(nbytes)[:nbytes]
-            self._read(descriptor.number, offset, memory, place)
+            self._read(opened, offset, memory, place)
             try:
                 decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])
             except (ValueError, RuntimeError) as error:
@@ -109,24 +116,26 @@ class FilteredChunks:
             whole = (*chunk[:axis], step, *chunk[axis + 1 :])
             yield ChunkDecoder(alike.filters, alike.stored, whole), slice(0, length)
 
-    def _read(self, number: int, offset: int, memory: memoryview, place: NDArray[np.int64]) -> None:
-        """Fill memory with a stored chunk; one call reads 2 GiB at most."""
-        done = 0
-        while done < len(memory):
-            try:
-                got = os.preadv(number, [memory[done:]], offset + done)
-            except OSError as error:
+    def _read(
+        self, opened: Readable, offset: int, memory: memoryview, place: NDArray[np.int64]
+    ) -> None:
+        """Fill memory with a stored chunk."""
+        try:
+            opened.read_into(memory, offset)
+        except UnfinishedError as error:
+            cause = error.cause
+            if isinstance(cause, SourceError):  # which says what is wrong, but for the rows
+                raise self._error(type(cause), cause.message.rstrip("."), place) from cause
+            if cause is not None:
                 raise self._error(
-                    SourceError, f"a chunk must be readable; {error}", place
-                ) from error
-            if got == 0:
-                raise self._error(
-                    TruncatedFileError,
-                    f"the file must hold at least {offset + len(memory)} bytes; it ends at "
-                    f"{os.fstat(number).st_size}. It was cut short after it was opened",
-                    place,
-                )
-            done += got
+                    SourceError, f"a chunk must be readable; {cause}", place
+                ) from cause
+            raise self._error(
+                TruncatedFileError,
+                f"the file must hold at least {offset + len(memory)} bytes; it ends at "
+                f"{opened.held_bytes}. It was cut short after it was opened",
+                place,
+            ) from None
 
     def _error(
         self, kind: type[SourceError], message: str, place: NDArray[np.int64]

@@ -16,12 +16,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.files import FileVersion
+from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingFileError, SourceError, place
 from oocdata.formats.hdf5.description import delivered, stored_dtype
 from oocdata.formats.hdf5.file import (
+    compare_open,
     hdf5_library,
     hdf5_lock,
     open_file,
@@ -143,7 +144,7 @@ class OnDisk:
     dtype: np.dtype[Any]
     rules: Rules
     kind: str
-    version: FileVersion
+    version: Version
     filters: tuple[int, ...]
     outside: tuple[FileVersion, ...]
 
@@ -183,7 +184,6 @@ class _Opened:
         self._about, self._folder = rules.about, ""
         self._outside: tuple[FileVersion, ...] = ()
         self.file = open_file(rules.path)
-        self.descriptor = self.file.id.get_vfd_handle()
         self.check()
         require_filters(disk.filters, rules.path, rules.key)
         with readable(rules.path, rules.key):
@@ -222,7 +222,8 @@ class _Opened:
         # HDF5 reads the fill value where it can't open a source. Held here, sources need no new
         # descriptors but one at a time; once read from, they stay open in HDF5 too.
         self.sources = [open_file(version.path) for version in self._outside]
-        for number in [os.dup(self.descriptor) for _ in range(_SPARE_FILES)]:
+        descriptor = self.file.id.get_vfd_handle()
+        for number in [os.dup(descriptor) for _ in range(_SPARE_FILES)]:
             os.close(number)
         for start in first_places(self.dataset):
             box = tuple(slice(place, place + 1) for place in start)
@@ -230,7 +231,7 @@ class _Opened:
 
     def check(self, rows: Rows | None = None) -> None:
         """Raise if a file is not what it was; HDF5 reads zeros beyond the end of one cut short."""
-        self._version.compare(os.fstat(self.descriptor), self._about["key"], rows)
+        compare_open(self._version, self.file, self._about["key"], rows)
         if self._folder and raw_folder(self._version.path) != self._folder:
             raise SourceError(
                 "the current folder must be the one in which the dataset was opened, where the "

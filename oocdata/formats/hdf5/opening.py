@@ -21,7 +21,7 @@ import numpy as np
 
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import ArgumentError, TruncatedFileError, UnsupportedDtypeError, place
@@ -39,7 +39,13 @@ from oocdata.formats.hdf5.description import (
     stored_dtype,
     varying_dtype,
 )
-from oocdata.formats.hdf5.file import hdf5_library, little_metadata, open_file, readable
+from oocdata.formats.hdf5.file import (
+    hdf5_library,
+    little_metadata,
+    open_file,
+    readable,
+    version_of_open,
+)
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import OnDisk, ThroughLibrary, UsersObject
 from oocdata.formats.hdf5.links import (
@@ -62,6 +68,7 @@ from oocdata.formats.hdf5.varying import (
 from oocdata.formats.hdf5.virtual import inspect_storage
 from oocdata.formats.hdf5.vlen import VaryingNumbers
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
+from oocdata.formats.stored import absolute, file_of, is_url
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
@@ -137,6 +144,10 @@ def open_hdf5(
     ((10, 3), dtype('float32'), (10, 3))
     """
     wanted = _Wanted(axis, missing, external)
+    if external and is_url(path):
+        raise ArgumentError(
+            "`external` must be left out for a file at a URL: others beside it are not looked for."
+        )
     with open_file(path) as file, readable(path, key if isinstance(key, str) else None):
         if key is None:
             return _open_one(file, choose_dataset(file), wanted)
@@ -156,12 +167,12 @@ def _open_one(file: Any, name: str, wanted: _Wanted) -> Source:
         def member(part: str) -> Source:
             return _open_one(file, f"{named}/{part}", replace(wanted, axis=0))
 
-        values = partial(_values, os.path.abspath(path), named)
+        values = partial(_values, absolute(path), named)
         return open_group(Group(path, name, attributes, member, values), wanted.axis)
     with ExitStack() as opened:
         dataset, name = find_dataset(file, name, wanted.external, opened)
         # A name that leads through an external link is described by the file where it ends.
-        return _source(dataset, _version(dataset.file), name, wanted)
+        return _source(dataset, version_of_open(dataset.file), name, wanted)
 
 
 def _values(path: str, group: str, part: str) -> Any:
@@ -175,7 +186,7 @@ def _values(path: str, group: str, part: str) -> Any:
 
 def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:
     """Open the datasets that a pattern matches, or several keys name, as one array."""
-    path = os.path.abspath(names.file.filename)
+    path = absolute(names.file.filename)
     alone = partial(_open_one, names.file, wanted=wanted)
     found = Datasets(path, wanted.axis, fill=wanted.missing == "fill", alone=alone)
     seen: set[object] = set()
@@ -238,11 +249,6 @@ def from_dataset(
         return _source(dataset, None, key, _Wanted(axis, missing, external))
 
 
-def _version(file: Any) -> FileVersion:
-    """Return the version of an open file: not of what may have replaced it at its path since."""
-    return FileVersion.of(file.filename, os.fstat(file.id.get_vfd_handle()))
-
-
 def _can_be_reopened(dataset: Any) -> bool:
     """Return whether path and name lead to what the object shows."""
     file, name = dataset.file, dataset.name
@@ -262,7 +268,7 @@ def _can_be_reopened(dataset: Any) -> bool:
         return False
 
 
-def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted) -> Source:
+def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
     stored = stored_dtype(dataset, path, key)
@@ -311,7 +317,7 @@ def _source(dataset: Any, version: FileVersion | None, key: str, wanted: _Wanted
 
 
 def _varying(
-    dataset: Any, version: FileVersion | None, rules: Rules, found: Stored, storage: Storage
+    dataset: Any, version: Version | None, rules: Rules, found: Stored, storage: Storage
 ) -> Source:
     """Return a source of texts or bytes of varying length: kept, or read by row."""
     text = hdf5_library().check_string_dtype(dataset.dtype) is not None
@@ -330,7 +336,7 @@ def _varying(
 
 def _varying_numbers(
     dataset: Any,
-    version: FileVersion | None,
+    version: Version | None,
     dtype: np.dtype[Any],
     rules: Rules,
     found: Stored,
@@ -375,14 +381,14 @@ def _read_annotations(path: str, key: str) -> Annotations:
 
 def _direct(
     dataset: Any,
-    version: FileVersion,
+    version: Version,
     stored: np.dtype[Any],
     rules: Rules,
     found: Stored,
     storage: Storage,
 ) -> Source | None:
     """Return a source that reads the file without HDF5; None where only HDF5 can."""
-    shape, file = dataset.shape, OpenFile(version)
+    shape, file = dataset.shape, file_of(version)
     in_place = replace(storage, reading=READING["contiguous"] + as_stored(storage.packed))
     offset = dataset.id.get_offset() if found.kind == "contiguous" else None
     if offset is not None:

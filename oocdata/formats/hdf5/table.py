@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,10 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.files import FileVersion
+from oocdata.engines.files import Version
 from oocdata.engines.parts import JoinedParts
 from oocdata.errors import MissingChunkError
 from oocdata.formats.hdf5.file import (
+    compare_open,
     fill_value,
     hdf5_library,
     hdf5_lock,
@@ -123,7 +123,7 @@ class ChunkTable:
 
     Attributes
     ----------
-    version : FileVersion
+    version : Version
     key : str
     chunk_shape : tuple of int
         As stored.
@@ -133,7 +133,7 @@ class ChunkTable:
         Datasets whose chunks are numbered on from one to the next; `key` is then not used.
     """
 
-    version: FileVersion
+    version: Version
     key: str
     chunk_shape: tuple[int, ...]
     axis: int
@@ -200,7 +200,7 @@ class ChunkTable:
             if not self._read:
                 with open_file(path) as file, readable(path, key), little_metadata(file):
                     # At the path may lie another file by now.
-                    self.version.compare(os.fstat(file.id.get_vfd_handle()), key)
+                    compare_open(self.version, file, key)
                     keys = parts.keys if parts else (self.key,)
                     first, h5d = file[keys[0]], hdf5_library().h5d
                     grid = list(grid_of(first.shape, self.chunk_shape))

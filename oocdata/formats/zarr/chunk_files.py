@@ -7,7 +7,6 @@ its bytes, so that an offset says which file it is in.
 
 from __future__ import annotations
 
-import os
 from ctypes import memmove
 from dataclasses import dataclass, replace
 from math import prod
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.blocked import fits
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import FileVersion, OpenFile, Readable
 from oocdata.engines.runs import UnfinishedError, join
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
@@ -97,7 +96,7 @@ class ChunkFiles(Strided):
 
     def _read_files(
         self,
-        number: int,
+        opened: Readable,
         offsets: NDArray[np.int64],
         addresses: NDArray[np.int64],
         lengths: NDArray[np.int64] | int,
@@ -121,7 +120,7 @@ class ChunkFiles(Strided):
             run = int(some[error.run])
             file = files[int(numbers[run])]
             rows = self._objects.rows_of(self._objects.place(int(numbers[run])))["rows"]
-            file.version.compare(os.fstat(file.opened().number), self._storage.key, rows)
+            file.opened().compare(self._storage.key, rows)
             raise UnfinishedError(int(runs[run]), error.cause) from error.cause
         except OSError:
             self._objects.compare(files)  # which knows the rows

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.datasets.view import View
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import OpenFile
+from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.explain import size
@@ -138,13 +138,16 @@ def _sparse_rows(view: View) -> tuple[Fault, ...]:
     strides, offset = storage.strides, storage.offset
     if strides is None or len(storage.files) != 1 or 0 in shape or min(strides) <= 0:
         return ()
+    (version,) = storage.files
+    if not isinstance(version, FileVersion):  # an object in a store has no holes
+        return ()
     step, count = strides[axis], shape[axis]
     span = _reach(shape, strides, axis) + view.dtype.itemsize
     edge = _PAGE if span > 2 * _PAGE else 0
     # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
-    end = min(storage.files[0].nbytes, offset + (count - 1) * step + span)
+    end = min(version.nbytes, offset + (count - 1) * step + span)
     found, nbytes = Fault("sparse", ""), 0
-    with OpenFile(storage.files[0]).opened() as number:
+    with OpenFile(version).opened() as number:
         for hole, data in list(_holes(number, offset, end)):
             # All of a row but a page at each end is in the hole: it was not written.
             first = -(-(hole - edge - offset) // step)

@@ -1,0 +1,189 @@
+"""Which store a URL leads to, and the client that reads it.
+
+The client is obstore (the object_store library of Apache Arrow): S3, Google Cloud Storage, Azure
+and HTTP, with credentials from where the tools of each cloud take them. It is asked for single
+ranges; what is asked for when, and what happens when that fails, is `oocdata.stores.link`'s.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from oocdata.errors import ArgumentError, MissingDependencyError, UnknownFormatError
+
+__all__ = ["Address", "list_names", "matching", "obstore"]
+
+_MAGIC = re.compile(r"[*[]")
+
+_SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
+
+
+def obstore() -> Any:
+    """Return the module ``obstore``."""
+    try:
+        return importlib.import_module("obstore")
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"files at URLs need obstore; {error}. Install it: pip install oocdata[stores]."
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an object lies.
+
+    Attributes
+    ----------
+    root : str
+        The store: ``"s3://bucket"``, ``"https://host:8000"``.
+    name : str
+        The object's name in it, not quoted; may be empty for a whole store.
+
+    Examples
+    --------
+    >>> address = Address.of("https://host/data/a%20b.npy")
+    >>> address.name, address.url, (address / "c").url
+    ('data/a b.npy', 'https://host/data/a%20b.npy', 'https://host/data/a%20b.npy/c')
+    """
+
+    root: str
+    name: str
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Return the address that a URL is.
+
+        Raises
+        ------
+        oocdata.errors.UnknownFormatError
+            If no store is known by its scheme.
+        oocdata.errors.ArgumentError
+            If it holds a credential, which would get into descriptions and messages.
+        """
+        scheme = url.partition("://")[0].lower()
+        if scheme not in _SCHEMES:
+            raise UnknownFormatError(
+                f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
+                f"{scheme}://. Give another store's array as an object: zarr.open_array(…).",
+                path=url,
+            )
+        parts = urlsplit(url)
+        if "@" in parts.netloc and scheme not in ("abfs", "abfss"):
+            raise ArgumentError(
+                "`target` must be a URL without a user and password, which would get into "
+                f"descriptions; got one for {parts.hostname}. Put them where the tools of that "
+                "store look for them."
+            )
+        if parts.query or parts.fragment:
+            raise ArgumentError(
+                "`target` must be a URL without `?` and `#`, because what follows may be a "
+                f"signature, and parts of the file are asked for; got one for {parts.hostname}. "
+                "Use the address of the object itself, with credentials from the environment."
+            )
+        return cls(f"{scheme}://{parts.netloc}", unquote(parts.path.strip("/")))
+
+    @property
+    def url(self) -> str:
+        """As it is told and described: quoted, without credentials."""
+        return f"{self.root}/{quote(self.name)}" if self.name else self.root
+
+    def __truediv__(self, name: str) -> Address:
+        return Address(self.root, "/".join(part for part in (self.name, name) if part))
+
+    @property
+    def store(self) -> Any:
+        """The client of the store."""
+        return _client(self.root)
+
+
+@lru_cache(maxsize=64)
+def _client(root: str) -> Any:
+    """Return the client of a store; one for all its objects, so that connections are shared."""
+    obstore()
+    from_url = importlib.import_module("obstore.store").from_url
+    options: dict[str, Any] = {
+        # Times out by what was measured (`link`), not by a fixed number of seconds.
+        "client_options": {"timeout": "1 day", "connect_timeout": "10s"},
+        "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
+    }
+    if root.startswith("http://"):
+        options["client_options"]["allow_http"] = True
+    if root.startswith("s3://"):
+        provider = _aws_credentials()
+        if provider is not None:
+            options["credential_provider"] = provider
+    return from_url(root, **options)
+
+
+def _aws_credentials() -> Any:
+    """Return what finds credentials as the tools of AWS do: profiles, single sign-on, roles.
+
+    None where the environment says all, or boto3 is not installed: then obstore looks in the
+    environment and asks the machine for its role.
+    """
+    told = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+    if any(os.environ.get(name) for name in told):
+        return None
+    try:
+        session = importlib.import_module("boto3").Session()
+        if session.get_credentials() is None:
+            return None
+        return importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
+    except ImportError:
+        return None
+
+
+def list_names(address: Address) -> Iterator[tuple[str, bool]]:
+    """Yield the names directly below an address, and whether each is a folder.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If the store can't list; HTTP can't.
+    """
+    from oocdata.stores.link import told
+
+    prefix = f"{address.name}/" if address.name else ""
+    try:
+        found = obstore().list_with_delimiter(address.store, prefix or None)
+    except Exception as error:  # obstore's own classes have no common one but Exception
+        raise told(error, address.url) from None
+    for folder in found["common_prefixes"]:
+        yield folder.rstrip("/").removeprefix(prefix), True
+    for one in found["objects"]:
+        if one["path"] != prefix.rstrip("/"):
+            yield one["path"].removeprefix(prefix), False
+
+
+def matching(url: str) -> list[str]:
+    """Return the URLs of the objects, or of the folders of them, that a pattern matches.
+
+    ``*`` and ``[…]`` match within one step of the name, as in a file system's glob.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If the store can't list; HTTP can't.
+    """
+    address = Address.of(url)
+    found = [Address(address.root, "")]
+    for step in address.name.split("/"):
+        if not _MAGIC.search(step):
+            found = [one / step for one in found]
+            continue
+        found = [
+            one / name
+            for one in found
+            for name, _ in list_names(one)
+            if fnmatch.fnmatchcase(name, step)
+        ]
+    return [one.url for one in found]

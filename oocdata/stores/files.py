@@ -1,0 +1,580 @@
+"""Files in stores, with what engines ask of a file: which version it is, and runs of its bytes.
+
+Bytes that will be read soon are *asked for* together, so that their requests are under way at the
+same time; a read takes what was asked for, and asks for the rest itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.runs import UnfinishedError, write_memory
+from oocdata.engines.soon import Soon
+from oocdata.errors import MissingFileError, SourceError
+from oocdata.stores.address import Address
+from oocdata.stores.link import Answer, ChangedError, link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Asked", "ObjectVersion", "StoredFile", "ask", "fetch", "one_look", "probe"]
+
+Ints = NDArray[np.int64]
+
+GAP = 32 << 10
+"""Bytes between two ranges that cost less to fetch than a request of their own does."""
+
+PART = 8 << 20
+"""Longer ranges are fetched in parts, side by side."""
+
+_BLOCK = 256 << 10
+"""Of metadata, so much is fetched at a time; it is sent in less than a round trip takes."""
+
+_BLOCKS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """What tells one version of an object from another.
+
+    Attributes
+    ----------
+    path : str
+        Its URL.
+    nbytes : int
+    tag : str
+        The store's name of the version (ETag); empty where it gives none.
+    modified : int
+        Nanoseconds since the epoch, to the second.
+    """
+
+    path: str
+    nbytes: int
+    tag: str
+    modified: int
+
+    @classmethod
+    def of(cls, address: Address, answer: Answer) -> ObjectVersion:
+        """Return the version of which an answer is a part."""
+        return cls(address.url, answer.nbytes, answer.tag, answer.modified)
+
+    def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
+        """Do nothing: each answer says of which version it is, and is compared when it comes."""
+
+
+class Asked:
+    """Ranges of one object that are asked for; each is held until all of it was taken.
+
+    Parameters
+    ----------
+    file : StoredFile
+    starts, stops : ndarray of int64, shape (n,)
+        Ascending, apart from one another. They are asked for in this order.
+    wanted : ndarray of int64, shape (n,), or None
+        Bytes that will be taken of each, counted as often as they are; None where that is not
+        known, and all are held until the end.
+    at_once : bool
+        Somebody waits for them.
+    """
+
+    def __init__(
+        self, file: StoredFile, starts: Ints, stops: Ints, wanted: Ints | None, *, at_once: bool
+    ) -> None:
+        self.file, self.starts, self.stops = file, starts, stops
+        self._left: list[float] = [_FOR_EVER] * len(starts) if wanted is None else wanted.tolist()
+        self._lock = threading.Lock()
+        self._futures: list[Future[Answer]] = [Future() for _ in starts]
+        self._turns: dict[int, asyncio.Future[None]] = {}
+        self._tasks: list[asyncio.Task[Answer]] = []
+        self._closed = False
+        link().check()
+        with file.lock:
+            file.asked.append(self)
+        link().call(partial(self._begin, at_once))
+
+    def find(self, wanted: Pieces) -> tuple[Pieces, Ints]:
+        """Return pieces, and the range in which each lies; -1 for one that lies in none."""
+        pieces, found = wanted.cut(self.starts)
+        held = np.array([left > 0 for left in self._left], np.bool_)
+        inside = (found >= 0) & (pieces.offsets + pieces.counts <= self.stops[found]) & held[found]
+        return pieces, np.where(inside, found, -1)
+
+    def take(self, number: int) -> memoryview:
+        """Return the bytes of a range; wait for them.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If they can't be had.
+        CancelledError
+            If they are not held any more.
+        """
+        done = self._futures[number]
+        if not done.done():
+            link().call(partial(self._hurry, number))
+        return memoryview(done.result().data)
+
+    def taken(self, number: int, nbytes: int) -> None:
+        """Count bytes as taken; when all are, the range is held no more."""
+        with self._lock:
+            self._left[number] -= nbytes
+            done = self._left[number] <= 0
+        if done:
+            link().call(partial(self._drop, number))
+
+    def close(self) -> None:
+        """Hold nothing any more, and ask for nothing; what is under way is given up."""
+        with self.file.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.file.asked.remove(self)
+        link().call(self._drop_all)
+
+    # In the loop.
+
+    def _begin(self, at_once: bool) -> None:
+        if self._closed:
+            return
+        for number, done in enumerate(self._futures):
+            self._turns[number] = link().room(self._nbytes(number), at_once=at_once)
+            self._tasks.append(link().task(self._fetch(number), done))
+
+    async def _fetch(self, number: int) -> Answer:
+        await self._turns[number]
+        return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
+
+    def _hurry(self, number: int) -> None:
+        if number in self._turns:
+            link().hurry(self._turns[number])
+
+    def _drop(self, number: int) -> None:
+        """Hold a range no more."""
+        turn = self._turns.pop(number, None)
+        if turn is not None:
+            self._tasks[number].cancel()
+            link().leave(turn, self._nbytes(number))
+        self._futures[number].cancel()  # where it was never begun
+        gone: Future[Answer] = Future()
+        self._futures[number] = gone
+        gone.cancel()
+
+    def _drop_all(self) -> None:
+        for number in range(len(self._futures)):
+            self._drop(number)
+
+    def _nbytes(self, number: int) -> int:
+        return int(self.stops[number] - self.starts[number])
+
+
+_FOR_EVER = float("inf")
+
+
+async def fetch(file: StoredFile, start: int, stop: int) -> Answer:
+    """Return a range of a file, of the version that it was when it was opened."""
+    answer = await link().get(file.address, start, stop, tag=file.version.tag)
+    assert answer is not None
+    version = ObjectVersion.of(file.address, answer)
+    if version != file.version:
+        raise ChangedError(
+            "the object must be as it was when it was opened; it has changed. Open it again.",
+            path=file.version.path,
+        )
+    return answer
+
+
+class Pieces(NamedTuple):
+    """Runs of bytes, or parts of them: the run of each, where it begins, where it goes."""
+
+    runs: Ints
+    offsets: Ints
+    addresses: Ints
+    counts: Ints
+
+    def of(self, some: Ints) -> Pieces:
+        """Return some of them."""
+        return Pieces(*(column[some] for column in self))
+
+    def cut(self, starts: Ints) -> tuple[Pieces, Ints]:
+        """Return them cut where ranges begin, and the range in which each may lie; -1 for none.
+
+        Examples
+        --------
+        >>> runs = Pieces(*(np.array([number]) for number in (0, 8, 1000, 10)))
+        >>> pieces, ranges = runs.cut(np.array([5, 12]))
+        >>> pieces.offsets.tolist(), pieces.counts.tolist(), ranges.tolist()
+        ([8, 12], [4, 6], [0, 1])
+        """
+        first = np.searchsorted(starts, self.offsets, side="right") - 1
+        last = np.searchsorted(starts, self.offsets + self.counts - 1, side="right") - 1
+        if (first == last).all():
+            return self, first
+        numbers = np.maximum(last - first, 0) + 1
+        ranges = np.repeat(first - np.cumsum(numbers) + numbers, numbers) + np.arange(numbers.sum())
+        whole = self.of(np.repeat(np.arange(len(numbers)), numbers))
+        borders = np.append(starts, np.iinfo(np.int64).max)
+        begins = np.where(ranges < 0, whole.offsets, np.maximum(whole.offsets, borders[ranges]))
+        ends = np.minimum(whole.offsets + whole.counts, borders[ranges + 1])
+        moved = whole.addresses + begins - whole.offsets
+        return Pieces(whole.runs, begins, moved, ends - begins), ranges
+
+
+def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return runs as ranges to fetch, and how many bytes of each range are wanted.
+
+    Ranges ascend and don't overlap; neighbours are joined, long ones cut.
+
+    Examples
+    --------
+    >>> starts, stops, wanted = joined(np.array([90_000, 0, 5, 5]), np.array([10, 8, 8, 8]))
+    >>> starts.tolist(), stops.tolist(), wanted.tolist()
+    ([0, 90000], [13, 90010], [24, 10])
+    """
+    order = np.argsort(offsets, kind="stable")
+    starts, counts = offsets[order], lengths[order]
+    ends = np.maximum.accumulate(starts + counts)
+    firsts = np.flatnonzero(np.append(True, starts[1:] > ends[:-1] + GAP))
+    starts, stops = starts[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
+    parts = np.maximum(1, -(-(stops - starts) // PART))
+    if (parts > 1).any():
+        within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+        starts = np.repeat(starts, parts) + within * PART
+        stops = np.minimum(np.repeat(stops, parts), starts + PART)
+    pieces, ranges = Pieces(order, offsets, offsets, lengths).cut(starts)
+    wanted = np.zeros(len(starts), np.int64)
+    np.add.at(wanted, ranges, pieces.counts)
+    return starts, stops, wanted
+
+
+class StoredFile:
+    """One version of an object in a store; picklable.
+
+    What engines ask of `oocdata.engines.files.OpenFile`: it is its own descriptor, since nothing
+    is open.
+
+    Parameters
+    ----------
+    version : ObjectVersion
+
+    Attributes
+    ----------
+    number : int
+        -1: the kernel knows no such file.
+    """
+
+    number = -1
+
+    def __init__(self, version: ObjectVersion) -> None:
+        self.version = version
+        self.address = Address.of(version.path)
+        self.lock, self.asked = _shared(version)
+
+    def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
+        return StoredFile, (self.version,)
+
+    @classmethod
+    def at(cls, url: str) -> StoredFile:
+        """Return the object at a URL as it is now; fetches its beginning.
+
+        Raises
+        ------
+        oocdata.errors.MissingFileError, oocdata.errors.SourceError
+        """
+        address = Address.of(url)
+        known = (_looked.get() or {}).get(address.url)
+        if known is not None:
+            return known
+        answer = link().start(lambda: link().get(address, 0, _BLOCK)).result()
+        assert answer is not None
+        _note(found := cls.of(address, answer))
+        return found
+
+    @classmethod
+    def of(cls, address: Address, answer: Answer) -> StoredFile:
+        """Return the object of which an answer is the beginning."""
+        version = ObjectVersion.of(address, answer)
+        _keep_block((version, 0), bytes(answer.data))
+        return cls(version)
+
+    # As of a file of the kernel's.
+
+    def opened(self) -> StoredFile:
+        """Return itself."""
+        return self
+
+    def unchanged(self) -> bool:
+        """Return True: each answer is compared when it comes."""
+        return True
+
+    def check(self, key: str | None = None) -> None:
+        """Do nothing; see `unchanged`."""
+
+    def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
+        """Do nothing; see `unchanged`."""
+
+    @property
+    def held_bytes(self) -> int:
+        """How long the object is."""
+        return self.version.nbytes
+
+    def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
+        """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
+        counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
+        beyond = np.flatnonzero(offsets + counts > self.version.nbytes)
+        if len(beyond):
+            raise UnfinishedError(int(beyond[0]), None)
+        left = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
+        with self.lock:
+            asked = list(self.asked)
+        for one in asked:
+            left = self._take(one, left)
+            if not len(left.runs):
+                return
+        with ask(self, left.offsets, left.counts, at_once=True) as own:
+            self._take(own, left)
+
+    def _take(self, asked: Asked, wanted: Pieces) -> Pieces:
+        """Copy what lies in ranges that were asked for; return what does not, or not any more."""
+        pieces, found = asked.find(wanted)
+        order = np.argsort(found, kind="stable")
+        borders = [*np.flatnonzero(np.diff(found[order], prepend=-2)).tolist(), len(order)]
+        left = []
+        for first, stop in pairwise(borders):
+            number, some = int(found[order[first]]), order[first:stop]
+            try:
+                if number < 0:
+                    raise CancelledError
+                data = asked.take(number)
+            except CancelledError:
+                left.append(some)
+                continue
+            except SourceError as error:
+                raise UnfinishedError(int(pieces.runs[some[0]]), error) from error
+            begins = (pieces.offsets[some] - int(asked.starts[number])).tolist()
+            counts = pieces.counts[some].tolist()
+            each = zip(begins, pieces.addresses[some].tolist(), counts, strict=True)
+            for begin, address, count in each:
+                write_memory(address, data[begin : begin + count])
+            asked.taken(number, sum(counts))
+        return pieces.of(np.concatenate([np.zeros(0, np.int64), *left]))
+
+    def read_into(self, memory: memoryview, offset: int) -> None:
+        """Fill memory with the bytes from an offset on."""
+        target = np.frombuffer(memory, np.uint8)
+        place = np.array([target.ctypes.data])
+        self.read_runs(np.array([offset]), place, len(memory), target)
+
+    # Said to be read soon.
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoredFile) and self.version == other.version
+
+    def __hash__(self) -> int:
+        return hash(self.version)
+
+    def soon(self, offsets: Ints, lengths: Ints | int, *, once: bool = False) -> list[Soon]:
+        """Return what says that runs of bytes will be read; see `oocdata.engines.files.File`."""
+        counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
+        return [Soon(self, (offsets, counts, once))]
+
+    @contextmanager
+    def asking(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> Iterator[None]:
+        """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
+        once = all(one[2] for one in wanted)
+        runs = np.concatenate([np.stack(one[:2], axis=1) for one in wanted])
+        inside = runs.sum(axis=1) <= self.version.nbytes  # reading them says that they are not
+        offsets, counts = np.unique(runs[inside], axis=0).T
+        if once:  # what is decoded by whoever asked first is in the cache for all
+            with self.lock:
+                others = list(self.asked)
+            for other in others:
+                _, found = other.find(Pieces(offsets, offsets, offsets, counts))
+                if len(found) == len(offsets):  # none lies across two ranges
+                    offsets, counts = offsets[found < 0], counts[found < 0]
+        if not len(offsets):
+            yield
+            return
+        with ask(self, offsets, counts, once=once):
+            yield
+
+    # As of a stream, for headers and metadata.
+
+    def stream(self, step: int = 1024) -> io.BufferedIOBase:
+        """Return the bytes as a stream, of which so many are read at a time."""
+        return io.BufferedReader(_Stream(self), step)
+
+    def raw(self) -> io.RawIOBase:
+        """Return the bytes as a stream that gives all that is asked for, where it has them."""
+        return _Stream(self)
+
+    def block(self, number: int) -> bytes:
+        """Return a block of metadata, fetched or kept."""
+        kept = _kept_block((self.version, number))
+        if kept is None:
+            start = number * _BLOCK
+            stop = min(start + _BLOCK, self.version.nbytes)
+            kept = bytes(link().start(lambda: fetch(self, start, stop)).result().data)
+            _keep_block((self.version, number), kept)
+        return kept
+
+
+def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None]:
+    """Ask at once for an object, and for objects below it.
+
+    Returns
+    -------
+    there : list of str
+        Those of the names that lead to an object.
+    error : SourceError or None
+        Why the object itself can't be read; none where it can, by `StoredFile.at`.
+    """
+    address, each = Address.of(url), list(names)
+    beginning = link().start(lambda: link().get(address, 0, _BLOCK))
+    below = [link().start(partial(link().get, address / name)) for name in each]
+    there = [name for name, done in zip(each, below, strict=True) if done.exception() is None]
+    error = beginning.exception()
+    if error is None:
+        answer = beginning.result()
+        assert answer is not None
+        _note(StoredFile.of(address, answer))
+    elif not isinstance(error, SourceError):
+        raise error
+    for done in below:
+        other = done.exception()
+        if not there and error is not None and not isinstance(other, MissingFileError | None):
+            raise other  # it may be there all the same
+    return there, error
+
+
+_looked: ContextVar[dict[str, StoredFile] | None] = ContextVar("looked", default=None)
+
+
+@contextmanager
+def one_look() -> Iterator[None]:
+    """Take each object for the version that it was first, for as long as a block takes."""
+    if _looked.get() is not None:
+        yield
+        return
+    token = _looked.set({})
+    try:
+        yield
+    finally:
+        _looked.reset(token)
+
+
+def _note(file: StoredFile) -> None:
+    looked = _looked.get()
+    if looked is not None:
+        looked[file.address.url] = file
+
+
+@contextmanager
+def ask(
+    file: StoredFile, offsets: Ints, lengths: Ints, *, at_once: bool = False, once: bool = False
+) -> Iterator[Asked]:
+    """Ask for the bytes of runs, for as long as a block takes.
+
+    Parameters
+    ----------
+    at_once : bool
+        They are read in this block by nobody else, each as often as it is given.
+    once : bool
+        Each run is read once.
+    """
+    starts, stops, wanted = joined(offsets, lengths)
+    asked = Asked(file, starts, stops, wanted if at_once or once else None, at_once=at_once)
+    try:
+        yield asked
+    finally:
+        asked.close()
+
+
+class _Stream(io.RawIOBase):
+    """The bytes of an object, for whoever reads headers and metadata.
+
+    HDF5 tells a file by what ``repr`` gives.
+    """
+
+    def __init__(self, file: StoredFile) -> None:
+        super().__init__()
+        self.file, self._place = file, 0
+
+    def __repr__(self) -> str:
+        return self.file.version.path
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        begin = (0, self._place, self.file.version.nbytes)[whence]
+        self._place = max(0, begin + offset)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._place)]
+        if not out:
+            return 0
+        if len(out) > _BLOCK:  # no metadata
+            self.file.read_into(out, self._place)
+            self._place += len(out)
+            return len(out)
+        done = 0
+        while done < len(out):
+            number, within = divmod(self._place + done, _BLOCK)
+            part = self.file.block(number)[within : within + len(out) - done]
+            out[done : done + len(part)] = part
+            done += len(part)
+        self._place += done
+        return done
+
+
+_lock = threading.Lock()
+_blocks: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
+_files: OrderedDict[ObjectVersion, tuple[threading.Lock, list[Asked]]] = OrderedDict()
+
+
+def _shared(version: ObjectVersion) -> tuple[threading.Lock, list[Asked]]:
+    """Return what all who read an object share: a lock, and what was asked for."""
+    with _lock:
+        found = _files.get(version)
+        if found is None:
+            for old in [old for old, (_, asked) in _files.items() if not asked][:-1024]:
+                del _files[old]
+            found = _files[version] = threading.Lock(), []
+        return found
+
+
+def _kept_block(key: tuple[ObjectVersion, int]) -> bytes | None:
+    with _lock:
+        found = _blocks.get(key)
+        if found is not None:
+            _blocks.move_to_end(key)
+        return found
+
+
+def _keep_block(key: tuple[ObjectVersion, int], block: bytes) -> None:
+    with _lock:
+        _blocks[key] = block
+        while len(_blocks) > _BLOCKS_KEPT:
+            _blocks.popitem(last=False)

@@ -1,0 +1,403 @@
+"""The one way out of the process: requests of byte ranges, within one bound, asked again.
+
+A thread of its own runs an event loop. However many arrays and threads read, so many requests and
+bytes are under way at a time and no more. What may pass (a dropped connection, half an answer, a
+server that is busy or gives none) is asked again after a while that grows and is drawn at random;
+what may not (no such object, no permission, another version) fails at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from oocdata.errors import MissingFileError, SourceError
+from oocdata.memory import scratch_share
+from oocdata.stores.address import obstore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from oocdata.stores.address import Address
+
+__all__ = ["Answer", "ChangedError", "Link", "Traffic", "link", "told"]
+
+Made = TypeVar("Made")
+
+REQUESTS = 64
+"""Under way at a time."""
+
+_TRIES = 8
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Seconds before a request is made again, doubled each time; drawn from half to one and a half."""
+
+_PATIENCE = 5.0
+"""Seconds that an answer may take at least; doubled for each further try, so a slow link is not
+taken for a dead one for ever."""
+
+_TIMES_USUAL = 10
+"""An answer may take so many times as long as those before it."""
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_ADDRESS = re.compile(r"\S+://\S+")
+
+
+class ChangedError(SourceError):
+    """The object is another version than the one asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Bytes of an object, and which version of it they are of.
+
+    Attributes
+    ----------
+    data : buffer
+    nbytes : int
+        Of the whole object.
+    tag : str
+        The server's name of the version (ETag); empty where it gives none.
+    modified : int
+        Nanoseconds since the epoch, to the second.
+    """
+
+    data: Any
+    nbytes: int
+    tag: str
+    modified: int
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What went over the link since the process began.
+
+    Attributes
+    ----------
+    requests, nbytes : int
+        Requests made, those made again among them, and bytes of answers.
+    again : int
+        Requests made again.
+    most : int
+        Requests under way at a time, at most.
+    """
+
+    requests: int = 0
+    nbytes: int = 0
+    again: int = 0
+    most: int = 0
+
+
+class Link:
+    """Requests under way, of this process.
+
+    Attributes
+    ----------
+    traffic : Traffic
+    """
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._slots = asyncio.Semaphore(REQUESTS)
+        self._under_way = 0
+        self._held = 0
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._usual = 0.1
+        # It must not keep the process from ending: nothing that it does outlives its answer.
+        threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def check(self) -> None:
+        """Raise in a fork of the process that the link belongs to."""
+        if os.getpid() != self._process:
+            raise SourceError(
+                "stores can't be read in a process that was forked after one was read from: the "
+                "threads of the client are gone. Start workers with 'spawn' or 'forkserver' "
+                "(multiprocessing.get_context('spawn')), or fork before the first read."
+            )
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, Made]]) -> Future[Made]:
+        """Begin work in the loop."""
+        self.check()
+        done: Future[Made] = Future()
+
+        def begin() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
+            task = self._loop.create_task(work())
+            task.add_done_callback(lambda task: _pass_on(task, done))
+
+        self._loop.call_soon_threadsafe(begin)
+        return done
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Have something done in the loop, soon."""
+        if os.getpid() == self._process:
+            with suppress(RuntimeError):  # the interpreter is ending
+                self._loop.call_soon_threadsafe(work)
+
+    def task(self, work: Coroutine[Any, Any, Made], done: Future[Made]) -> asyncio.Task[Made]:
+        """Begin work, in the loop; what comes of it goes to `done`."""
+        task = self._loop.create_task(work)
+        task.add_done_callback(lambda task: _pass_on(task, done))
+        return task
+
+    # The bound on bytes: those under way, and those that lie ready.
+
+    def room(self, nbytes: int, *, at_once: bool = False) -> asyncio.Future[None]:
+        """Return what is done when so many bytes more may be held; in the loop.
+
+        Parameters
+        ----------
+        nbytes : int
+        at_once : bool
+            Somebody waits for these bytes, and may hold others: they may exceed the bound.
+        """
+        turn: asyncio.Future[None] = self._loop.create_future()
+        if at_once or (not self._waiting and self._fits(nbytes)):
+            self._held += nbytes
+            turn.set_result(None)
+        else:
+            self._waiting[turn] = nbytes
+        return turn
+
+    def hurry(self, turn: asyncio.Future[None]) -> None:
+        """Grant room now, to what somebody waits for; in the loop."""
+        nbytes = self._waiting.pop(turn, None)
+        if nbytes is not None:
+            self._held += nbytes
+            turn.set_result(None)
+
+    def leave(self, turn: asyncio.Future[None], nbytes: int) -> None:
+        """Give back the room that was asked for, whether it was granted or not; in the loop."""
+        if self._waiting.pop(turn, None) is None:
+            self._held -= nbytes
+        while self._waiting:
+            first, wanted = next(iter(self._waiting.items()))
+            if not self._fits(wanted):
+                return
+            self.hurry(first)
+
+    def _fits(self, nbytes: int) -> bool:
+        return not self._held or self._held + nbytes <= scratch_share()
+
+    @property
+    def held(self) -> int:
+        """Bytes of answers that are under way, or that nobody has taken yet."""
+        return self._held
+
+    # Requests.
+
+    async def get(
+        self,
+        address: Address,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        tag: str = "",
+        unless: str = "",
+    ) -> Answer | None:
+        """Return a range of an object, or all of it; make the request again where that may help.
+
+        Parameters
+        ----------
+        address : Address
+        start, stop : int
+            Bytes; `start` may be negative, for so many from the end, without `stop`.
+        tag : str
+            The version that it must be; empty for any.
+        unless : str
+            A version that need not be sent: then None is returned.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            As `told` has it.
+        """
+        options: dict[str, Any] = {}
+        if start < 0:
+            options["range"] = {"suffix": -start}
+        elif stop is not None:
+            options["range"] = (start, stop)
+        elif start:
+            options["range"] = {"offset": start}
+        if tag and not tag.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
+            options["if_match"] = tag
+        if unless:
+            options["if_none_match"] = unless
+        wanted = None if stop is None or start < 0 else stop - start
+        pause, patience = _FIRST_PAUSE, max(_PATIENCE, _TIMES_USUAL * self._usual)
+        for left in reversed(range(_TRIES)):
+            try:
+                async with self._slot():
+                    began = time.monotonic()
+                    async with asyncio.timeout(patience):
+                        answer = await self._ask(address, options)
+                    self._usual += (time.monotonic() - began - self._usual) / 8
+                self.traffic.nbytes += len(answer.data)
+                if wanted is not None and len(answer.data) != min(
+                    wanted, max(0, answer.nbytes - start)
+                ):
+                    raise _TornError(f"{len(answer.data)} bytes came of {wanted}")
+                if tag and answer.tag and answer.tag != tag:
+                    raise ChangedError("it has changed", path=address.url)
+                return answer
+            except Exception as error:
+                name = type(error).__name__
+                if name == "NotModifiedError" and unless:
+                    return None
+                if isinstance(error, SourceError):
+                    raise
+                if not left or not _may_pass(error):
+                    raise told(error, address.url) from None
+            self.traffic.again += 1
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no secret
+            pause, patience = min(2 * pause, _LONGEST_PAUSE), 2 * patience
+        raise AssertionError
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        async with self._slots:
+            self._under_way += 1
+            self.traffic.requests += 1
+            self.traffic.most = max(self.traffic.most, self._under_way)
+            try:
+                yield
+            finally:
+                self._under_way -= 1
+
+    async def _ask(self, address: Address, options: dict[str, Any]) -> Answer:
+        found = await obstore().get_async(address.store, address.name, options=options or None)
+        meta, data = found.meta, await found.bytes_async()
+        modified: datetime = meta["last_modified"]
+        return Answer(
+            data, meta["size"], meta["e_tag"] or "", int(modified.timestamp()) * 1_000_000_000
+        )
+
+
+class _TornError(Exception):
+    """An answer that is not as long as was asked for."""
+
+
+def _pass_on(task: asyncio.Task[Made], done: Future[Made]) -> None:
+    """Hand what came of a task to whoever waits for it."""
+    if done.done():
+        if not task.cancelled():
+            task.exception()  # or asyncio says that nobody has asked for it
+        return
+    if task.cancelled():
+        done.cancel()
+        done.set_running_or_notify_cancel()
+        return
+    error = task.exception()
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(task.result())
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the same request may have another answer soon."""
+    if isinstance(error, TimeoutError | _TornError | ConnectionError):
+        return True
+    if type(error).__name__ != "GenericError":
+        return False
+    status = _STATUS.search(str(error))
+    # Without one, no answer came, or half of it.
+    return status is None or status[1] in ("408", "429") or status[1][0] == "5"
+
+
+class _About(TypedDict):
+    path: str
+
+
+def told(error: Exception, url: str) -> SourceError:
+    """Return what the client says as an error of this package, without headers and signatures."""
+    kind, about = type(error).__name__, _About(path=url)
+    status = _STATUS.search(str(error))
+    if isinstance(error, FileNotFoundError):
+        return MissingFileError("the object must exist; the store has none of this name.", **about)
+    if kind == "PermissionDeniedError":
+        return SourceError(
+            "the store must allow the object to be read; it answered 403 (forbidden). Are the "
+            "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
+            "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true.",
+            **about,
+        )
+    if kind == "UnauthenticatedError":
+        return SourceError(
+            "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
+            "the store's own command-line tool.",
+            **about,
+        )
+    if kind == "PreconditionError":
+        return ChangedError("the object has changed", **about)
+    if kind == "NotSupportedError":
+        return SourceError(
+            "the server must answer requests for parts of a file; it sends the whole file "
+            "whatever is asked for. Download the file, or use another server.",
+            **about,
+        )
+    if isinstance(error, TimeoutError):
+        return SourceError(
+            f"the server must answer; {_TRIES} requests had no answer in time. Is it reachable?",
+            **about,
+        )
+    if status is not None:
+        hint = " Try again later." if _may_pass(error) else ""
+        return SourceError(
+            f"the server must send the object; it answered {status[1]}.{hint}", **about
+        )
+    if "region" in str(error):
+        return SourceError(
+            "the store must be asked in its own region; it sent on to another. Set AWS_REGION.",
+            **about,
+        )
+    words = _ADDRESS.sub("…", str(error).split("\n")[0])  # which may hold a signature
+    return SourceError(
+        f"the server must be reachable; the client says: {words[:200]}. Is the address right?",
+        **about,
+    )
+
+
+_link: Link | None = None
+_making = threading.Lock()
+
+
+def link() -> Link:
+    """Return the link of the process, made when it is first asked for.
+
+    Examples
+    --------
+    >>> link().traffic.nbytes >= 0
+    True
+    """
+    global _link
+    with _making:
+        if _link is None:
+            _link = Link()
+        return _link
+
+
+def _new_lock_after_fork() -> None:
+    # The link itself stays: the client's threads are gone, and `Link.check` says so.
+    global _making
+    _making = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock_after_fork)
