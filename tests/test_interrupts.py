@@ -19,7 +19,7 @@ import zarr
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.engines import strided
+from oocdata.engines import files
 from oocdata.errors import ArgumentError
 from oocdata.frontends.shutdown import Calls
 
@@ -58,7 +58,7 @@ def test_a_descriptor_is_held_while_it_is_read_from(
         np.save(tmp_path / f"{number}.npy", np.full((2500, 8), number))
     first = ooc.open(tmp_path / "0.npy")
     others = ooc.open([tmp_path / f"{number}.npy" for number in range(1, 200)])
-    read, once = strided.read_runs, []
+    read, once = files.read_runs, []
 
     def slow(*arguments: Any) -> None:
         """Another thread reads of the others meanwhile."""
@@ -70,7 +70,7 @@ def test_a_descriptor_is_held_while_it_is_read_from(
             thread.join()
         read(*arguments)
 
-    monkeypatch.setattr(strided, "read_runs", slow)
+    monkeypatch.setattr(files, "read_runs", slow)
     assert_array_equal(first.take([5, 900, 2400]), np.zeros((3, 8)))
     assert once
 

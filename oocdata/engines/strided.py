@@ -9,11 +9,12 @@ another order of axes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +85,10 @@ class Strided:
     ----------
     dtype : numpy.dtype
         Native byte order.
+    """
+
+    _read_files: ClassVar[Callable[..., None] | None] = None
+    """Reads runs, as `Readable.read_runs` does, where chunks are files: what offsets mean is its own.
     """
 
     def __init__(
@@ -311,23 +316,12 @@ class Strided:
         )
         starts += self.offset
         try:
-            self._read_files(opened, starts, places, lengths, memory)
+            (self._read_files or opened.read_runs)(starts, places, lengths, memory)
         except UnfinishedError as error:
             run = error.run
             box = run // len(plan.file_offsets) if boxes is None else int(boxes[run])
             some = origins[box : box + 1]
             raise self._unfinished(opened, some, extent, error.cause) from error.cause
-
-    def _read_files(
-        self,
-        opened: Readable,
-        offsets: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        lengths: NDArray[np.int64] | int,
-        target: NDArray[Any],
-    ) -> None:
-        """Read runs; where chunks are files, what an offset stands for is their own."""
-        opened.read_runs(offsets, addresses, lengths, target)
 
     def _unfinished(
         self, opened: Readable, origins: NDArray[np.int64], extent: Extent, cause: OSError | None

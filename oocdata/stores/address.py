@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from oocdata.errors import ArgumentError, MissingDependencyError, UnknownFormatError
 
-__all__ = ["Address", "list_names", "matching", "obstore"]
+__all__ = ["Address", "client", "list_names", "matching", "obstore"]
 
 _MAGIC = re.compile(r"[*[]")
 
@@ -102,11 +102,11 @@ class Address:
     @property
     def store(self) -> Any:
         """The client of the store."""
-        return _client(self.root)
+        return client(self.root)
 
 
 @lru_cache(maxsize=64)
-def _client(root: str) -> Any:
+def client(root: str) -> Any:
     """Return the client of a store; one for all its objects, so that connections are shared."""
     obstore()
     from_url = importlib.import_module("obstore.store").from_url

@@ -6,13 +6,12 @@ same time; a read takes what was asked for, and asks for the rest itself.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,12 +26,13 @@ from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Soon
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import Address
+from oocdata.stores.held import Held
 from oocdata.stores.link import Answer, ChangedError, link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Asked", "ObjectVersion", "StoredFile", "ask", "fetch", "one_look", "probe"]
+__all__ = ["Asked", "ObjectVersion", "StoredFile", "ask", "fetch", "one_look", "probe", "small"]
 
 Ints = NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class ObjectVersion:
         """Do nothing: each answer says of which version it is, and is compared when it comes."""
 
 
-class Asked:
+class Asked(Held[Answer]):
     """Ranges of one object that are asked for; each is held until all of it was taken.
 
     Parameters
@@ -89,7 +89,7 @@ class Asked:
         Bytes that will be taken of each, counted as often as they are; None where that is not
         known, and all are held until the end.
     at_once : bool
-        Somebody waits for them.
+        As of `Held`.
     """
 
     def __init__(
@@ -98,14 +98,12 @@ class Asked:
         self.file, self.starts, self.stops = file, starts, stops
         self._left: list[float] = [_FOR_EVER] * len(starts) if wanted is None else wanted.tolist()
         self._lock = threading.Lock()
-        self._futures: list[Future[Answer]] = [Future() for _ in starts]
-        self._turns: dict[int, asyncio.Future[None]] = {}
-        self._tasks: list[asyncio.Task[Answer]] = []
-        self._closed = False
-        link().check()
+        super().__init__((stops - starts).tolist(), self._range, at_once=at_once)
         with file.lock:
             file.asked.append(self)
-        link().call(partial(self._begin, at_once))
+
+    async def _range(self, number: int) -> Answer:
+        return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
 
     def find(self, wanted: Pieces) -> tuple[Pieces, Ints]:
         """Return pieces, and the range in which each lies; -1 for one that lies in none."""
@@ -114,72 +112,20 @@ class Asked:
         inside = (found >= 0) & (pieces.offsets + pieces.counts <= self.stops[found]) & held[found]
         return pieces, np.where(inside, found, -1)
 
-    def take(self, number: int) -> memoryview:
-        """Return the bytes of a range; wait for them.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If they can't be had.
-        CancelledError
-            If they are not held any more.
-        """
-        done = self._futures[number]
-        if not done.done():
-            link().call(partial(self._hurry, number))
-        return memoryview(done.result().data)
-
     def taken(self, number: int, nbytes: int) -> None:
         """Count bytes as taken; when all are, the range is held no more."""
         with self._lock:
             self._left[number] -= nbytes
             done = self._left[number] <= 0
         if done:
-            link().call(partial(self._drop, number))
+            self.drop(number)
 
     def close(self) -> None:
-        """Hold nothing any more, and ask for nothing; what is under way is given up."""
+        """Hold nothing any more; see `Held.close`."""
         with self.file.lock:
-            if self._closed:
-                return
-            self._closed = True
-            self.file.asked.remove(self)
-        link().call(self._drop_all)
-
-    # In the loop.
-
-    def _begin(self, at_once: bool) -> None:
-        if self._closed:
-            return
-        for number, done in enumerate(self._futures):
-            self._turns[number] = link().room(self._nbytes(number), at_once=at_once)
-            self._tasks.append(link().task(self._fetch(number), done))
-
-    async def _fetch(self, number: int) -> Answer:
-        await self._turns[number]
-        return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
-
-    def _hurry(self, number: int) -> None:
-        if number in self._turns:
-            link().hurry(self._turns[number])
-
-    def _drop(self, number: int) -> None:
-        """Hold a range no more."""
-        turn = self._turns.pop(number, None)
-        if turn is not None:
-            self._tasks[number].cancel()
-            link().leave(turn, self._nbytes(number))
-        self._futures[number].cancel()  # where it was never begun
-        gone: Future[Answer] = Future()
-        self._futures[number] = gone
-        gone.cancel()
-
-    def _drop_all(self) -> None:
-        for number in range(len(self._futures)):
-            self._drop(number)
-
-    def _nbytes(self, number: int) -> int:
-        return int(self.stops[number] - self.starts[number])
+            if self in self.file.asked:
+                self.file.asked.remove(self)
+        super().close()
 
 
 _FOR_EVER = float("inf")
@@ -296,12 +242,12 @@ class StoredFile:
         oocdata.errors.MissingFileError, oocdata.errors.SourceError
         """
         address = Address.of(url)
-        known = (_looked.get() or {}).get(address.url)
-        if known is not None:
+        known = (_looked.get() or {}).get(address)
+        if isinstance(known, cls):
             return known
         answer = link().start(lambda: link().get(address, 0, _BLOCK)).result()
         assert answer is not None
-        _note(found := cls.of(address, answer))
+        _note(address, found := cls.of(address, answer))
         return found
 
     @classmethod
@@ -359,7 +305,7 @@ class StoredFile:
             try:
                 if number < 0:
                     raise CancelledError
-                data = asked.take(number)
+                data = memoryview(asked.take(number).data)
             except CancelledError:
                 left.append(some)
                 continue
@@ -445,28 +391,49 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     """
     address, each = Address.of(url), list(names)
     beginning = link().start(lambda: link().get(address, 0, _BLOCK))
-    below = [link().start(partial(link().get, address / name)) for name in each]
-    there = [name for name, done in zip(each, below, strict=True) if done.exception() is None]
+    below = small([address / name for name in each])
     error = beginning.exception()
     if error is None:
         answer = beginning.result()
         assert answer is not None
-        _note(StoredFile.of(address, answer))
+        _note(address, StoredFile.of(address, answer))
     elif not isinstance(error, SourceError):
         raise error
-    for done in below:
-        other = done.exception()
-        if not there and error is not None and not isinstance(other, MissingFileError | None):
-            raise other  # it may be there all the same
+    found = zip(each, below, strict=True)
+    there = [name for name, answer in found if isinstance(answer, Answer)]
+    refused = next((one for one in below if isinstance(one, SourceError)), None)
+    if error is not None and not there and refused is not None:
+        raise refused  # it may be there all the same
     return there, error
 
 
-_looked: ContextVar[dict[str, StoredFile] | None] = ContextVar("looked", default=None)
+def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
+    """Return small objects, asked for at once; None where there is none, or why it can't be read.
+
+    Within `one_look`, each is asked for once.
+    """
+    looked = _looked.get()
+    known: dict[Address, Any] = {} if looked is None else looked
+    wanted = {one: known[one] for one in addresses if one in known}
+    begun = {one: link().start(partial(link().get, one)) for one in addresses if one not in wanted}
+    for one, done in begun.items():
+        error = done.exception()
+        if isinstance(error, MissingFileError):
+            wanted[one] = None
+        elif error is None or isinstance(error, SourceError):
+            wanted[one] = error or done.result()
+        else:
+            raise error
+        _note(one, wanted[one])
+    return [wanted[one] for one in addresses]
+
+
+_looked: ContextVar[dict[Address, Any] | None] = ContextVar("looked", default=None)
 
 
 @contextmanager
 def one_look() -> Iterator[None]:
-    """Take each object for the version that it was first, for as long as a block takes."""
+    """Ask once for what several look at, for as long as a block takes: one version of each."""
     if _looked.get() is not None:
         yield
         return
@@ -477,10 +444,10 @@ def one_look() -> Iterator[None]:
         _looked.reset(token)
 
 
-def _note(file: StoredFile) -> None:
+def _note(address: Address, found: Any) -> None:
     looked = _looked.get()
     if looked is not None:
-        looked[file.address.url] = file
+        looked[address] = found
 
 
 @contextmanager

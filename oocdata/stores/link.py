@@ -269,6 +269,15 @@ class Link:
             pause, patience = min(2 * pause, _LONGEST_PAUSE), 2 * patience
         raise AssertionError
 
+    async def get_if_there(
+        self, address: Address, start: int = 0, stop: int | None = None
+    ) -> Answer | None:
+        """Return a range of an object, as `get` does; None where there is no such object."""
+        try:
+            return await self.get(address, start, stop)
+        except MissingFileError:
+            return None
+
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         async with self._slots:

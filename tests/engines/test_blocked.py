@@ -19,7 +19,7 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import blocked as blocked_module
-from oocdata.engines import strided
+from oocdata.engines import files
 from oocdata.engines.blocked import SmallRows, blocked
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
@@ -36,13 +36,13 @@ from oocdata.testing import SourceConformance, sample_array
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the bytes of every read of runs."""
     seen: list[int] = []
-    real = strided.read_runs
+    real = files.read_runs
 
     def read_runs(file: int, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
         seen.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
         real(file, offsets, addresses, lengths, target)
 
-    monkeypatch.setattr(strided, "read_runs", read_runs)
+    monkeypatch.setattr(files, "read_runs", read_runs)
     monkeypatch.setattr(
         Strided,
         "_read_one",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.engines import cache, strided
+from oocdata.engines import cache, files, strided
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
@@ -157,9 +157,9 @@ def test_each_chunk_is_decoded_once_also_where_few_fit(monkeypatch: pytest.Monke
 
 def test_neighbouring_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    usual = strided.read_runs
+    usual = files.read_runs
     monkeypatch.setattr(
-        strided,
+        files,
         "read_runs",
         lambda file, offsets, places, lengths, out: (
             calls.append(int(np.sum(lengths))),

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import runs, strided, together
+from oocdata.engines import files, runs, together
 from oocdata.engines.concat import Concat, concatenate
 from oocdata.engines.source import Source
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
@@ -32,7 +32,7 @@ def saved(folder: Path, parts: list[np.ndarray], axis: int = 0) -> Source:
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """Count the runs of each call that reads several files, and of each that reads one."""
     seen: dict[str, list[int]] = {"several": [], "one": []}
-    for module, name in ((together, "several"), (strided, "one")):
+    for module, name in ((together, "several"), (files, "one")):
 
         def counted(
             file: Any, offsets: Any, *rest: Any, name: str = name, real: Any = module.read_runs

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.blocked import fits
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import FileVersion, OpenFile, Readable
+from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.runs import UnfinishedError, join
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
@@ -64,7 +64,7 @@ class ChunkFiles(Strided):
         metadata, version = reader.objects.metadata, reader.file
         stored, chunk = metadata.plain_dtype, metadata.object_shape
         assert stored is not None
-        assert version is not None
+        assert isinstance(version, FileVersion)
         strides = contiguous_strides(chunk, stored.itemsize)
         self._shift = (prod(chunk) * stored.itemsize).bit_length()
         numbers = _Numbers(chunk, metadata.grid, self._shift)
@@ -96,7 +96,6 @@ class ChunkFiles(Strided):
 
     def _read_files(
         self,
-        opened: Readable,
         offsets: NDArray[np.int64],
         addresses: NDArray[np.int64],
         lengths: NDArray[np.int64] | int,

@@ -47,6 +47,8 @@ class ShardIndex:
     axes: tuple[int, ...]
     """The array's axis of each stored axis: a transpose may stand before the sharding."""
     at_end: bool
+    dtype: str
+    """Of an address: uint64 of either byte order."""
     nbytes: int
     """4 more than the addresses take where a crc32c follows them."""
 
@@ -56,6 +58,33 @@ class ShardIndex:
         addresses = np.frombuffer(stored, np.uint64, 2 * prod(self.grid)).reshape(*self.grid, 2)
         empty: NDArray[np.bool_] = (addresses == np.uint64(2**64 - 1)).all(axis=-1)
         return empty.transpose(np.argsort(self.axes))
+
+    def addresses(self, stored: bytes, nbytes: int) -> NDArray[np.int64]:
+        """Return where the chunks of a shard of so many bytes lie: shape (*grid, 2).
+
+        Offset and length, -1 for a chunk that is not there; axes as stored.
+
+        Raises
+        ------
+        ValueError
+            If it is not whole.
+        """
+        count = 16 * prod(self.grid)
+        if len(stored) != self.nbytes:
+            raise ValueError(f"it has {len(stored)} bytes of {self.nbytes}")
+        if self.nbytes > count:
+            from google_crc32c import value  # not for `import oocdata`
+
+            if value(stored[:count]) != int.from_bytes(stored[count:], "little"):
+                raise ValueError("it is not what its checksum says")
+        found = np.frombuffer(stored, self.dtype, 2 * prod(self.grid)).reshape(*self.grid, 2)
+        absent = (found == np.uint64(2**64 - 1)).all(axis=-1)
+        beyond = ~absent & (
+            (found > np.uint64(nbytes)).any(axis=-1) | (found.sum(axis=-1) > np.uint64(nbytes))
+        )
+        if beyond.any():
+            raise ValueError(f"it leads beyond the object, which has {nbytes} bytes")
+        return np.where(absent[..., None], np.int64(-1), found.astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +190,9 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
     if index_names in (["bytes"], ["bytes", "crc32c"]) and inner.chunk_shape is None:
         grid = tuple(length // n for length, n in zip(shard, chunk, strict=True))
         at_end = options.get("index_location", "end") == "end"
-        index = ShardIndex(grid, axes, at_end, 16 * prod(grid) + 4 * (len(index_names) - 1))
+        big = index_steps[0][1].get("endian", "little") == "big"
+        kind = ">u8" if big else "<u8"
+        index = ShardIndex(grid, axes, at_end, kind, 16 * prod(grid) + 4 * (len(index_names) - 1))
     return CodecChain(
         inner.text,
         inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3),

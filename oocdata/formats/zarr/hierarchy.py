@@ -46,15 +46,16 @@ def group_attributes(store: Store, key: str, path: str) -> dict[str, Any] | None
     return attributes if isinstance(attributes, dict) else {}
 
 
-def _walk(store: Folder, key: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+def _walk(store: Store, key: str, seen: set[object]) -> Iterator[str]:
     """Yield the arrays below a group."""
-    folder = os.path.join(store.path, key)
-    status = os.stat(folder)
-    if (status.st_dev, status.st_ino) in seen:  # a link that leads back up
-        return
-    seen.add((status.st_dev, status.st_ino))
-    for name in _folders(folder):
-        below = join(key, name)
+    if isinstance(store, Folder):
+        status = os.stat(os.path.join(store.path, key))
+        if (status.st_dev, status.st_ino) in seen:  # a link that leads back up
+            return
+        seen.add((status.st_dev, status.st_ino))
+    names = [join(key, name) for name in store.folders(key) or ()]
+    store.prefetch([join(name, file) for name in names for file in _FILES])
+    for below in names:
         node = _node(store, below, store.path)
         if _is_array(node):
             yield below
@@ -69,6 +70,9 @@ def _listed(store: Store, path: str) -> Iterator[str]:
     group = {} if text is None else load_json(text, path, None)
     nodes = (group.get("consolidated_metadata") or group).get("metadata")
     if not nodes or not isinstance(nodes, dict):
+        if store.folders("") is not None:
+            yield from _walk(store, "", set())
+            return
         raise MissingKeyError(
             "`key` must be given for a group at a URL that has no consolidated metadata, because "
             "its arrays can't be listed there.",
@@ -120,7 +124,7 @@ def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayM
 
     def below(group: str) -> list[str]:
         if isinstance(store, Folder):
-            return _folders(os.path.join(store.path, group.strip("/")))
+            return store.folders(group.strip("/")) or []
         if not known:
             known.update(tree_of(list_arrays(store, path)))
         return known.get(group, [])
@@ -144,15 +148,6 @@ def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayM
             yield name.strip("/"), found
         if len(seen) == count:
             raise unmatched(one, below, path, groups)
-
-
-def _folders(folder: str) -> list[str]:
-    """Return the names of the folders in a folder; none where it is not there."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _data(store: Store, keys: list[str], path: str) -> list[str]:
@@ -183,6 +178,10 @@ def _metadata(store: Store, key: str, path: str) -> ArrayMetadata | None:
     return parse_array(node.text, node.version, path, key or None, attributes)
 
 
+_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+"""Metadata files that a node may have."""
+
+
 class _Node(NamedTuple):
     """An array or a group: what it is, in which version, and what its metadata file holds."""
 
@@ -193,6 +192,7 @@ class _Node(NamedTuple):
 
 def _node(store: Store, key: str, path: str) -> _Node | None:
     """Return what lies at a key; None for nothing."""
+    store.prefetch([join(key, name) for name in _FILES])
     text = store.read(join(key, "zarr.json"))
     if text is not None:
         node = load_json(text, path, key or None)

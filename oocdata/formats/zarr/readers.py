@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Storage
 from oocdata.errors import (
     DamagedChunkError,
@@ -30,6 +31,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import as_stored, packing
+from oocdata.formats.stored import is_url
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import join
 from oocdata.formats.zarr.tensorstore import (
@@ -124,7 +126,7 @@ class ZarrReader:
 
     def check(self) -> None:
         """Raise if the array was written anew or deleted: an epoch would mix old and new chunks."""
-        if self.file is None:
+        if not isinstance(self.file, FileVersion):
             return
         try:
             status = os.stat(self.file.path)
@@ -277,12 +279,16 @@ class TensorStoreReader(ZarrReader):
                         future.exception()
         return failures
 
+    def _kvstore(self) -> Any:
+        """Return TensorStore's specification of where the array lies."""
+        return self.objects.store.kvstore(self.objects.key)
+
     @cached_property
     def _by_tensorstore(self) -> Any:
         metadata = self.objects.metadata
         specification: dict[str, Any] = {
             "driver": "zarr" if metadata.version == 2 else "zarr3",
-            "kvstore": self.objects.store.kvstore(self.objects.key),
+            "kvstore": self._kvstore(),
             # Found in version 0.1.86: this also holds for chunks that a shard's index leaves out.
             "fill_missing_data_reads": self.missing == "fill",
         }
@@ -304,6 +310,10 @@ def reader_of(
     objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
 ) -> ZarrReader:
     """Return the reader of an array: by TensorStore where that can."""
+    if is_url(objects.store.path):
+        from oocdata.formats.zarr.remote import remote_reader  # not for `import oocdata`
+
+        return remote_reader(objects, missing, opened)
     by_zarr = objects.store.zarr_only or objects.metadata.codecs.zarr_only
     return (ZarrReader if by_zarr else TensorStoreReader)(objects, missing, opened)
 

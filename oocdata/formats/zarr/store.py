@@ -1,4 +1,4 @@
-"""Where the files of a Zarr hierarchy lie: a folder, a ZIP archive, or a URL.
+"""Where the files of a Zarr hierarchy lie: a folder, a ZIP archive, or a URL (`remote`).
 
 A `Store` reads a metadata file, asks for the version of a stored object, and says how TensorStore
 or zarr-python gets at the same place. `held.Held` is the fourth, one that the user opened.
@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from oocdata.engines.files import FileVersion
-from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
-from oocdata.formats.zarr.tensorstore import INDEX_POOL, LIBRARY_ERRORS, first_line, tensorstore
+from oocdata.engines.files import FileVersion, Version
+from oocdata.errors import MissingFileError, UnknownFormatError
+from oocdata.formats.stored import is_url
+from oocdata.formats.zarr.tensorstore import INDEX_POOL
 
-__all__ = ["Address", "Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
-
-_SECONDS_TO_ANSWER = 20
-"""TensorStore tries again, and again, for minutes."""
+__all__ = ["Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
 
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -55,12 +53,19 @@ class Store:
         """Return the bytes of a file; its first `part`, or its last if negative; None without."""
         raise NotImplementedError
 
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Ask at once for metadata files that may be read, where each would be a round trip."""
+
+    def folders(self, key: str) -> list[str] | None:
+        """Return the names of the folders in one; None where they can't be listed."""
+        return None
+
     def status(self, name: str) -> Status | None:
         """Return what is known of an object; None where there is none."""
         whole = self.read(name)
         return None if whole is None else Status(len(whole), 1)
 
-    def file(self, name: str) -> FileVersion | None:
+    def file(self, name: str) -> Version | None:
         """Return the version of the file in which an object lies; None where there is no file."""
         return None
 
@@ -112,6 +117,14 @@ class Folder(Store):
     def file(self, name: str) -> FileVersion | None:
         """Return the version of an object's file."""
         return FileVersion.of(f"{self.path}/{name}")
+
+    def folders(self, key: str) -> list[str] | None:
+        """Return the names of the folders in one; none where it is not there."""
+        try:
+            with os.scandir(os.path.join(self.path, key)) as entries:
+                return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def kvstore(self, key: str) -> Any:
         """Return TensorStore's specification of the folder of an array."""
@@ -179,44 +192,6 @@ class Archive(Store):
         return ZipStore(self.path, mode="r", read_only=True)
 
 
-class Address(Store):
-    """A Zarr hierarchy at a URL that TensorStore reads: ``http(s)://``, ``s3://``, ``gs://``."""
-
-    @cached_property
-    def _folder(self) -> Any:
-        return tensorstore().KvStore.open(self.kvstore("")).result()
-
-    def read(self, name: str, part: int = 0) -> bytes | None:
-        """Return the bytes of an object, or `part` of them."""
-        try:
-            found = self._folder.read(name).result(timeout=_SECONDS_TO_ANSWER)
-        except TimeoutError as error:
-            raise SourceError(
-                f"the URL must be readable; its server gave no answer within {_SECONDS_TO_ANSWER} "
-                "seconds. Is the address right, and the server up?",
-                path=self.path,
-            ) from error
-        except LIBRARY_ERRORS as error:
-            raise SourceError(
-                f"the URL must be readable; {first_line(error)}. TensorStore reads http://, "
-                "https://, s3:// and gs://.",
-                path=self.path,
-            ) from error
-        return None if found.state == "missing" else _cut(bytes(found.value), part)
-
-    def kvstore(self, key: str) -> Any:
-        """Return TensorStore's specification of the folder of an array."""
-        return f"{self.path}/{key}/" if key else f"{self.path}/"
-
-    def zarr_store(self) -> Any:
-        """Refuse: zarr-python needs the user's own store and credentials for this."""
-        raise SourceError(
-            "TensorStore can't decode this array, and an array at a URL is read by TensorStore. "
-            "Open it with zarr.open_array and give that to `open`.",
-            path=self.path,
-        )
-
-
 @contextmanager
 def calm() -> Iterator[None]:
     """Silence warnings that are for writers: codecs outside the specification, slow shards."""
@@ -239,20 +214,14 @@ def _cut(whole: bytes, part: int) -> bytes:
 
 def store_of(path: str) -> Store:
     """Return the store at a path or URL."""
-    scheme, mark, rest = path.partition("://")
-    if mark and scheme == "file":
+    if is_url(path):
+        from oocdata.formats.zarr.remote import Remote  # not for `import oocdata`
+
+        return Remote(path.rstrip("/"))
+    if path.startswith("file://"):
         from urllib.parse import unquote
 
-        path = unquote("/" + rest.partition("/")[2])
-    elif mark:
-        if scheme not in ("http", "https", "s3", "gs"):
-            raise UnknownFormatError(
-                "a URL must start with file://, http://, https://, s3:// or gs://; got "
-                f"{scheme}://. For another store, open the array with zarr.open_array and "
-                "give that to `open`.",
-                path=path,
-            )
-        return Address(path.rstrip("/"))
+        path = unquote("/" + path.removeprefix("file://").partition("/")[2])
     # A worker process may stand in another folder.
     absolute = os.path.abspath(path)
     if os.path.isdir(absolute):

@@ -1,0 +1,363 @@
+"""Zarr hierarchies in object stores and behind HTTP.
+
+Stored chunks are fetched here, within the one bound on requests, and decoded by the libraries out
+of memory. Of shards, only the chunks that are wanted are fetched, by the addresses in the shard's
+index: for the libraries they are then objects of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from itertools import count
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.files import Version
+from oocdata.engines.soon import Soon
+from oocdata.errors import DamagedChunkError, SourceError
+from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.store import Status, Store, calm, join
+from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
+from oocdata.stores.address import Address, client, list_names
+from oocdata.stores.files import ObjectVersion, StoredFile, small
+from oocdata.stores.link import Answer, link
+from oocdata.stores.objects import StoredObjects
+
+__all__ = ["Remote", "remote_reader"]
+
+_CHUNKS_AT_ONCE = 16
+"""Handed to the libraries at a time: the others arrive meanwhile."""
+
+_MOST_INDICES = 4096
+"""Indices of shards that are kept."""
+
+Ints = NDArray[np.int64]
+
+
+class Remote(Store):
+    """A Zarr hierarchy at a URL."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.address = Address.of(path)
+        self._small: dict[str, Answer | None] = {}
+
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Ask for metadata files at once; each is asked for once."""
+        new = [name for name in names if name not in self._small]
+        for name, found in zip(new, small([self.address / name for name in new]), strict=True):
+            if isinstance(found, SourceError):
+                raise found
+            self._small[name] = found
+
+    def read(self, name: str, part: int = 0) -> bytes | None:
+        """Return the bytes of a metadata file, or `part` of another object."""
+        if not part:
+            self.prefetch([name])
+            found = self._small[name]
+        else:
+            begin, end = (part, None) if part < 0 else (0, part)
+            address = self.address / name
+            found = link().start(lambda: link().get_if_there(address, begin, end)).result()
+        return None if found is None else bytes(found.data)
+
+    def status(self, name: str) -> Status | None:
+        """Return how long an object is; None where there is none."""
+        address = self.address / name
+        found = link().start(lambda: link().get_if_there(address, 0, 1)).result()
+        return None if found is None else Status(found.nbytes, 1)
+
+    def file(self, name: str) -> Version | None:
+        """Return the version of a metadata file."""
+        self.prefetch([name])
+        found = self._small[name]
+        return None if found is None else ObjectVersion.of(self.address / name, found)
+
+    def folders(self, key: str) -> list[str] | None:
+        """Return the names of the folders in one; None where the store can't list."""
+        if self.address.root.startswith("http"):
+            return None
+        return [name for name, is_folder in list_names(self.address / key) if is_folder]
+
+    def zarr_store(self) -> Any:
+        """Return a store of zarr-python, for what is read whole."""
+        from zarr.storage import ObjectStore
+
+        return ObjectStore(client(self.path), read_only=True)
+
+
+class _Fetched:
+    """The stored chunks of an array, fetched, and handed to a library by their names.
+
+    Parameters
+    ----------
+    objects : Objects
+        Of a `Remote`.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        metadata, self.store = objects.metadata, objects.store
+        index = metadata.codecs.shard_index
+        self._index = None
+        # Transposed shards and those in shards are fetched whole.
+        if index is not None and index.axes == tuple(range(len(index.axes))):
+            self._index = index if len(self._node.get("codecs", ())) == 1 else None
+        self._address = Address.of(objects.store.path) / objects.key
+        self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
+        self._lock = threading.Lock()
+        nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
+        self._whole = StoredObjects(self._address, nbytes // 2)
+
+    def __reduce__(self) -> tuple[type[_Fetched], tuple[Objects]]:
+        return _Fetched, (self.objects,)
+
+    @cached_property
+    def _node(self) -> dict[str, Any]:
+        """What the array's metadata file holds."""
+        name = "zarr.json" if self.objects.metadata.version == 3 else ".zarray"
+        text = self.store.read(join(self.objects.key, name))
+        node: dict[str, Any] = json.loads(text or b"{}")
+        return node
+
+    @property
+    def metadata(self) -> tuple[str, bytes]:
+        """The metadata file by which a library decodes what is fetched: its name and bytes."""
+        version, node = self.objects.metadata.version, dict(self._node)
+        if version == 2:
+            return ".zarray", json.dumps({**node, "dimension_separator": "."}).encode()
+        keys = {"name": "default", "configuration": {"separator": "/"}}
+        if self._index is not None:
+            options = node["codecs"][0]["configuration"]
+            grid = {"chunk_shape": options["chunk_shape"]}
+            node["chunk_grid"] = {"name": "regular", "configuration": grid}
+            node["codecs"] = options["codecs"]
+        return "zarr.json", json.dumps({**node, "chunk_key_encoding": keys}).encode()
+
+    def names(self, places: Ints) -> list[str]:
+        """Return the name of the object that a library reads for each chunk."""
+        if self._index is None:
+            places = places // self.objects.metadata.chunks_per_object
+        if self.objects.metadata.version == 2:
+            return [".".join(map(str, place)) or "0" for place in places.tolist()]
+        return ["/".join(("c", *map(str, place))) for place in places.tolist()]
+
+    def soon(self, places: Ints) -> list[Soon]:
+        """Return what decoding chunks will take out of the store."""
+        if self._index is None:
+            return [Soon(self._whole, self._whole_names(places))]
+        found = []
+        for file, _, offsets, sizes in self._located(places):
+            found += file.soon(offsets, sizes, once=True)
+        return found
+
+    def take(self, places: Ints) -> list[Any]:
+        """Return the stored bytes of chunks; None for those that are not there."""
+        if self._index is None:
+            return self._whole.take(self._whole_names(places))
+        found: list[Any] = [None] * len(places)
+        for file, which, offsets, sizes in self._located(places):
+            for number, offset, nbytes in zip(
+                which.tolist(), offsets.tolist(), sizes.tolist(), strict=True
+            ):
+                found[number] = bytearray(nbytes)
+                file.read_into(memoryview(found[number]), offset)
+        return found
+
+    def _whole_names(self, places: Ints) -> list[str]:
+        each = (places // self.objects.metadata.chunks_per_object).tolist()
+        return [self.objects.metadata.name(place) for place in each]
+
+    def _located(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
+        """Yield shards, which of the chunks each holds, and where they lie in it."""
+        per = np.array(self.objects.metadata.chunks_per_object)
+        shards, which = np.unique(places // per, axis=0, return_inverse=True)
+        for number, index in enumerate(self._indices_of(list(map(tuple, shards.tolist())))):
+            if index is None:
+                continue
+            file, addresses = index
+            chunks = np.flatnonzero(which.ravel() == number)
+            offsets, sizes = addresses[(*(places[chunks] % per).T,)].T
+            there = offsets >= 0
+            yield file, chunks[there], offsets[there], sizes[there]
+
+    def _indices_of(
+        self, shards: Sequence[tuple[int, ...]]
+    ) -> list[tuple[StoredFile, Ints] | None]:
+        """Return shards with the addresses of their chunks; None for one that is not there."""
+        index, metadata = self._index, self.objects.metadata
+        assert index is not None
+        begin, end = (-index.nbytes, None) if index.at_end else (0, index.nbytes)
+        with self._lock:
+            known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
+        asked = {}
+        for shard in shards:
+            if shard not in known:
+                address = self._address / metadata.name(shard)
+                asked[shard] = link().start(partial(link().get_if_there, address, begin, end))
+        for shard, done in asked.items():
+            answer, address = done.result(), self._address / metadata.name(shard)
+            if answer is None:
+                known[shard] = None
+                continue
+            file = StoredFile(ObjectVersion.of(address, answer))
+            try:
+                addresses = index.addresses(bytes(answer.data), file.version.nbytes)
+            except ValueError as error:
+                raise DamagedChunkError(
+                    f"the index of a shard must be readable; {error}. Restore the object.",
+                    path=address.url,
+                    key=self.objects.key or None,
+                    **self.objects.rows_of(shard),
+                ) from error
+            known[shard] = file, addresses
+        with self._lock:
+            if len(self._indices) + len(asked) > _MOST_INDICES:
+                self._indices.clear()
+            self._indices.update({shard: known[shard] for shard in asked})
+        return [known[shard] for shard in shards]
+
+
+class _RemoteReader(ZarrReader):
+    """Chunks of an array in a store: fetched, and decoded by a library out of its memory."""
+
+    own_threads = True
+
+    def __init__(
+        self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(objects, missing, opened)
+        self._fetched = _Fetched(objects)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._users: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_users", "_lock", "_memory")
+        return {name: one for name, one in super().__getstate__().items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def check(self) -> None:
+        """Do nothing: each object is compared with the version that it was, when it comes."""
+
+    def soon(self, places: Ints) -> list[Soon]:
+        """Return what decoding chunks will take out of the store."""
+        return self._fetched.soon(places)
+
+    def _decode(
+        self, places: Ints, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
+    ) -> None:
+        for start in range(0, len(places), _CHUNKS_AT_ONCE):
+            some = slice(start, start + _CHUNKS_AT_ONCE)
+            with self._in_memory(places[some]):
+                super()._decode(places[some], boxes[some], outs[some])
+
+    @contextmanager
+    def _in_memory(self, places: Ints) -> Iterator[None]:
+        """Have the stored bytes of chunks where the library reads them."""
+        try:
+            stored = self._fetched.take(places)
+        except SourceError as error:
+            if error.rows is None:
+                error.key = self.objects.where["key"]
+                raise type(error)(
+                    error.message, path=error.path, key=error.key, **self.objects.rows(places)
+                ) from error
+            raise
+        names = self._fetched.names(places)
+        here = {name: data for name, data in zip(names, stored, strict=True) if data is not None}
+        with self._lock:
+            for name, data in here.items():
+                self._users[name] += 1
+                if self._users[name] == 1:
+                    self._put(name, data)
+        stored.clear()
+        try:
+            yield
+        finally:
+            with self._lock:
+                for name in here:
+                    self._users[name] -= 1
+                    if not self._users[name]:
+                        del self._users[name]
+                        self._put(name, None)
+
+    def _put(self, name: str, data: Any) -> None:
+        raise NotImplementedError
+
+
+class _ByZarr(_RemoteReader):
+    """By zarr-python, out of a dict."""
+
+    @cached_property
+    def _memory(self) -> dict[str, Any]:
+        name, text = self._fetched.metadata
+        return {name: _buffer(text)}
+
+    def _put(self, name: str, data: Any) -> None:
+        if data is None:
+            self._memory.pop(name, None)
+        else:
+            self._memory[name] = _buffer(bytes(data))
+
+    @cached_property
+    def _by_zarr(self) -> Any:
+        import zarr
+        from zarr.storage import MemoryStore
+
+        try:
+            with calm():
+                version: Any = self.objects.metadata.version
+                return zarr.open_array(MemoryStore(self._memory), mode="r", zarr_format=version)
+        except Exception as error:  # as `ZarrReader._by_zarr`
+            raise self._unreadable("zarr-python", error) from error
+
+
+class _ByTensorStore(_RemoteReader, TensorStoreReader):
+    """By TensorStore, out of its key-value store in memory."""
+
+    @cached_property
+    def _memory(self) -> Any:
+        specification = {"driver": "memory", "path": f"oocdata/{next(_numbers)}/"}
+        memory = tensorstore().KvStore.open(specification, context=shared_context()).result()
+        name, text = self._fetched.metadata
+        memory.write(name, text).result()
+        finalize(self, lambda: memory.write(name, None).result()).atexit = False
+        return memory
+
+    def _put(self, name: str, data: Any) -> None:
+        self._memory.write(name, None if data is None else bytes(data)).result()
+
+    def _kvstore(self) -> Any:
+        return self._memory.spec().to_json()
+
+
+_numbers = count()
+
+
+def _buffer(data: bytes) -> Any:
+    from zarr.core.buffer import default_buffer_prototype
+
+    return default_buffer_prototype().buffer.from_bytes(data)
+
+
+def remote_reader(
+    objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
+) -> ZarrReader:
+    """Return the reader of an array in a store: by TensorStore where that can."""
+    strange = objects.metadata.codecs.zarr_only
+    return (_ByZarr if strange else _ByTensorStore)(objects, missing, opened)

@@ -1,0 +1,101 @@
+"""What was asked for, while it is under way and until it is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from oocdata.stores.link import link
+
+__all__ = ["Held"]
+
+Made = TypeVar("Made")
+
+
+class Held(Generic[Made]):
+    """Answers to several requests, each held until it is dropped, within the link's bound.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Bytes of each answer, or about so many.
+    fetch : callable
+        Returns what fetches the answer of a number, from 0.
+    at_once : bool
+        Somebody waits for them, so the bound may be exceeded.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        fetch: Callable[[int], Coroutine[Any, Any, Made]],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        self._sizes, self._fetch = sizes, fetch
+        self._futures: list[Future[Made]] = [Future() for _ in sizes]
+        self._turns: dict[int, asyncio.Future[None]] = {}
+        self._tasks: list[asyncio.Task[Made]] = []
+        self._closed = threading.Event()
+        link().check()
+        link().call(partial(self._begin, at_once))
+
+    def take(self, number: int) -> Made:
+        """Return an answer; wait for it.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If it can't be had.
+        CancelledError
+            If it is not held any more.
+        """
+        done = self._futures[number]
+        if not done.done():
+            link().call(partial(self._hurry, number))
+        return done.result()
+
+    def drop(self, number: int) -> None:
+        """Hold an answer no more."""
+        link().call(partial(self._drop, number))
+
+    def close(self) -> None:
+        """Hold nothing any more, and ask for nothing; what is under way is given up."""
+        if not self._closed.is_set():
+            self._closed.set()
+            link().call(self._drop_all)
+
+    # In the loop.
+
+    def _begin(self, at_once: bool) -> None:
+        if self._closed.is_set():
+            return
+        for number, done in enumerate(self._futures):
+            self._turns[number] = link().room(self._sizes[number], at_once=at_once)
+            self._tasks.append(link().task(self._one(number), done))
+
+    async def _one(self, number: int) -> Made:
+        await self._turns[number]
+        return await self._fetch(number)
+
+    def _hurry(self, number: int) -> None:
+        if number in self._turns:
+            link().hurry(self._turns[number])
+
+    def _drop(self, number: int) -> None:
+        turn = self._turns.pop(number, None)
+        if turn is not None:
+            self._tasks[number].cancel()
+            link().leave(turn, self._sizes[number])
+        self._futures[number].cancel()  # where it was never begun
+        gone: Future[Made] = Future()
+        self._futures[number] = gone
+        gone.cancel()
+
+    def _drop_all(self) -> None:
+        for number in range(len(self._futures)):
+            self._drop(number)

@@ -1,0 +1,112 @@
+"""Objects that are read whole: the chunks of a Zarr array, an object each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import Any
+
+from oocdata.errors import MissingFileError, SourceError
+from oocdata.stores.address import Address
+from oocdata.stores.held import Held
+from oocdata.stores.link import Answer, ChangedError, link
+
+__all__ = ["StoredObjects"]
+
+_MOST_TAGS = 1 << 20
+"""Objects whose versions are remembered, some hundred bytes each."""
+
+
+class StoredObjects:
+    """Objects below an address; each must stay the version that it was when it was first read.
+
+    Parameters
+    ----------
+    address : Address
+    nbytes : int
+        About how long each is, until some were read.
+    """
+
+    def __init__(self, address: Address, nbytes: int) -> None:
+        self.address = address
+        self._usual = float(nbytes)
+        self._lock = threading.Lock()
+        self._tags: dict[str, str] = {}
+        self._asked: dict[str, tuple[Held[Answer | None], int]] = {}
+
+    def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int]]:
+        return StoredObjects, (self.address, int(self._usual))
+
+    @contextmanager
+    def asking(self, wanted: Sequence[Sequence[str]], *, at_once: bool = False) -> Iterator[None]:
+        """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""
+        with self._lock:
+            each = dict.fromkeys(name for names in wanted for name in names)
+            names = [name for name in each if name not in self._asked]
+            held: Held[Answer | None] = Held(
+                [int(self._usual)] * len(names),
+                lambda number: self._fetch(names[number]),
+                at_once=at_once,
+            )
+            self._asked.update({name: (held, number) for number, name in enumerate(names)})
+        try:
+            yield
+        finally:
+            with self._lock:
+                for name in names:
+                    if self._asked.get(name, (None, 0))[0] is held:
+                        del self._asked[name]
+            held.close()
+
+    def take(self, names: Sequence[str]) -> list[Any]:
+        """Return the bytes of objects, whether they were asked for or not; None for an absent one.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+        """
+        found: dict[str, Any] = {}
+        for name in names:
+            with self._lock:
+                held, number = self._asked.get(name, (None, 0))
+            if held is None:
+                continue
+            try:
+                answer = held.take(number)
+            except CancelledError:
+                continue
+            found[name] = None if answer is None else answer.data
+            with self._lock:
+                self._asked.pop(name, None)
+            held.drop(number)
+        left = [name for name in dict.fromkeys(names) if name not in found]
+        if left:
+            with self.asking([left], at_once=True):
+                found.update(zip(left, self.take(left), strict=True))
+        return [found[name] for name in names]
+
+    async def _fetch(self, name: str) -> Answer | None:
+        address, tag = self.address / name, self._tags.get(name, "")
+        try:
+            answer = await link().get(address, tag=tag)
+        except MissingFileError:
+            if not tag:
+                return None
+            raise SourceError(
+                "the object must be there while the array is read; it was deleted.",
+                path=address.url,
+            ) from None
+        except ChangedError:
+            raise ChangedError(
+                "the object must be as it was when it was first read; it was written anew. Open "
+                "the array again.",
+                path=address.url,
+            ) from None
+        assert answer is not None
+        if len(self._tags) >= _MOST_TAGS:
+            self._tags.clear()
+        self._tags[name] = answer.tag
+        self._usual += (len(answer.data) - self._usual) / 8
+        return answer
