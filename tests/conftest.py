@@ -140,7 +140,7 @@ def open_files(folder: Path) -> list[str]:
 
 def our_threads() -> set[threading.Thread]:
     """Return the threads that oocdata started, but for those that a process keeps."""
-    kept = ("oocdata-decode",)
+    kept = ("oocdata-decode", "oocdata-link")
     return {
         thread
         for thread in threading.enumerate()

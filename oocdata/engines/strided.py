@@ -88,8 +88,7 @@ class Strided:
     """
 
     _read_files: ClassVar[Callable[..., None] | None] = None
-    """Reads runs, as `Readable.read_runs` does, where chunks are files: what offsets mean is its own.
-    """
+    """Reads runs, as `Readable.read_runs` does, where chunks are files, which it finds itself."""
 
     def __init__(
         self,

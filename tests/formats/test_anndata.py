@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE
 from oocdata.describe import as_json, from_json
-from oocdata.engines import strided
+from oocdata.engines import files
 from oocdata.errors import (
     ArgumentError,
     MismatchedPartsError,
@@ -71,13 +71,13 @@ def test_rows_are_those_of_the_matrix(written: dict[str, str], name: str) -> Non
 def kernel_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of each call that reads runs."""
     reads: list[int] = []
-    usual = strided.read_runs
+    usual = files.read_runs
 
     def read_runs(file: Any, offsets: Any, places: Any, lengths: Any, out: Any) -> None:
         reads.append(int(np.sum(np.broadcast_to(lengths, offsets.shape))))
         usual(file, offsets, places, lengths, out)
 
-    monkeypatch.setattr(strided, "read_runs", read_runs)
+    monkeypatch.setattr(files, "read_runs", read_runs)
     return reads
 
 

@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.describe import as_json, describe, fingerprint, from_json, refuse_other
-from oocdata.engines import files, strided
+from oocdata.engines import files
 from oocdata.engines.cache import cache
 from oocdata.engines.concat import Concat
 from oocdata.errors import (
@@ -540,7 +540,7 @@ def test_a_batch_of_contiguous_datasets_is_one_read(
 ) -> None:
     parts = [np.full((n % 3 + 1, 2000), n, "f4") for n in range(20)]  # 8 kB a row: read by itself
     view = ooc.open(write(tmp_path, "contiguous", parts), PATTERN)
-    calls = counted(monkeypatch, strided, "read_runs")
+    calls = counted(monkeypatch, files, "read_runs")
     rows = np.random.default_rng(0).permutation(len(view))
     assert_array_equal(view.take(rows), np.concatenate(parts)[rows])
     assert len(calls) == 1

@@ -564,7 +564,7 @@ def test_at_a_url(tmp_path: Path, address: str) -> None:
     spoil(tmp_path / "a.zarr/c/4/0/0", 0, 9)
     health = check(f"{address}/a.zarr")
     assert found(health) == {"missing": runs(range(10, 15)), "damaged": runs(range(20, 25))}
-    with pytest.raises(UnknownFormatError):
+    with pytest.raises(MissingFileError):
         check(f"{address}/b.zarr")
 
 

@@ -31,7 +31,6 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import as_stored, packing
-from oocdata.formats.stored import is_url
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import join
 from oocdata.formats.zarr.tensorstore import (
@@ -310,7 +309,7 @@ def reader_of(
     objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
 ) -> ZarrReader:
     """Return the reader of an array: by TensorStore where that can."""
-    if is_url(objects.store.path):
+    if objects.store.is_remote:
         from oocdata.formats.zarr.remote import remote_reader  # not for `import oocdata`
 
         return remote_reader(objects, missing, opened)

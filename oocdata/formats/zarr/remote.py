@@ -46,6 +46,8 @@ Ints = NDArray[np.int64]
 class Remote(Store):
     """A Zarr hierarchy at a URL."""
 
+    is_remote = True
+
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.address = Address.of(path)

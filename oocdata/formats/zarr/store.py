@@ -38,6 +38,8 @@ class Store:
     """Whether asking for the status of thousands of objects is cheap."""
     reads_parts = True
     """Whether a part of an object is read without the rest."""
+    is_remote = False
+    """Whether its objects lie in a store, or behind HTTP."""
     versioned = False
     """Whether each object has a version of its own."""
     zarr_only = ""

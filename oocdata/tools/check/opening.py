@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.datasets.view import View
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import Descriptor
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.explain import size
@@ -139,7 +139,7 @@ def _sparse_rows(view: View) -> tuple[Fault, ...]:
     if strides is None or len(storage.files) != 1 or 0 in shape or min(strides) <= 0:
         return ()
     (version,) = storage.files
-    if not isinstance(version, FileVersion):  # an object in a store has no holes
+    if storage.is_remote:  # an object in a store has no holes
         return ()
     step, count = strides[axis], shape[axis]
     span = _reach(shape, strides, axis) + view.dtype.itemsize
@@ -147,7 +147,7 @@ def _sparse_rows(view: View) -> tuple[Fault, ...]:
     # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
     end = min(version.nbytes, offset + (count - 1) * step + span)
     found, nbytes = Fault("sparse", ""), 0
-    with OpenFile(version).opened() as number:
+    with Descriptor(version.path) as number:
         for hole, data in list(_holes(number, offset, end)):
             # All of a row but a page at each end is in the hole: it was not written.
             first = -(-(hole - edge - offset) // step)
