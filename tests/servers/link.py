@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -139,8 +138,7 @@ class _Wire(Program):
 def _take_slot(undo: ExitStack) -> tuple[int, int]:
     """Return a number that no other link on this machine has, and the descriptor of its lock."""
     for slot in range(SLOTS):
-        path = Path(tempfile.gettempdir(), f"oocdata-link-{slot}.lock")
-        lock = os.open(path, os.O_RDWR | os.O_CREAT)
+        lock = os.open(f"/run/oocdata-link-{slot}.lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -170,7 +170,9 @@ class TestLink:
             raise ZeroDivisionError
         assert not Path("/run/netns", one.command[-1]).exists()
 
-    def test_a_killed_process_leaves_no_programs(self, nginx: Nginx, folder: Path) -> None:
+    def test_a_killed_process_leaves_no_programs(
+        self, nginx: Nginx, folder: Path, tmp_path: Path
+    ) -> None:
         script = (
             "import sys; from servers.link import Link; from servers.nginx import Nginx\n"
             "with Link(0) as link, Nginx(sys.argv[1], link) as far:\n"
@@ -178,7 +180,8 @@ class TestLink:
         )
         with subprocess.Popen(
             [sys.executable, "-c", script, str(folder)],
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+            env=os.environ
+            | {"PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(tmp_path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         ) as process:
