@@ -4,5 +4,5 @@
 - ``proxy``: stands before any of the servers and breaks answers by a plan of ``faults``.
 - ``s3``: a bucket in moto.
 - ``nginx``: a folder over HTTP at the speed of the machine.
-- ``link``: a network of its own with a delay and a rate, for what runs inside.
+- ``link``: a network of its own behind a delay and a rate, for the last two.
 """

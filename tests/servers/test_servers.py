@@ -133,7 +133,8 @@ class TestRanges:
             assert ask(server.url, "/x", If_Match=f'"other", {tag}')[:2] == (200, b"old")
             assert ask(server.url, "/x", If_Match="*")[0] == 200
             assert ask(weak.url, "/x")[2]["ETag"] == f"W/{tag}"
-            assert ask(weak.url, "/x", If_Match=f"W/{tag}")[0] == 412
+            for wanted in (tag, f"W/{tag}"):
+                assert ask(weak.url, "/x", If_Match=wanted)[0] == 412
             os.utime(path, ns=(0, 0))  # of the same size, in the same inode
             assert ask(server.url, "/x", If_Match=tag, Range="bytes=0-0")[:2] == (412, b"")
         with RangeServer(tmp_path, etag=False) as without:
