@@ -113,7 +113,7 @@ class FileVersion:
 
 
 class Descriptor:
-    """A file descriptor open for reading, which closes with the last reference to it.
+    """A file descriptor, by default open for reading, which closes with the last reference to it.
 
     Attributes
     ----------
@@ -122,10 +122,10 @@ class Descriptor:
 
     __slots__ = ("number",)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, flags: int = os.O_RDONLY) -> None:
         self.number = -1
         try:
-            self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self.number = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
         except FileNotFoundError as error:
             raise MissingFileError(
                 "the file must exist when it is read; it is gone. Was it moved after `open`?",
@@ -168,6 +168,8 @@ class OpenFile:
 
     __slots__ = ("__weakref__", "_descriptor", "_used", "version")
 
+    _flags = os.O_RDONLY
+
     def __init__(self, version: FileVersion) -> None:
         self.version = version
         self._descriptor: Descriptor | None = None
@@ -190,9 +192,9 @@ class OpenFile:
 
     def _open(self) -> Descriptor:
         # No lock: of two threads that open the file at once, one closes its descriptor after use.
-        opened = Descriptor(self.version.path)
+        opened = Descriptor(self.version.path, self._flags)
         try:
-            self.version.compare(os.fstat(opened.number))
+            self._accept(opened)
         except SourceError:
             del opened  # or the error's traceback would keep it open
             raise
@@ -200,6 +202,10 @@ class OpenFile:
         self._descriptor = opened
         _opened[id(self)] = weakref.ref(self)
         return opened
+
+    def _accept(self, descriptor: Descriptor) -> None:
+        """Raise if what was opened is another version."""
+        self.version.compare(os.fstat(descriptor.number))
 
     def check(self, key: str | None = None) -> None:
         """Raise if the file is another version; see `FileVersion.compare`."""
