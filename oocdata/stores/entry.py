@@ -42,7 +42,7 @@ Words = NDArray[np.uint64]
 _SEGMENTS_AT_ONCE = 64
 """Open while pages of them are read."""
 
-_CHECKED_AT_ONCE = 4 << 20
+_CHECKED_AT_ONCE = 1 << 20
 """Bytes that are read to be checked, at a time."""
 
 _SECONDS_A_USE = 60.0
@@ -73,6 +73,8 @@ class Entry:
         self._last_at = Layout(nbytes - self._last * folder.segment, folder.page).data_at
         self._usual_at = Layout(folder.segment, folder.page).data_at
         self._segments: dict[int, Segment] = {}
+        # Segments of which all pages have their bits: then nobody need look at them.
+        self._whole: set[int] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_entry, (self._folder, self.name, self.version, self.nbytes))
@@ -111,12 +113,21 @@ class Entry:
         ...     [part.tolist() for part in entry.missing(np.array([8000, 100]), np.array([9, 5]))]
         [[4096], [4096]]
         """
-        words, masks = self._wanted(starts, lengths)
+        ends = self._ends(starts, lengths)
+        some = ends > starts
+        if not some.all():
+            starts, ends = starts[some], ends[some]
+        size = self._folder.segment
+        first, last = starts // size, (ends - 1) // size
+        which = {*first.tolist(), *last.tolist()}
+        if self._whole.issuperset(which) and (last - first <= 1).all():
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        words, masks = self._wanted(starts, ends)
         pages = self._lacking(words, masks)
         checked = 0
         # Again where a segment was found deleted: other pages of it were taken to be there.
         while pages.size > checked:
-            checked = pages.size - np.count_nonzero(self._check(pages))
+            checked = pages.size - int(np.count_nonzero(self._check(pages)))
             pages = self._lacking(words, masks)
         if not pages.size:
             return pages, pages
@@ -131,19 +142,23 @@ class Entry:
         at = lacking.nonzero()[0]
         return pages_of(words[at], lacking[at])
 
-    def _wanted(self, starts: Ints, lengths: Ints | int) -> tuple[Ints, Words]:
-        """Return the words of `_have` that hold the pages of ranges, and their bits in each."""
-        ends = starts + lengths
-        some = ends > starts
-        if not some.all():
-            starts, ends = starts[some], ends[some]
-        if not starts.size:
-            return np.empty(0, np.int64), np.empty(0, np.uint64)
-        if starts.min() < 0 or ends.max() > self.nbytes:
+    def _holds(self, starts: Ints, ends: Ints) -> bool:
+        """Return whether all pages of ranges have their bits."""
+        words, masks = self._wanted(starts, ends)
+        return not (masks & ~self._have[words]).any()
+
+    def _ends(self, starts: Ints, lengths: Ints | int) -> Ints:
+        """Return where ranges end; raise if one is not in the object."""
+        ends: Ints = starts + lengths
+        if starts.size and (starts.min() < 0 or ends.max() > self.nbytes):
             raise ArgumentError(
                 f"ranges must be in the object, which has {self.nbytes} bytes; got one from "
                 f"{starts.min()}, and one to {ends.max()}."
             )
+        return ends
+
+    def _wanted(self, starts: Ints, ends: Ints) -> tuple[Ints, Words]:
+        """Return the words of `_have` that hold the pages of ranges, and their bits in each."""
         return words_of(starts // self._page, (ends - 1) // self._page)
 
     def _check(self, pages: Ints) -> NDArray[np.bool_]:
@@ -195,6 +210,7 @@ class Entry:
                 if one is None or self._segments.get(number) is not one[0]:
                     found[numbers == number] = False  # was deleted meanwhile
             set_bits(self._have, pages[found])
+            self._note_whole(set(numbers[found].tolist()))
         return True
 
     # Reading ------------------------------------------------------------------------------------
@@ -217,65 +233,62 @@ class Entry:
             False where bytes are not there (any more), or were never asked for by `missing`: then
             memory holds a part of them or nothing.
         """
-        size = self._folder.segment
+        ends = self._ends(offsets, lengths)
         if isinstance(lengths, int):
-            lengths = np.full(offsets.size, lengths, np.int64)
+            lengths = np.full(offsets.size, lengths)
         some = lengths > 0
         if not some.all():
             offsets, addresses, lengths = offsets[some], addresses[some], lengths[some]
+            ends = ends[some]
+        if not offsets.size:
+            return True
+        size = self._folder.segment
         numbers = offsets // size
-        if not np.array_equal(numbers, (offsets + lengths - 1) // size):
+        if (numbers != (ends - 1) // size).any():
             offsets, addresses, lengths, numbers = cut(offsets, addresses, lengths, size)
-        if (numbers[1:] < numbers[:-1]).any():
-            order = numbers.argsort(kind="stable")
-            offsets, addresses, numbers = offsets[order], addresses[order], numbers[order]
-            lengths = lengths[order]
+        if len(set(numbers.tolist())) <= _SEGMENTS_AT_ONCE:
+            return self._read_few(offsets, addresses, lengths, numbers, target)
+        order = numbers.argsort(kind="stable")
         return all(
             self._read_few(offsets[few], addresses[few], lengths[few], numbers[few], target)
-            for few in groups(numbers, _SEGMENTS_AT_ONCE)
+            for few in (order[some] for some in groups(numbers[order], _SEGMENTS_AT_ONCE))
         )
 
     def _read_few(
         self, offsets: Ints, addresses: Ints, lengths: Ints, numbers: Ints, target: Any
     ) -> bool:
-        words, masks = self._wanted(offsets, lengths)
-        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        each = numbers[firsts].tolist()
-        segments: list[Segment] = []
+        each = numbers.tolist()
+        which = set(each)
+        segments: dict[int, Segment] = {}
+        opened: dict[int, Descriptor] = {}
         # Bits and descriptors are looked at together: so the bits are those of what is open.
         with self._folder.lock:
-            if (masks & ~self._have[words]).any():
+            if not (self._whole.issuperset(which) or self._holds(offsets, offsets + lengths)):
                 return False
-            opened: list[Descriptor] = []
-            for number in each:
+            for number in which:
+                segments[number] = self._segments[number]
                 try:
-                    segments.append(self._segments[number])
-                    opened.append(segments[-1].opened())
+                    opened[number] = segments[number].opened()
                 except SourceError:
                     self._forget(number)
                     return False
-        file: int | Ints = opened[0].number
-        if len(opened) > 1:
-            counts = np.diff(firsts, append=offsets.size)
-            file = np.repeat(np.array([one.number for one in opened]), counts)
+        descriptors = {number: one.number for number, one in opened.items()}
+        files = np.array([descriptors[number] for number in each])
+        places = offsets - numbers * self._folder.segment + self._data_at(numbers)
         try:
-            read_runs(file, offsets - self._data_shift(numbers), addresses, lengths, target)
+            read_runs(files, places, addresses, lengths, target)
         except UnfinishedError as error:
-            number = int(numbers[error.run])
-            self._lose(number, segments[each.index(number)])
+            number = each[error.run]
+            self._lose(number, segments[number])
             return False
         now = time.monotonic()
-        for segment, descriptor in zip(segments, opened, strict=True):
+        for number, segment in segments.items():
             if now - segment.touched > _SECONDS_A_USE:
                 segment.touched = now
                 with suppress(OSError):
-                    os.utime(descriptor.number)  # says which ones go first
+                    os.utime(descriptors[number])  # says which ones go first
         self._folder.look_around(now)
         return True
-
-    def _data_shift(self, numbers: Ints) -> Ints:
-        """Return what is added to a place in the segment's file to have it in the object."""
-        return numbers * self._folder.segment - self._data_at(numbers)
 
     def _data_at(self, numbers: Ints) -> Ints:
         """Return where the first page lies in the files of segments."""
@@ -333,10 +346,11 @@ class Entry:
         _write_all(descriptor.number, data, segment.layout.data_at + start)
         _write_all(descriptor.number, sums.view(np.uint8), HEADER + 4 * (start // page))
         at = np.array([number * self._folder.segment + start])
-        words, masks = self._wanted(at, data.size)
+        words, masks = self._wanted(at, at + data.size)
         with self._folder.lock:
             if self._segments.get(number) is segment:
                 self._have[words] |= masks
+                self._note_whole({number})
 
     # Segments -----------------------------------------------------------------------------------
 
@@ -374,9 +388,23 @@ class Entry:
 
     def _forget(self, number: int) -> None:
         """Forget a segment and its bits; under the lock."""
-        words = self._each // BITS
-        self._have[number * words : (number + 1) * words] = 0
+        self._have[self._words(number)] = 0
+        self._whole.discard(number)
         self._segments.pop(number, None)
+
+    def _words(self, number: int) -> slice:
+        """Return where the bits of a segment are."""
+        words = self._each // BITS
+        return slice(number * words, (number + 1) * words)
+
+    def _note_whole(self, numbers: set[int]) -> None:
+        """Note which of some segments are whole by now; under the lock."""
+        for number in numbers:
+            bits = self._have[self._words(number)]
+            if (bits[:-1] == bits[:1]).all():  # most are not whole yet
+                last = min(self._each, -(-self.nbytes // self._page) - number * self._each) - 1
+                if (bits == words_of(np.array([0]), np.array([last]))[1]).all():
+                    self._whole.add(number)
 
     def _lose(self, number: int, segment: Segment | None) -> None:
         """Delete a segment whose file is cut short, or can't be read."""

@@ -31,7 +31,7 @@ def words_of(first: Ints, last: Ints) -> tuple[Ints, Words]:
     ([0, 1, 0], ['0xc000000000000000', '0x1', '0x18'])
     """
     low, high = first // BITS, last // BITS
-    if np.array_equal(low, high):
+    if not (low != high).any():
         return low, np.bitwise_and(_FROM[first % BITS], _TO[last % BITS])
     words, begins, past = _spread(low, high)
     bits = np.full(words.size, _ALL)
@@ -121,4 +121,4 @@ def _spread(low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
     counts = high - low + 1
     past = counts.cumsum()
     begins = past - counts
-    return np.arange(past[-1]) + np.repeat(low - begins, counts), begins, past
+    return np.arange(counts.sum()) + np.repeat(low - begins, counts), begins, past
