@@ -34,6 +34,8 @@ class Version(Protocol):
     nbytes : int
     modified : int or None
         Nanoseconds since the epoch; None where whoever opened the file may also write to it.
+    cache : str
+        The folder in which what is fetched of it is kept; empty without one.
     """
 
     @property
@@ -49,6 +51,11 @@ class Version(Protocol):
     @property
     def modified(self) -> int | None:
         """Nanoseconds since the epoch."""
+        ...
+
+    @property
+    def cache(self) -> str:
+        """The folder in which it is kept, or empty."""
         ...
 
 
@@ -161,6 +168,11 @@ class FileVersion:
             now.st_mtime_ns,
             now.st_ctime_ns,
         )
+
+    @property
+    def cache(self) -> str:
+        """None: it lies on this machine."""
+        return ""
 
     def writable(self) -> FileVersion:
         """Return the version for a file that its user writes to: it may change and grow."""
