@@ -249,10 +249,20 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
             "`verify` must be True for several files, each with its manifest beside it; got "
             f"{os.fspath(options['verify'])!r}."
         )
+    files = [part for part in parts if isinstance(part, str) and is_url(part) and _is_file(part)]
+    if files:
+        from oocdata.stores.files import look  # not for `import oocdata`
+
+        look(files)
     opened = [open_source(part, key, **options) for part in parts]
     first = opened[0]
     (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
     return concatenate(opened, along)
+
+
+def _is_file(url: str) -> bool:
+    """Return whether a URL ends as that of a file does: it is no folder of a Zarr hierarchy."""
+    return url.lower().endswith((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".h5ad"))
 
 
 def _local(path: str) -> str:

@@ -461,6 +461,8 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
         Why the object itself can't be read; none where it can, by `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
+    if isinstance((_looked.get() or {}).get(address), StoredFile):  # as `look` found it
+        return [], None
     beginning = link().start(lambda: link().get(address, 0, _BLOCK))
     below = small([address / name for name in each])
     error = beginning.exception()
@@ -476,6 +478,19 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     if error is not None and not there and refused is not None:
         raise refused  # it may be there all the same
     return there, error
+
+
+def look(urls: Iterable[str]) -> None:
+    """Ask at once for the beginnings of objects; what can't be read is asked for again by its user.
+
+    Within `one_look`, in which they are opened.
+    """
+    each = [Address.of(url) for url in urls]
+    begun = [link().start(partial(link().get, one, 0, _BLOCK)) for one in each]
+    for one, done in zip(each, begun, strict=True):
+        answer = None if done.exception() is not None else done.result()
+        if answer is not None:
+            _note(one, StoredFile.of(one, answer))
 
 
 def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
