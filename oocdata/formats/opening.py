@@ -57,12 +57,18 @@ def open_source(
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
     pictures: Pictures | None = None,
     cache: str | os.PathLike[str] | None = None,
+    store: Any = None,
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
     `axis` only says along which axis files are put end to end and which places errors call rows:
     its first axis. A source has no sample axes.
     """
+    if store is not None:
+        from oocdata.stores.given import in_store  # not for `import oocdata`
+
+        several = isinstance(target, list | tuple)
+        target = [in_store(store, one) for one in target] if several else in_store(store, target)
     if missing not in (None, "error", "fill"):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
     if format not in (None, "text"):

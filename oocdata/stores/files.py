@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Soon
-from oocdata.errors import MissingFileError, SourceError
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.folder import CacheFolder
+from oocdata.stores.given import is_given, refused
 from oocdata.stores.held import Held
 from oocdata.stores.link import Answer, ChangedError, link
 
@@ -253,6 +254,8 @@ class StoredFile:
         self.entry = _entry(version)
 
     def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
+        if is_given(self.version.path):
+            raise ArgumentError(refused(self.version.path))
         return StoredFile, (self.version,)
 
     @classmethod

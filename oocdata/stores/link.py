@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.memory import scratch_share
 from oocdata.stores.address import obstore
+from oocdata.stores.answer import Answer
+from oocdata.stores.given import FileSystem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,32 +51,12 @@ _TIMES_USUAL = 10
 """An answer may take so many times as long as those before it."""
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_NO_HOST = re.compile("dns error|failed to lookup", re.IGNORECASE)
 _ADDRESS = re.compile(r"\S+://\S+")
 
 
 class ChangedError(SourceError):
     """The object is another version than the one asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Bytes of an object, and which version of it they are of.
-
-    Attributes
-    ----------
-    data : buffer
-    nbytes : int
-        Of the whole object.
-    tag : str
-        The server's name of the version (ETag); empty where it gives none.
-    modified : int
-        Nanoseconds since the epoch, to the second.
-    """
-
-    data: Any
-    nbytes: int
-    tag: str
-    modified: int
 
 
 @dataclass(slots=True)
@@ -290,7 +272,10 @@ class Link:
                 self._under_way -= 1
 
     async def _ask(self, address: Address, options: dict[str, Any]) -> Answer:
-        found = await obstore().get_async(address.store, address.name, options=options or None)
+        client = address.store
+        if isinstance(client, FileSystem):
+            return await client.ask(address.name, options)
+        found = await obstore().get_async(client, address.name, options=options or None)
         meta, data = found.meta, await found.bytes_async()
         modified: datetime = meta["last_modified"]
         return Answer(
@@ -324,6 +309,8 @@ def _may_pass(error: Exception) -> bool:
     if isinstance(error, TimeoutError | _TornError | ConnectionError):
         return True
     if type(error).__name__ != "GenericError":
+        return False
+    if _NO_HOST.search(str(error)):
         return False
     status = _STATUS.search(str(error))
     # Without one, no answer came, or half of it.

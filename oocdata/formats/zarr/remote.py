@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import Version
 from oocdata.engines.soon import Soon
-from oocdata.errors import DamagedChunkError, SourceError
+from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
 from oocdata.formats.zarr.store import Status, Store, calm, join
 from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
 from oocdata.stores.address import Address, client, list_names
 from oocdata.stores.files import ObjectVersion, StoredFile, cache_folder, small
+from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import Answer, link
 from oocdata.stores.objects import StoredObjects
 
@@ -55,6 +56,8 @@ class Remote(Store):
         self._small: dict[str, Answer | None] = {}
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
+        if is_given(self.path):
+            raise ArgumentError(refused(self.path))
         return Remote, (self.path, self.cache)
 
     def prefetch(self, names: Sequence[str]) -> None:
