@@ -411,7 +411,11 @@ class Entry:
         with self._folder.lock:
             if segment is not None and self._segments.get(number) is segment:
                 self._forget(number)
-                _unlink(segment.version.path)
+                with suppress(OSError, SourceError):
+                    descriptor = segment.opened()  # by its name, if it is not open any more
+                    there = os.stat(segment.version.path)
+                    if os.path.samestat(there, os.fstat(descriptor.number)):
+                        os.unlink(segment.version.path)
 
     def give_up_deleted(self) -> None:
         """Close what others have deleted, or its space on the disk would not come free."""

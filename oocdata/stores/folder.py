@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -146,7 +147,7 @@ class CacheFolder:
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
-        self._looked = 0.0
+        self._looked = time.monotonic()
         self._written = self._allowed = 0
         self._make_locks()
         _folders.add(self)

@@ -166,7 +166,8 @@ def make(
     try:
         number = os.open(written, flags, 0o666)
     except FileNotFoundError:
-        os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone is not made anew
+        with suppress(FileExistsError):
+            os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
         number = os.open(written, flags, 0o666)
     try:
         with os.fdopen(number, "wb") as file:
@@ -177,6 +178,10 @@ def make(
             os.replace(written, path)
         else:
             _link(written, path)
+    except FileNotFoundError:
+        if not os.path.isdir(os.path.dirname(path)):
+            raise
+        # Somebody makes room, or clears the folder: then it is not kept.
     finally:
         with suppress(FileNotFoundError):
             os.unlink(written)
@@ -187,6 +192,8 @@ def _link(written: str, path: str) -> None:
         os.link(written, path)
     except FileExistsError:
         return
+    except FileNotFoundError:
+        raise
     except OSError:  # a file system without links: who made it meanwhile makes it again
         os.replace(written, path)
 
