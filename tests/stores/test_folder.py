@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import open_files
+from conftest import close_files, open_files
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -94,7 +94,9 @@ class Folder(RuleBasedStateMachine):
 
     names = st.sampled_from(list(SIZES))
     which = st.integers(0, 1)
-    spans = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6)
+    spans = st.just([(0.0, 1.0)]) | st.lists(
+        st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6
+    )
 
     @initialize()
     def begin(self) -> None:
@@ -567,6 +569,59 @@ def test_a_segment_deleted_under_a_reader(
     found = read(entry, *ranges((0, 10_001)))
     assert found is not None
     assert np.array_equal(found, DATA["large"])
+
+
+def test_a_file_of_the_same_name_is_another(tmp_path: Path) -> None:
+    entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
+    entry.write(0, DATA["large"].tobytes())
+    for path in segment_files(entry._folder, entry).values():
+        os.unlink(path)
+    write(other, DATA["large"], *ranges((0, PAGE), (SEGMENT, SEGMENT + PAGE)))
+    close_files()  # as if others were read: then they are opened again, and have one page each
+    assert read(entry, *ranges((0, 900))) is None
+    assert read(entry, *ranges((SEGMENT, SEGMENT + 900))) is None
+    absent = entry.missing(*ranges((0, 900), (SEGMENT, SEGMENT + 900)))
+    assert pages(*absent) == {*range(1, 15), *range(65, 79)}
+
+
+def test_what_another_process_wrote_after_a_deletion(tmp_path: Path) -> None:
+    entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
+    entry.write(0, DATA["large"][:PAGE].tobytes())
+    entry._folder.clear("nothing")
+    other._folder.clear()
+    other.write(0, DATA["large"][: 2 * PAGE].tobytes())
+    assert not entry.missing(*ranges((0, 2 * PAGE)))[0].size
+    found = read(entry, *ranges((0, 2 * PAGE)))
+    assert found is not None
+    assert np.array_equal(found, DATA["large"][: 2 * PAGE])
+
+
+@pytest.mark.parametrize("name", ["large", "tiny"])
+def test_every_damaged_byte_is_found(tmp_path: Path, name: str) -> None:
+    data = DATA[name]
+    entry = opened(small(tmp_path / "cache"), name)
+    entry.write(0, data.tobytes())
+    chance = np.random.default_rng(0)
+    for number, path in segment_files(entry._folder, entry).items():
+        whole = bytearray(Path(path).read_bytes())
+        first = int(entry._data_at(np.array(number)))
+        for page in range(-(-(len(whole) - first) // PAGE)):
+            length = min(PAGE, len(whole) - first - page * PAGE)
+            place = first + page * PAGE + int(chance.integers(length))
+            if page % 5 == 0:
+                place = 2048 + 4 * page  # its checksum
+            whole[place] ^= 1 << int(chance.integers(8))
+            Path(path).write_bytes(whole)
+            again = opened(small(tmp_path / "cache"), name)
+            absent = pages(*again.missing(*ranges((0, data.size))))
+            assert absent == {number * (SEGMENT // PAGE) + page}
+            again.write(
+                number * SEGMENT + page * PAGE,
+                data[number * SEGMENT + page * PAGE :][:length].tobytes(),
+            )
+            whole = bytearray(Path(path).read_bytes())
+        again = opened(small(tmp_path / "cache"), name)
+        assert not again.missing(*ranges((0, data.size)))[0].size
 
 
 # Trouble --------------------------------------------------------------------------------------
