@@ -157,6 +157,11 @@ class CacheFolder:
         self.lock = threading.Lock()
         self._making_room = threading.Lock()
 
+    @staticmethod
+    def is_at(path: str | os.PathLike[str]) -> bool:
+        """Return whether there is such a folder at a path."""
+        return os.path.exists(os.path.join(_absolute(path), _SETTINGS))
+
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
         """Return the folder at a path, the same one whenever it is asked for in this process.
