@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.stores.pages import BITS, cut, groups, pages_of, ranges_of, set_bits, words_of
+from oocdata.stores.pages import (
+    BITS,
+    cut,
+    groups,
+    pages_of,
+    parts_of,
+    ranges_of,
+    set_bits,
+    words_of,
+)
 from oocdata.stores.segments import (
     HEADER,
     Layout,
@@ -42,11 +51,19 @@ Words = NDArray[np.uint64]
 _SEGMENTS_AT_ONCE = 64
 """Open while pages of them are read."""
 
-_CHECKED_AT_ONCE = 1 << 20
+_CHECKED_AT_ONCE = 4 << 20
 """Bytes that are read to be checked, at a time."""
 
 _SECONDS_A_USE = 60.0
 """A segment that is read has its time of last use set so often, at most."""
+
+
+class _UnreadError(Exception):
+    """The file of a segment could not be read to its end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class Entry:
@@ -172,46 +189,62 @@ class Entry:
 
     def _check_few(self, pages: Ints, numbers: Ints, found: NDArray[np.bool_]) -> bool:
         """Do so for those of a few segments; return False where one of them can't be read."""
-        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        each = [self._look(number) for number in numbers[firsts].tolist()]
-        opened = np.array([-1 if one is None else one[1].number for one in each])
-        files = np.repeat(opened, np.diff(firsts, append=pages.size))
+        firsts, counts = parts_of(numbers[1:] != numbers[:-1])
+        each = {number: self._look(number) for number in numbers[firsts].tolist()}
+        opened = [-1 if one is None else one[1].number for one in each.values()]
+        files = np.repeat(np.array(opened), counts)
         there = np.flatnonzero(files >= 0)
-        inside = pages % self._each
-        sums = np.zeros(pages.size, np.uint32)
-        asked = there
+        many = max(1, _CHECKED_AT_ONCE // self._page)
         try:
-            if there.size:
-                offsets = HEADER + 4 * inside[there]
-                part = np.empty(there.size, "<u4")
-                read_runs(files[there], offsets, _addresses(part, 4), 4, part)
-                sums[there] = part
-            there = np.flatnonzero(sums)
-            many = max(1, _CHECKED_AT_ONCE // self._page)
+            sums = np.zeros((there.size, 1), "<u4")
+            self._read_pages(files[there], pages[there], sums)
+            there, sums = there[sums[:, 0] > 0], sums[sums > 0]
             for start in range(0, there.size, many):
-                asked = few = there[start : start + many]
+                few = there[start : start + many]
                 data = np.empty((few.size, self._page), np.uint8)
-                lengths = np.minimum(self.nbytes - pages[few] * self._page, self._page)
-                offsets = self._data_at(numbers[few]) + inside[few] * self._page
-                read_runs(files[few], offsets, _addresses(data, self._page), lengths, data)
-                whole: Iterator[Any] = iter(data)
-                if lengths[-1] < self._page:  # the object's end
-                    whole = chain(data[:-1], [data[-1, : lengths[-1]]])
-                right = page_sums(whole) == sums[few]
-                found[few[right]] = True
-        except UnfinishedError as error:
-            number = numbers[asked[error.run]]
-            lost = each[int(np.searchsorted(numbers[firsts], number))]
-            self._lose(int(number), lost and lost[0])
+                self._read_pages(files[few], pages[few], data)
+                rows: Iterator[Any] = iter(data)
+                length = self.nbytes - int(pages[few[-1]]) * self._page
+                if length < self._page:  # the object's end
+                    rows = chain(data[:-1], [data[-1, :length]])
+                found[few] = page_sums(rows) == sums[start : start + many]
+        except _UnreadError as error:
+            lost = each[error.number]
+            self._lose(error.number, lost and lost[0])
             found[:] = False
             return False
         with self._folder.lock:
-            for number, one in zip(numbers[firsts].tolist(), each, strict=True):
+            for number, one in each.items():
                 if one is None or self._segments.get(number) is not one[0]:
                     found[numbers == number] = False  # was deleted meanwhile
             set_bits(self._have, pages[found])
             self._note_whole(set(numbers[found].tolist()))
         return True
+
+    def _read_pages(self, files: Ints, pages: Ints, out: NDArray[Any]) -> None:
+        """Read pages, which ascend, into the rows of an array of bytes; or their checksums.
+
+        Raises
+        ------
+        _UnreadError
+            If the segment's file ends before, or can't be read.
+        """
+        if not pages.size:
+            return
+        firsts, lengths = parts_of((pages[1:] - pages[:-1] != 1) | (files[1:] != files[:-1]))
+        lengths *= out.strides[0]
+        numbers, inside = np.divmod(pages[firsts], self._each)
+        offsets = inside * out.strides[0]
+        if out.dtype == np.uint8:
+            offsets += self._data_at(numbers)
+            lengths[-1] -= max(0, (int(pages[-1]) + 1) * self._page - self.nbytes)
+        else:
+            offsets += HEADER
+        addresses = out.__array_interface__["data"][0] + firsts * out.strides[0]
+        try:
+            read_runs(files[firsts], offsets, addresses, lengths, out)
+        except UnfinishedError as error:
+            raise _UnreadError(int(numbers[error.run])) from error
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -462,11 +495,6 @@ def _blob_name(name: str) -> str:
     if not (name.isascii() and name.isidentifier()):
         raise ArgumentError(f"`name` of a blob must be letters and digits; got {name!r}.")
     return name
-
-
-def _addresses(array: NDArray[Any], each: int) -> Ints:
-    first: int = array.__array_interface__["data"][0]
-    return first + np.arange(len(array)) * each
 
 
 def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:
