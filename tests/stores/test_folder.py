@@ -165,7 +165,7 @@ class Folder(RuleBasedStateMachine):
     def cut(self, name: str, share: float, at: float, more: bool) -> None:
         if found := self.file(name, share):
             length = os.stat(found[1]).st_size
-            os.truncate(found[1], length + 1 if more else int(at * (length - 1)))
+            os.truncate(found[1], length + 1 if more else int(at * max(length - 1, 0)))
             self.lose(name, found[0], is_open=True)
 
     @rule(name=names, share=st.floats(0, 1), at=st.floats(0, 1), bit=st.integers(0, 7))
@@ -178,6 +178,8 @@ class Folder(RuleBasedStateMachine):
         first = int(layout._data_at(np.array(number)))
         place = first + int(at * (os.stat(path).st_size - first - 1))
         page = number * (SEGMENT // PAGE) + (place - first) // PAGE
+        if page not in self.there[name]:
+            return  # damaged twice it may be right
         with open(path, "r+b") as file:
             byte = os.pread(file.fileno(), 1, place)[0]
             os.pwrite(file.fileno(), bytes([byte ^ 1 << bit]), place)
