@@ -83,8 +83,7 @@ class Presence:
                     found[number] = segment, segment.opened()
                 except SourceError:
                     self._forget(number)
-                    return None
-        return found
+        return found if len(found) == len(numbers) else None
 
     def look(self, number: int, *, create: bool = False) -> tuple[Segment, Descriptor] | None:
         """Return a segment that has a file, open; None where there is none."""
