@@ -320,8 +320,13 @@ class StoredFile:
         bool
             False where the folder can't keep it.
         """
+        if entry.read_runs(offsets, addresses, counts, None):
+            return True
         starts, lengths = entry.missing(offsets, counts)
         if len(starts):
+            # What lies between two ranges and is fetched with them is kept too.
+            starts, stops, _ = joined(starts, lengths)
+            lengths = stops - starts
             fetched = np.empty(lengths.sum(), np.uint8)
             begins = np.cumsum(lengths) - lengths
             try:
