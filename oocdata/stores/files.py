@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -32,7 +32,10 @@ from oocdata.stores.link import Answer, ChangedError, link
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Asked", "ObjectVersion", "StoredFile", "ask", "fetch", "one_look", "probe", "small"]
+__all__ = [
+    "BLOCK", "Asked", "ObjectVersion", "StoredFile", "ask", "blocks_of_metadata", "fetch", "joined",
+    "one_look", "probe", "small",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -42,10 +45,13 @@ GAP = 32 << 10
 PART = 8 << 20
 """Longer ranges are fetched in parts, side by side."""
 
-_BLOCK = 256 << 10
+BLOCK = 256 << 10
 """Of metadata, so much is fetched at a time; it is sent in less than a round trip takes."""
 
 _BLOCKS_KEPT = 64
+
+_COUNTED = 4096
+"""Objects of which it is known how many blocks were fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +251,7 @@ class StoredFile:
         known = (_looked.get() or {}).get(address)
         if isinstance(known, cls):
             return known
-        answer = link().start(lambda: link().get(address, 0, _BLOCK)).result()
+        answer = link().start(lambda: link().get(address, 0, BLOCK)).result()
         assert answer is not None
         _note(address, found := cls.of(address, answer))
         return found
@@ -372,9 +378,10 @@ class StoredFile:
         """Return a block of metadata, fetched or kept."""
         kept = _kept_block((self.version, number))
         if kept is None:
-            start = number * _BLOCK
-            stop = min(start + _BLOCK, self.version.nbytes)
+            start = number * BLOCK
+            stop = min(start + BLOCK, self.version.nbytes)
             kept = bytes(link().start(lambda: fetch(self, start, stop)).result().data)
+            _count_block(self.version)
             _keep_block((self.version, number), kept)
         return kept
 
@@ -390,7 +397,7 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
         Why the object itself can't be read; none where it can, by `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
-    beginning = link().start(lambda: link().get(address, 0, _BLOCK))
+    beginning = link().start(lambda: link().get(address, 0, BLOCK))
     below = small([address / name for name in each])
     error = beginning.exception()
     if error is None:
@@ -502,13 +509,13 @@ class _Stream(io.RawIOBase):
         out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._place)]
         if not out:
             return 0
-        if len(out) > _BLOCK:  # no metadata
+        if len(out) > BLOCK:  # no metadata
             self.file.read_into(out, self._place)
             self._place += len(out)
             return len(out)
         done = 0
         while done < len(out):
-            number, within = divmod(self._place + done, _BLOCK)
+            number, within = divmod(self._place + done, BLOCK)
             part = self.file.block(number)[within : within + len(out) - done]
             out[done : done + len(part)] = part
             done += len(part)
@@ -518,6 +525,7 @@ class _Stream(io.RawIOBase):
 
 _lock = threading.Lock()
 _blocks: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
+_fetched: Counter[ObjectVersion] = Counter()
 _files: OrderedDict[ObjectVersion, tuple[threading.Lock, list[Asked]]] = OrderedDict()
 
 
@@ -530,6 +538,21 @@ def _shared(version: ObjectVersion) -> tuple[threading.Lock, list[Asked]]:
                 del _files[old]
             found = _files[version] = threading.Lock(), []
         return found
+
+
+def blocks_of_metadata(version: ObjectVersion) -> int:
+    """Return how many blocks were fetched of an object one after the other, for its metadata.
+
+    Its beginning, which comes when it is opened, is not counted.
+    """
+    return _fetched[version]
+
+
+def _count_block(version: ObjectVersion) -> None:
+    with _lock:
+        _fetched[version] += 1
+        if len(_fetched) > _COUNTED:
+            _fetched.clear()
 
 
 def _kept_block(key: tuple[ObjectVersion, int]) -> bytes | None:

@@ -39,6 +39,11 @@ class StoredObjects:
     def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int]]:
         return StoredObjects, (self.address, int(self._usual))
 
+    @property
+    def usual_bytes(self) -> int:
+        """About how long an object is."""
+        return int(self._usual)
+
     @contextmanager
     def asking(self, wanted: Sequence[Sequence[str]], *, at_once: bool = False) -> Iterator[None]:
         """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""

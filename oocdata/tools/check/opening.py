@@ -172,7 +172,10 @@ def _opened_npz(opening: Opening) -> Opened:
     import zlib
 
     view = opening.view()
-    with file_opened(opening.target, _MEMBER_STEP) as (stream, _), zipfile.ZipFile(stream) as archive:
+    with (
+        file_opened(opening.target, _MEMBER_STEP) as (stream, _),
+        zipfile.ZipFile(stream) as archive,
+    ):
         try:
             with archive.open(f"{view.storage.key}.npy") as file:
                 while file.read(1 << 20):
