@@ -128,11 +128,6 @@ def files_matching(path: str) -> list[str] | None:
     if is_url(path):
         if "*" not in path and "[" not in path:
             return None
-        if path.lower().startswith("http"):
-            raise ArgumentError(
-                f"a glob needs a store that lists its objects, which HTTP does not; got {path!r}. "
-                "Give the URLs in a list."
-            )
         from oocdata.stores.address import matching  # not for `import oocdata`
 
         names = matching(path)

@@ -104,7 +104,7 @@ def convert(
         )
     plan = plan_of(
         view,
-        os.path.expanduser(os.fsdecode(destination)),
+        os.fsdecode(destination),
         to_key=to_key,
         chunks=chunks,
         shards=shards,
