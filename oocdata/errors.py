@@ -15,6 +15,7 @@
     ├── WorkerError (RuntimeError)            a worker process ended, or hung, before it was done
     ├── MissingChunkWarning (UserWarning)     absent Zarr chunks are read as the fill value
     ├── MissingPartnerWarning (UserWarning)   a join leaves out elements that have no partner
+    ├── CacheFolderWarning (UserWarning)      what is fetched can't be kept any more
     └── SourceError (OSError)                 what storage holds cannot be delivered
         ├── MissingFileError (FileNotFoundError)
         ├── MissingKeyError (KeyError)        no such dataset in the file
@@ -45,13 +46,13 @@ from itertools import islice
 from typing import Any
 
 __all__ = [
-    "ArgumentError", "ChecksumError", "CompressedMemberError", "DamagedChunkError",
-    "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError", "ManifestError",
-    "MapError", "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning",
-    "MissingDependencyError", "MissingFileError", "MissingKeyError", "MissingPartnerWarning",
-    "OocdataError", "PositionError", "RestoreError", "ServiceError", "SeveralDatasetsError",
-    "SourceError", "TrailingBytesError", "TruncatedFileError", "UnknownFormatError",
-    "UnsupportedDtypeError", "WorkerError",
+    "ArgumentError", "CacheFolderWarning", "ChecksumError", "CompressedMemberError",
+    "DamagedChunkError", "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError",
+    "ManifestError", "MapError", "MismatchedPartsError", "MissingChunkError",
+    "MissingChunkWarning", "MissingDependencyError", "MissingFileError", "MissingKeyError",
+    "MissingPartnerWarning", "OocdataError", "PositionError", "RestoreError", "ServiceError",
+    "SeveralDatasetsError", "SourceError", "TrailingBytesError", "TruncatedFileError",
+    "UnknownFormatError", "UnsupportedDtypeError", "WorkerError",
 ]  # fmt: skip
 
 _ROWS_SHOWN = 8
@@ -155,6 +156,10 @@ class MissingChunkWarning(OocdataError, UserWarning):  # noqa: N818  # a warning
 
 class MissingPartnerWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
     """A join leaves out elements that have no partner; the message says how many."""
+
+
+class CacheFolderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
+    """A cache folder can't be written any more; what it lacks is fetched whenever it is needed."""
 
 
 class RestoreError(OocdataError, ValueError):

@@ -186,7 +186,11 @@ class Loader:
         scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
         objects = any(leaf.dtype.hasobject for leaf in leaves(self.dataset.spec))
         together = steps_together(
-            len(self), self.batch_bytes, share_chunks=scattered, objects=objects
+            len(self),
+            self.batch_bytes,
+            share_chunks=scattered,
+            objects=objects,
+            far=self.dataset.is_remote,
         )
         if order is None:
             return together
@@ -207,8 +211,9 @@ class Loader:
     def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:
         """Return how many steps iteration has under way; see `oocdata.runs.plan_ahead`."""
         return plan_ahead(
-            self.steps_together, self.batch_bytes, parallel, prefetch, cached=self.cached
-        )
+            self.steps_together, self.batch_bytes, parallel, prefetch,
+            cached=self.cached, far=self.dataset.is_remote,
+        )  # fmt: skip
 
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
         """Return the dataset's positions that a batch is made of, shape (batch,).

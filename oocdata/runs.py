@@ -20,6 +20,13 @@ _RUN_BYTES = 32 << 20
 _RUNS = 4
 """Runs that share the memory for batches: two are read, one is handed out, one is in use."""
 
+_RUNS_FAR = 8
+"""The same where bytes lie in a store. More of them wait for the link, each asks for its bytes when
+it begins, and while one is decoded the link must not be idle."""
+
+_READING_FAR = 3
+"""So many times as many runs are read at a time there."""
+
 _MOST_STEPS = 64
 """The cost besides the bytes is divided by as much: what is left of it no longer matters."""
 
@@ -33,14 +40,22 @@ time, malloc gives the system back what it takes again for the next run."""
 
 
 def steps_together(
-    steps: int, batch_bytes: int, *, share_chunks: bool = False, objects: bool = False
+    steps: int,
+    batch_bytes: int,
+    *,
+    share_chunks: bool = False,
+    objects: bool = False,
+    far: bool = False,
 ) -> int:
     """Return how many steps of an epoch to read at once.
+
+    Where bytes lie in a store (`far`), they are cut so that more runs fit side by side.
 
     With `share_chunks` the more the better: each row costs the decoding of a chunk, unless others
     of the same read lie in it too.
     """
-    most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, batch_share() // _RUNS)
+    share = batch_share() // (_RUNS_FAR if far else _RUNS)
+    most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, share)
     by_bytes = most_bytes // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
     return max(1, min(most, steps // _FEWEST_RUNS))
@@ -71,13 +86,20 @@ class Ahead:
 
 
 def plan_ahead(
-    together: int, batch_bytes: int, parallel: int, prefetch: int, *, cached: bool = True
+    together: int,
+    batch_bytes: int,
+    parallel: int,
+    prefetch: int,
+    *,
+    cached: bool = True,
+    far: bool = False,
 ) -> Ahead:
     """Return how many runs to have under way, within the memory for batches.
 
     At most `parallel` of them are read at a time, and `prefetch` batches kept ready besides, in
-    whole runs.
+    whole runs. Where bytes lie in a store (`far`), several times as many are read.
     """
+    parallel *= _READING_FAR if far else 1
     most = batch_share(cached=cached) // max(1, together * batch_bytes) - 2
     reading = max(1, min(parallel, most))
     return Ahead(together, reading, max(0, min(prefetch // together, most - reading)))

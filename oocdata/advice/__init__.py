@@ -275,8 +275,8 @@ def _link(reading: Reading, measured: Measured) -> Advice | None:
     if measured.fetched is None:
         return None
     nearer = (
-        "A copy of what is read on a disk (.cache(…)), a machine nearer to the store, or more "
-        "memory, for more bytes under way (ooc.set_memory), would help."
+        "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, for "
+        "more bytes under way (ooc.set_memory), or a machine nearer to the store."
     )
     if measured.fetched >= _LARGE_REQUEST:
         return Advice("link", nearer)

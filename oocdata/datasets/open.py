@@ -34,6 +34,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     decode: bool = False,
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
     pictures: Pictures | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> View:
     """Open an array of any size as it is: reads the header, no data.
 
@@ -87,6 +88,10 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         Resize pictures, or convert them to grey or to colours. Without it, all must have the shape
         of the first, and are delivered as they are stored. Of an array whose rows are the bytes of
         pictures (HDF5 of varying length, or uint8 padded to one length) it makes the pictures.
+    cache : path, optional
+        Of a URL: the folder in which what is fetched is kept, within a limit, for later epochs,
+        other processes and later runs; by default that of the environment variable
+        ``OOCDATA_CACHE``, or none. ``oocdata cache`` shows and clears it.
 
     Returns
     -------
@@ -120,7 +125,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     options: dict[str, Any] = {
         "key": key, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external, "verify": verify, "field": field, "decode": decode,
-        "format": format, "pictures": pictures,
+        "format": format, "pictures": pictures, "cache": cache,
     }  # fmt: skip
     if isinstance(target, View):
         given = {"axis": None if axis in (0, (0,)) else axis, **options}

@@ -188,6 +188,8 @@ class Encoder:
             return self._object(source, place)
         if opened is None:
             raise _error(place, f"it is of this process alone: {storage.format}. {_OPEN}")
+        if storage.cache:
+            opened = {**opened, "cache": storage.cache}
         parts = {
             "opened": {name: self.encode(part, place) for name, part in opened.items()},
             "shape": list(source.shape),

@@ -34,6 +34,8 @@ class Version(Protocol):
     nbytes : int
     modified : int or None
         Nanoseconds since the epoch; None where whoever opened the file may also write to it.
+    cache : str
+        The folder in which what is fetched of it is kept; empty without one.
     """
 
     @property
@@ -49,6 +51,11 @@ class Version(Protocol):
     @property
     def modified(self) -> int | None:
         """Nanoseconds since the epoch."""
+        ...
+
+    @property
+    def cache(self) -> str:
+        """The folder in which it is kept, or empty."""
         ...
 
 
@@ -162,6 +169,11 @@ class FileVersion:
             now.st_ctime_ns,
         )
 
+    @property
+    def cache(self) -> str:
+        """None: it lies on this machine."""
+        return ""
+
     def writable(self) -> FileVersion:
         """Return the version for a file that its user writes to: it may change and grow."""
         return replace(self, modified=None, changed=None)
@@ -215,7 +227,7 @@ class FileVersion:
 
 
 class Descriptor:
-    """A file descriptor open for reading, which closes with the last reference to it.
+    """A file descriptor, by default open for reading, which closes with the last reference to it.
 
     Attributes
     ----------
@@ -226,10 +238,12 @@ class Descriptor:
 
     __slots__ = ("number", "version")
 
-    def __init__(self, path: str, version: FileVersion | None = None) -> None:
+    def __init__(
+        self, path: str, version: FileVersion | None = None, flags: int = os.O_RDONLY
+    ) -> None:
         self.number = -1
         try:
-            self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self.number = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
             self.version = version or FileVersion.of(path, os.fstat(self.number))
         except FileNotFoundError as error:
             raise MissingFileError(
@@ -312,6 +326,8 @@ class OpenFile:
 
     __slots__ = ("__weakref__", "_descriptor", "_used", "version")
 
+    _flags = os.O_RDONLY
+
     def __init__(self, version: FileVersion) -> None:
         self.version = version
         self._descriptor: Descriptor | None = None
@@ -334,9 +350,9 @@ class OpenFile:
 
     def _open(self) -> Descriptor:
         # No lock: of two threads that open the file at once, one closes its descriptor after use.
-        opened = Descriptor(self.version.path, self.version)
+        opened = Descriptor(self.version.path, self.version, self._flags)
         try:
-            opened.compare()
+            self._accept(opened)
         except SourceError:
             del opened  # or the error's traceback would keep it open
             raise
@@ -344,6 +360,10 @@ class OpenFile:
         self._descriptor = opened
         _opened[id(self)] = weakref.ref(self)
         return opened
+
+    def _accept(self, descriptor: Descriptor) -> None:
+        """Raise if what was opened is another version."""
+        descriptor.compare()
 
     def check(self, key: str | None = None) -> None:
         """Raise if the file is another version; see `FileVersion.compare`."""

@@ -140,6 +140,11 @@ class Storage:
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
 
     @property
+    def cache(self) -> str:
+        """The folder in which what is fetched of a store is kept; empty without one."""
+        return next((file.cache for file in self.files if file.cache), "")
+
+    @property
     def is_remote(self) -> bool:
         """Whether bytes lie in a store, from where it takes long to have them."""
         return any("://" in file.path for file in self.files)

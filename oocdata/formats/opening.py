@@ -56,6 +56,7 @@ def open_source(
     decode: bool = False,
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
     pictures: Pictures | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
@@ -83,8 +84,13 @@ def open_source(
     if any(isinstance(one, str) and is_url(one) for one in _each(target)):
         from oocdata.stores.files import one_look  # not for `import oocdata`
 
-        with one_look():
+        with one_look(cache):
             return _open_source(target, key, options)
+    if cache is not None:
+        raise ArgumentError(
+            f"`cache` must be given for URLs only; got {os.fspath(cache)!r} for what is on this "
+            "machine. To keep mapped rows: `.cache(folder)`."
+        )
     return _open_source(target, key, options)
 
 

@@ -55,11 +55,16 @@ def cost_of(all_soon: Iterable[Soon]) -> Cost:
     requests, nbytes, exact = 0, 0, True
     for file, wanted in _by_file(all_soon).items():
         if isinstance(file, StoredObjects):
-            number = len(_names(wanted))
+            number = sum(not file.is_kept(name) for name in _names(wanted))
             requests, nbytes = requests + number, nbytes + number * file.usual_bytes
             exact = exact and not number
         else:
-            starts, stops, _ = joined(*_runs(wanted))
+            offsets, counts = _runs(wanted)
+            if file.entry is not None:
+                offsets, counts = file.entry.missing(offsets, counts)
+            if not len(offsets):
+                continue
+            starts, stops, _ = joined(offsets, counts)
             requests, nbytes = requests + len(starts), nbytes + int((stops - starts).sum())
     return Cost(requests, nbytes, exact)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,15 +26,18 @@ from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Soon
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import Address
+from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
 from oocdata.stores.link import Answer, ChangedError, link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from oocdata.stores.entry import Entry
+
 __all__ = [
-    "BLOCK", "Asked", "ObjectVersion", "StoredFile", "ask", "blocks_of_metadata", "fetch", "joined",
-    "one_look", "probe", "small",
+    "BLOCK", "Asked", "ObjectVersion", "StoredFile", "ask", "blocks_of_metadata", "cache_folder",
+    "fetch", "joined", "one_look", "probe", "small",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -67,17 +70,21 @@ class ObjectVersion:
         The store's name of the version (ETag); empty where it gives none.
     modified : int
         Nanoseconds since the epoch, to the second.
+    cache : str
+        The folder in which what is fetched is kept; empty without one.
     """
 
     path: str
     nbytes: int
     tag: str
     modified: int
+    cache: str = field(default="", compare=False)
 
     @classmethod
-    def of(cls, address: Address, answer: Answer) -> ObjectVersion:
+    def of(cls, address: Address, answer: Answer, cache: str | None = None) -> ObjectVersion:
         """Return the version of which an answer is a part."""
-        return cls(address.url, answer.nbytes, answer.tag, answer.modified)
+        kept = cache_folder() if cache is None else cache
+        return cls(address.url, answer.nbytes, answer.tag, answer.modified, kept)
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
         """Do nothing: each answer says of which version it is, and is compared when it comes."""
@@ -235,6 +242,7 @@ class StoredFile:
         self.version = version
         self.address = Address.of(version.path)
         self.lock, self.asked = _shared(version)
+        self.entry = _entry(version)
 
     def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
         return StoredFile, (self.version,)
@@ -290,6 +298,33 @@ class StoredFile:
         beyond = np.flatnonzero(offsets + counts > self.version.nbytes)
         if len(beyond):
             raise UnfinishedError(int(beyond[0]), None)
+        if self.entry is None or not self._read_kept(self.entry, offsets, addresses, counts):
+            self._read_fetched(offsets, addresses, counts)
+
+    def _read_kept(self, entry: Entry, offsets: Ints, addresses: Ints, counts: Ints) -> bool:
+        """Read runs out of the cache folder, into which what it lacks is fetched.
+
+        Returns
+        -------
+        bool
+            False where the folder can't keep it.
+        """
+        starts, lengths = entry.missing(offsets, counts)
+        if len(starts):
+            fetched = np.empty(lengths.sum(), np.uint8)
+            begins = np.cumsum(lengths) - lengths
+            try:
+                self._read_fetched(starts, fetched.ctypes.data + begins, lengths)
+            except UnfinishedError as error:
+                first = np.flatnonzero(offsets + counts > starts[error.run])[0]
+                raise UnfinishedError(int(first), error.cause) from error.cause
+            each = zip(starts.tolist(), begins.tolist(), lengths.tolist(), strict=True)
+            for start, begin, length in each:
+                entry.write(start, fetched[begin : begin + length])
+        return entry.read_runs(offsets, addresses, counts, None)
+
+    def _read_fetched(self, offsets: Ints, addresses: Ints, counts: Ints) -> None:
+        """Read runs out of what was asked for, and ask for the rest."""
         left = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
         with self.lock:
             asked = list(self.asked)
@@ -351,6 +386,8 @@ class StoredFile:
         runs = np.concatenate([np.stack(one[:2], axis=1) for one in wanted])
         inside = runs.sum(axis=1) <= self.version.nbytes  # reading them says that they are not
         offsets, counts = np.unique(runs[inside], axis=0).T
+        if self.entry is not None and len(offsets):
+            offsets, counts = self.entry.missing(offsets, counts)
         if once:  # what is decoded by whoever asked first is in the cache for all
             with self.lock:
                 others = list(self.asked)
@@ -361,7 +398,8 @@ class StoredFile:
         if not len(offsets):
             yield
             return
-        with ask(self, offsets, counts, once=once):
+        # What is kept may be asked for by others, before it is written.
+        with ask(self, offsets, counts, once=once and self.entry is None):
             yield
 
     # As of a stream, for headers and metadata.
@@ -379,8 +417,12 @@ class StoredFile:
         kept = _kept_block((self.version, number))
         if kept is None:
             start = number * BLOCK
-            stop = min(start + BLOCK, self.version.nbytes)
-            kept = bytes(link().start(lambda: fetch(self, start, stop)).result().data)
+            fetched = bytearray(min(BLOCK, self.version.nbytes - start))
+            try:
+                self.read_into(memoryview(fetched), start)
+            except UnfinishedError as error:
+                raise error.cause or error from None
+            kept = bytes(fetched)
             _count_block(self.version)
             _keep_block((self.version, number), kept)
         return kept
@@ -436,19 +478,44 @@ def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
 
 
 _looked: ContextVar[dict[Address, Any] | None] = ContextVar("looked", default=None)
+_cache: ContextVar[str | None] = ContextVar("cache", default=None)
 
 
 @contextmanager
-def one_look() -> Iterator[None]:
-    """Ask once for what several look at, for as long as a block takes: one version of each."""
-    if _looked.get() is not None:
-        yield
-        return
-    token = _looked.set({})
+def one_look(cache: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Ask once for what several look at, for as long as a block takes: one version of each.
+
+    Parameters
+    ----------
+    cache : path, optional
+        The folder in which is kept what is fetched of the files that are opened in this block, then
+        and later; by default the environment says which.
+    """
+    folder = _cache.get()
+    if cache is not None:
+        folder = os.path.abspath(os.path.expanduser(os.fspath(cache)))
+        CacheFolder.at(folder)  # or an error, here
+    looked = _looked.get()
+    asked, kept = _looked.set({} if looked is None else looked), _cache.set(folder)
     try:
         yield
     finally:
-        _looked.reset(token)
+        _cache.reset(kept)
+        _looked.reset(asked)
+
+
+def cache_folder() -> str:
+    """Return the folder in which what is fetched is kept; empty without one."""
+    chosen = _cache.get()
+    return os.environ.get("OOCDATA_CACHE", "") if chosen is None else chosen
+
+
+def _entry(version: ObjectVersion) -> Entry | None:
+    """Return where an object is kept; None where nothing tells its versions apart, or where."""
+    if not version.cache or not (version.tag or version.modified):
+        return None
+    which = f"{version.tag} {version.modified}"
+    return CacheFolder.at(version.cache).entry(version.path, which, version.nbytes)
 
 
 def _note(address: Address, found: Any) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import Address
+from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
 from oocdata.stores.link import Answer, ChangedError, link
 
+if TYPE_CHECKING:
+    from oocdata.stores.entry import Entry
+
 __all__ = ["StoredObjects"]
+
+_LENGTH = 4
+"""Bytes that say how long the version of a kept object is written."""
 
 _MOST_TAGS = 1 << 20
 """Objects whose versions are remembered, some hundred bytes each."""
@@ -27,17 +36,25 @@ class StoredObjects:
     address : Address
     nbytes : int
         About how long each is, until some were read.
+    cache : str
+        The folder in which they are kept; empty without one.
     """
 
-    def __init__(self, address: Address, nbytes: int) -> None:
-        self.address = address
+    def __init__(self, address: Address, nbytes: int, cache: str = "") -> None:
+        self.address, self.cache = address, cache
         self._usual = float(nbytes)
         self._lock = threading.Lock()
         self._tags: dict[str, str] = {}
         self._asked: dict[str, tuple[Held[Answer | None], int]] = {}
 
-    def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int]]:
-        return StoredObjects, (self.address, int(self._usual))
+    def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int, str]]:
+        return StoredObjects, (self.address, int(self._usual), self.cache)
+
+    def is_kept(self, name: str) -> bool:
+        """Return whether an object is in the cache folder, and known to be of today's version."""
+        tag = self._tags.get(name) if self.cache else None
+        kept = self._kept(self.address / name) if tag is not None else None
+        return kept is not None and kept.tag == tag
 
     @property
     def usual_bytes(self) -> int:
@@ -94,8 +111,13 @@ class StoredObjects:
 
     async def _fetch(self, name: str) -> Answer | None:
         address, tag = self.address / name, self._tags.get(name, "")
+        kept = await asyncio.to_thread(self._kept, address) if self.cache else None
+        if kept is not None and kept.tag == tag:  # it was asked for since the array was opened
+            return kept
         try:
-            answer = await link().get(address, tag=tag)
+            unless = kept.tag if kept is not None and not tag else ""
+            answer = await link().get(address, tag=tag, unless=unless)
+            answer = kept if answer is None else answer
         except MissingFileError:
             if not tag:
                 return None
@@ -114,4 +136,25 @@ class StoredObjects:
             self._tags.clear()
         self._tags[name] = answer.tag
         self._usual += (len(answer.data) - self._usual) / 8
+        if self.cache and answer is not kept and answer.tag:
+            await asyncio.to_thread(self._keep, address, answer)
         return answer
+
+    def _entry(self, address: Address) -> Entry:
+        # Whatever version: which it is stands in what is kept.
+        return CacheFolder.at(self.cache).entry(address.url, "", 0)
+
+    def _kept(self, address: Address) -> Answer | None:
+        """Return an object as it is kept in the folder; None where it is not."""
+        found = self._entry(address).blob("object")
+        if found is None:
+            return None
+        length = int.from_bytes(found[:_LENGTH], "little")
+        tag, modified = json.loads(found[_LENGTH : _LENGTH + length])
+        data = memoryview(found)[_LENGTH + length :]
+        return Answer(data, len(data), tag, modified)
+
+    def _keep(self, address: Address, answer: Answer) -> None:
+        about = json.dumps([answer.tag, answer.modified]).encode()
+        length = len(about).to_bytes(_LENGTH, "little")
+        self._entry(address).keep_blob("object", length + about + bytes(answer.data))

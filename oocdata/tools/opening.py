@@ -37,6 +37,7 @@ class OpenArguments(TypedDict, total=False):
     decode: bool
     format: Literal["text"] | None
     pictures: Pictures | None
+    cache: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Opening:
     decode: bool = False
     format: Literal["text"] | None = None
     pictures: Pictures | None = None
+    cache: str | os.PathLike[str] | None = None
 
     @classmethod
     def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:

@@ -20,7 +20,7 @@ def version_of(path: str | Path) -> str:
 
 
 class RangeServer(CountedServer):
-    """Serve the files of a folder: GET and HEAD, one range, ``If-Match``; counted and held.
+    """Serve a folder: GET and HEAD, one range, ``If-Match``, ``If-None-Match``; counted and held.
 
     Parameters
     ----------
@@ -70,6 +70,9 @@ class RangeServer(CountedServer):
             version = _version(status)
             if not _matches(request.headers.get("if-match"), version, self._etag is True):
                 return refusal(412)
+            known = request.headers.get("if-none-match")
+            if known is not None and version in known:
+                return refusal(304)
             size = status.st_size
             # RFC 9110, 14.2: a range means something with GET alone.
             asked = request.range if request.method == "GET" else (None, None)

@@ -28,7 +28,7 @@ from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
 from oocdata.formats.zarr.store import Status, Store, calm, join
 from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
 from oocdata.stores.address import Address, client, list_names
-from oocdata.stores.files import ObjectVersion, StoredFile, small
+from oocdata.stores.files import ObjectVersion, StoredFile, cache_folder, small
 from oocdata.stores.link import Answer, link
 from oocdata.stores.objects import StoredObjects
 
@@ -48,10 +48,14 @@ class Remote(Store):
 
     is_remote = True
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, cache: str | None = None) -> None:
         super().__init__(path)
+        self.cache = cache_folder() if cache is None else cache
         self.address = Address.of(path)
         self._small: dict[str, Answer | None] = {}
+
+    def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
+        return Remote, (self.path, self.cache)
 
     def prefetch(self, names: Sequence[str]) -> None:
         """Ask for metadata files at once; each is asked for once."""
@@ -82,7 +86,7 @@ class Remote(Store):
         """Return the version of a metadata file."""
         self.prefetch([name])
         found = self._small[name]
-        return None if found is None else ObjectVersion.of(self.address / name, found)
+        return None if found is None else ObjectVersion.of(self.address / name, found, self.cache)
 
     def folders(self, key: str) -> list[str] | None:
         """Return the names of the folders in one; None where the store can't list."""
@@ -108,7 +112,9 @@ class _Fetched:
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
-        metadata, self.store = objects.metadata, objects.store
+        metadata = objects.metadata
+        assert isinstance(objects.store, Remote)
+        self.store = objects.store
         index = metadata.codecs.shard_index
         self._index = None
         # Transposed shards and those in shards are fetched whole.
@@ -118,7 +124,7 @@ class _Fetched:
         self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
         self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
-        self._whole = StoredObjects(self._address, nbytes // 2)
+        self._whole = StoredObjects(self._address, nbytes // 2, self.store.cache)
 
     def __reduce__(self) -> tuple[type[_Fetched], tuple[Objects]]:
         return _Fetched, (self.objects,)
@@ -211,7 +217,7 @@ class _Fetched:
             if answer is None:
                 known[shard] = None
                 continue
-            file = StoredFile(ObjectVersion.of(address, answer))
+            file = StoredFile(ObjectVersion.of(address, answer, self.store.cache))
             try:
                 addresses = index.addresses(bytes(answer.data), file.version.nbytes)
             except ValueError as error:

@@ -1,0 +1,405 @@
+"""The cache folder: what was fetched is kept, within a limit, for all processes and runs.
+
+Of an object, bytes are kept in segments of 32 MiB, a file each. A version of it is known by its
+name, its version and its size, whose digest names the files; each file says in its header what it
+is a part of. So there is no table that could be wrong, and no lock between processes: what a folder
+holds is what lies in it.
+
+A process looks how much that is after it wrote a sixteenth of the limit, and deletes the files that
+were used longest ago until there is room for as much again. So one process stays within the limit,
+and each further one that writes at the same time may exceed it by a sixteenth. A file may be
+deleted while it is read: whoever has it open reads on. Its space comes free when those have closed
+it: at once in the process that deleted it, within a minute in others that go on reading.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from typing import Any
+from weakref import WeakSet, WeakValueDictionary
+
+from oocdata.engines.files import Descriptor
+from oocdata.errors import ArgumentError, CacheFolderWarning
+from oocdata.index import as_count
+from oocdata.stores.entry import Entry
+from oocdata.stores.segments import read_header
+
+__all__ = ["CacheFolder", "CachedObject"]
+
+_SETTINGS, _OBJECTS = "oocdata-cache.json", "objects"
+_FORM = 1
+
+_MOST = 64 << 30
+"""Bytes that a folder is limited to, at most, unless its limit is set."""
+
+_PAGE = 4096
+"""What is fetched begins and ends at such a border: of ranges of 64 KB at random places, 6 % more
+bytes than are wanted (pages of 16 KiB: 25 %). Checking a GiB takes 0.25 s of the processor, with
+pages of 64 KiB 0.19 s."""
+
+_SEGMENT = 32 << 20
+"""What is deleted together."""
+
+_STEP = 16
+"""After so many parts of the limit a process looks how much there is."""
+
+_BLOCK = 4096
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CachedObject:
+    """What a cache folder holds of one version of an object.
+
+    Attributes
+    ----------
+    name, version : str
+        As `CacheFolder.entry` got them.
+    size : int
+        Bytes of the object.
+    nbytes : int
+        Those that it takes on the disk.
+    used : float
+        When it was last used, to the minute, in seconds since the epoch.
+    """
+
+    name: str
+    version: str
+    size: int
+    nbytes: int
+    used: float
+
+
+class CacheFolder:
+    """A folder that keeps what was fetched; picklable, and safe to use after a fork.
+
+    Parameters
+    ----------
+    path : path
+        Made if it is absent.
+    limit : int, optional
+        Bytes on the disk, of a folder that is made now; by default half of what is free there, and
+        at most 64 GiB. Later it is changed by `set_limit`, for all processes.
+    page, segment : int
+        Of a folder that is made now: bytes that have a checksum together, and those of a file, at
+        least 64 pages.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the folder can't be made or written, or was made by another version of oocdata.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     folder = CacheFolder(path)
+    ...     entry = folder.entry("s3://bucket/a.npy", '"etag"', 10_000)
+    ...     entry.write(0, bytes(range(256)) * 32)
+    ...     out = np.zeros(3, np.uint8)
+    ...     entry.read_runs(np.array([4100]), np.array([out.ctypes.data]), 3, out)
+    ...     [(one.name, one.size, one.nbytes) for one in folder.show()]
+    True
+    [('s3://bucket/a.npy', 10000, 12288)]
+    >>> out.tolist()
+    [4, 5, 6]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        limit: int | None = None,
+        page: int = _PAGE,
+        segment: int = _SEGMENT,
+    ) -> None:
+        self.path = _absolute(path)
+        try:
+            os.makedirs(os.path.join(self.path, _OBJECTS), exist_ok=True)
+            _check_writable(self.path)
+            free = os.statvfs(self.path)
+            usual = min(_MOST, free.f_bavail * free.f_frsize // 2)
+            made = {"form": _FORM, "limit": limit or usual, "page": page, "segment": segment}
+            if not os.path.exists(self._settings_path):
+                self._save(made, replace=False)
+        except OSError as error:
+            raise ArgumentError(
+                f"`cache` must be a folder that can be written; '{self.path}' can't: "
+                f"{error.strerror or error}."
+            ) from error
+        found = self._settings()
+        if found is None or found.get("form") != _FORM:
+            raise ArgumentError(
+                f"`cache` must be a folder of this version of oocdata; '{self._settings_path}' is "
+                "of none. Choose another folder, or delete that one."
+            )
+        self.page, self.segment = int(found["page"]), int(found["segment"])
+        self._limit = int(found["limit"])
+        self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
+        self._stopped = False
+        self._looked = 0.0
+        self._written = self._allowed = 0
+        self._make_locks()
+        _folders.add(self)
+
+    def _make_locks(self) -> None:
+        #: Held while bits and segments of entries are looked at or changed, together.
+        self.lock = threading.Lock()
+        self._making_room = threading.Lock()
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
+        """Return the folder at a path, the same one whenever it is asked for in this process.
+
+        One that had to stop writing is opened anew.
+        """
+        place = _absolute(path)
+        found = _by_path.get(place)
+        if found is None or found._stopped:
+            found = _by_path[place] = cls(place)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (CacheFolder.at, (self.path,))
+
+    def __repr__(self) -> str:
+        return f"<CacheFolder '{self.path}'>"
+
+    # Settings -----------------------------------------------------------------------------------
+
+    @property
+    def _settings_path(self) -> str:
+        return os.path.join(self.path, _SETTINGS)
+
+    def _settings(self) -> dict[str, Any] | None:
+        try:
+            with open(self._settings_path, encoding="utf-8") as file:
+                found = json.load(file)
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _save(self, settings: dict[str, Any], *, replace: bool) -> None:
+        written = f"{self._settings_path}.{os.urandom(8).hex()}.new"
+        try:
+            with open(written, "w", encoding="utf-8") as file:
+                json.dump(settings, file)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                os.replace(written, self._settings_path)
+            else:
+                try:
+                    os.link(written, self._settings_path)
+                except FileExistsError:
+                    pass  # another process was first: its settings hold
+                except OSError:  # a file system without links
+                    os.replace(written, self._settings_path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(written)
+
+    @property
+    def limit(self) -> int:
+        """Bytes on the disk that objects may take, in all processes together."""
+        found = self._settings()
+        if found is not None:
+            self._limit = int(found["limit"])
+        return self._limit
+
+    def set_limit(self, nbytes: int) -> None:
+        """Set the limit for all processes; what is beyond is deleted now.
+
+        Others follow when they next look how much there is.
+        """
+        nbytes = as_count("limit", nbytes)
+        try:
+            self._save({**(self._settings() or {}), "limit": nbytes}, replace=True)
+        except OSError as error:
+            raise ArgumentError(
+                f"`limit` must be set in a folder that can be written; '{self.path}' can't: "
+                f"{error.strerror or error}."
+            ) from error
+        with self._making_room:
+            self._delete_oldest(0)
+
+    # Objects ------------------------------------------------------------------------------------
+
+    def entry(self, name: str, version: str, nbytes: int) -> Entry:
+        """Return what is kept of a version of an object, the same for as long as it is in use.
+
+        Parameters
+        ----------
+        name : str
+            Its URL, without credentials.
+        version : str
+            What changes when the object does, such as its ETag.
+        nbytes : int
+            Of the whole object.
+        """
+        known = json.dumps([name, version, nbytes]).encode()
+        stem = blake2b(known, digest_size=16).hexdigest()
+        with self.lock:
+            found = self._entries.get(stem)
+            if found is None:
+                found = self._entries[stem] = Entry(self, name, version, nbytes, stem)
+        return found
+
+    def file(self, stem: str, part: str) -> str:
+        """Return the path of a file: of an object's segment or blob."""
+        return os.path.join(self.path, _OBJECTS, stem[:2], f"{stem}.{part}")
+
+    def _files(self) -> Iterator[tuple[float, str, int]]:
+        """Yield of each file when it was last used, its path, and its bytes on the disk."""
+        with suppress(FileNotFoundError), os.scandir(os.path.join(self.path, _OBJECTS)) as folders:
+            for folder in folders:
+                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
+                    for file in files:
+                        with suppress(FileNotFoundError):
+                            status = file.stat(follow_symlinks=False)
+                            yield status.st_mtime, file.path, status.st_blocks * 512
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the disk that objects take."""
+        return sum(nbytes for _, _, nbytes in self._files())
+
+    def show(self) -> list[CachedObject]:
+        """Return what there is of which objects, the most recently used first."""
+        found: dict[str, list[tuple[float, str, int]]] = {}
+        for one in self._files():
+            found.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
+        shown = []
+        for files in found.values():
+            header = next(filter(None, (_header(path) for _, path, _ in files)), None)
+            shown.append(
+                CachedObject(
+                    "?" if header is None else header["name"],
+                    "?" if header is None else header["version"],
+                    0 if header is None else header["nbytes"],
+                    sum(nbytes for _, _, nbytes in files),
+                    max(used for used, _, _ in files),
+                )
+            )
+        return sorted(shown, key=lambda one: (-one.used, one.name))
+
+    def clear(self, name: str | None = None) -> int:
+        """Delete what is kept, and return the bytes on the disk that come free.
+
+        Parameters
+        ----------
+        name : str, optional
+            Of which objects: a name, or a pattern such as ``s3://bucket/*``. By default of all.
+        """
+        freed = 0
+        for _, path, nbytes in list(self._files()):
+            if name is not None:
+                header = _header(path)
+                if header is None or not (
+                    header["name"] == name or fnmatchcase(header["name"], name)
+                ):
+                    continue
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+                freed += nbytes
+        self._give_up_deleted()
+        return freed
+
+    # Room ---------------------------------------------------------------------------------------
+
+    def make_room(self, nbytes: int) -> bool:
+        """Return whether so many bytes may be written now; if so, there is room for them."""
+        nbytes = -(-nbytes // _BLOCK) * _BLOCK
+        with self._making_room:
+            if self._stopped:
+                return False
+            if self._written + nbytes > self._allowed:
+                limit = self.limit
+                allowed = max(limit // _STEP, nbytes)
+                if allowed > limit or not self._delete_oldest(allowed):
+                    return False
+                self._written, self._allowed = 0, allowed
+            self._written += nbytes
+        return True
+
+    def _delete_oldest(self, room: int) -> bool:
+        """Delete what was used longest ago until there is room; return whether there is."""
+        most = self.limit - room
+        files = sorted(self._files())
+        total = sum(nbytes for _, _, nbytes in files)
+        deleted = False
+        for _, path, nbytes in files:
+            if total <= most:
+                break
+            with suppress(OSError):
+                os.unlink(path)
+                deleted = True
+            if not os.path.lexists(path):
+                total -= nbytes
+        if deleted:
+            self._give_up_deleted()
+        return total <= most
+
+    def _give_up_deleted(self) -> None:
+        for entry in list(self._entries.values()):
+            entry.give_up_deleted()
+
+    def look_around(self, now: float) -> None:
+        """Close files that others have deleted, once a minute."""
+        if now - self._looked > _SECONDS:
+            self._looked = now
+            self._give_up_deleted()
+
+    def stop(self, error: OSError) -> None:
+        """Write no more in this process, and say so once."""
+        if self._stopped:
+            return
+        self._stopped = True
+        warnings.warn(
+            CacheFolderWarning(
+                f"the cache folder '{self.path}' can't be written any more: "
+                f"{error.strerror or error}. What it holds is used on, and all else is fetched "
+                "whenever it is needed. Make room on its disk, or give another folder as `cache`."
+            ),
+            stacklevel=2,
+        )
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    return os.path.abspath(os.path.expanduser(os.fspath(path)))
+
+
+def _check_writable(path: str) -> None:
+    tried = os.path.join(path, _OBJECTS, f"{os.urandom(8).hex()}.new")
+    with open(tried, "xb"):
+        pass
+    os.unlink(tried)
+
+
+def _header(path: str) -> dict[str, Any] | None:
+    with suppress(OSError), Descriptor(path) as file:
+        return read_header(file)
+    return None
+
+
+_folders: WeakSet[CacheFolder] = WeakSet()
+_by_path: dict[str, CacheFolder] = {}
+
+
+def _after_fork() -> None:
+    for folder in list(_folders):
+        folder._make_locks()  # another thread may have held them
+        folder._allowed = 0  # the parent goes on with its own
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
