@@ -241,10 +241,18 @@ def fetching(loader: Loader) -> Fetching | None:
     # Chunks that several reads share come once, as long as they stay in memory.
     once = min(1.0, _decoded(loader) * elements / chunks) if chunks else 1.0
     times = steps / walked * once
+    nbytes = sum(one.nbytes for one in costs)
+    sources = [(source, source.storage()) for source in loader.dataset.sources()]
+    kept = [cached_bytes(*pair) for pair in sources]
+    if all(kept) and sum(kept) <= cache_share():  # small rows, which are kept, too
+        whole = sum(
+            one.stored_bytes or number for (_, one), number in zip(sources, kept, strict=True)
+        )
+        times = min(times, whole / max(1, nbytes))
     epoch = Cost(
         round(sum(one.requests for one in costs) * times),
-        round(sum(one.nbytes for one in costs) * times),
-        walked == steps and not chunks and costs[0].exact,
+        round(nbytes * times),
+        walked == steps and not chunks and costs[0].exact and not all(kept),
     )
     return Fetching(together, costs[0], epoch)
 

@@ -301,9 +301,9 @@ def _metadata(reading: Reading) -> Advice | None:
     name = basename(files[0].path)
     return Advice(
         "metadata",
-        f"The file's metadata lie scattered: they took {blocks} requests one after the other, of "
-        f"{size(BLOCK)}. A copy with its metadata in pages of 4 MiB takes a few; so does Zarr "
-        "(`oocdata convert`).",
+        f"The file's metadata lie scattered over {blocks} blocks of {size(BLOCK)}, fetched one "
+        "after the other. A copy with its metadata together in pages (h5repack -S PAGE), or as "
+        "Zarr (oocdata convert), opens in a few requests.",
         shlex.join(["h5repack", "-S", "PAGE", "-G", "4194304", name, f"paged-{name}"]),
     )
 
