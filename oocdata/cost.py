@@ -1,4 +1,4 @@
-"""What an order costs in reading: bytes decoded for each byte used.
+"""What an order costs in reading: bytes decoded for each byte used, and requests to stores.
 
 The first steps of the real order are followed through a cache of the budget's size, from which the
 chunks used longest ago go first. Nothing is read.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,27 @@ from oocdata.box import Extent, point_origins
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
+from oocdata.engines.soon import soon
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share
 from oocdata.order.lanes import laned
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stores.costs import Cost
 
-__all__ = ["Chunks", "amplification", "cached_bytes", "chunk_bytes", "chunk_numbers", "chunks_of"]
+__all__ = [
+    "Chunks", "Fetching", "amplification", "cached_bytes", "chunk_bytes", "chunk_numbers",
+    "chunks_of", "fetching",
+]  # fmt: skip
 
 _MOST_TOUCHES = 1 << 16  # chunks followed, each as often as a read needs it
 _MOST_ELEMENTS = 1 << 18  # elements followed
 _MOST_POINTS = 1 << 18  # parts of boxes compared to find what several elements share
 _NEIGHBOURS = 2048  # elements that follow one another, looked at to find what they share
+
+_ASKED_RUNS = 4
+"""Reads of an epoch whose requests are counted."""
 
 _SMALL_ROW = 4096
 """Bytes of a row up to which neighbours may be read together, and kept."""
@@ -188,6 +197,64 @@ def _decoded(loader: Loader) -> float:
         elements += count
         decoded += read(chunks)
     return decoded / max(1, elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """What a loader asks stores for.
+
+    Attributes
+    ----------
+    batches : int
+        That are read together.
+    first : Cost
+        Of the first read of the first epoch, without what is in memory already.
+    epoch : Cost
+        Of an epoch, as the first reads of it are.
+    """
+
+    batches: int
+    first: Cost
+    epoch: Cost
+
+
+def fetching(loader: Loader) -> Fetching | None:
+    """Return what a loader asks stores for; None where all lies on disks and in memory.
+
+    Fetches no data; of a sharded Zarr array, the indices of the shards that the first reads need.
+    """
+    if not loader.dataset.is_remote or not len(loader):
+        return None
+    from oocdata.stores.costs import Cost, cost_of  # not for `import oocdata`
+
+    together, steps = loader.steps_together, len(loader)
+    runs = -(-steps // together)
+    costs, chunks, elements, walked = list[Cost](), 0, 0, 0
+    for run in range(min(_ASKED_RUNS, runs)):
+        start, stop = run * together, min((run + 1) * together, steps)
+        positions = np.concatenate([loader.positions(step) for step in range(start, stop)])
+        requests = loader.dataset.requests(positions, Draw(loader.seed, 0, start, 0, positions))
+        each = of_sources(requests)
+        costs.append(cost_of(one for o in each for one in soon(o.source, o.origins, o.extent)))
+        chunks += sum(chunks_of(requests).values())
+        elements, walked = elements + len(positions), stop
+    # Chunks that several reads share come once, as long as they stay in memory.
+    once = min(1.0, _decoded(loader) * elements / chunks) if chunks else 1.0
+    times = steps / walked * once
+    nbytes = sum(one.nbytes for one in costs)
+    sources = [(source, source.storage()) for source in loader.dataset.sources()]
+    kept = [cached_bytes(*pair) for pair in sources]
+    if all(kept) and sum(kept) <= cache_share():  # small rows, which are kept, too
+        whole = sum(
+            one.stored_bytes or number for (_, one), number in zip(sources, kept, strict=True)
+        )
+        times = min(times, whole / max(1, nbytes))
+    epoch = Cost(
+        round(sum(one.requests for one in costs) * times),
+        round(nbytes * times),
+        walked == steps and not chunks and costs[0].exact and not all(kept),
+    )
+    return Fetching(together, costs[0], epoch)
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:

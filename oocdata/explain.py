@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
 from oocdata.blocks import AnyBlocks, Blocks
-from oocdata.cost import cached_bytes, chunk_bytes
+from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
 from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
@@ -24,6 +24,7 @@ from oocdata.threads import cores
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stores.costs import Cost
 
 __all__ = ["Explanation", "as_typed", "explain", "size"]
 
@@ -71,6 +72,9 @@ class Explanation:
         Batches that share a read.
     lanes : int
         Ranks that can read the order without decoding each other's chunks; 1 where it has none.
+    fetching : Fetching or None
+        What is asked of stores: requests and bytes before the first batch, and in an epoch; None
+        where all lies on disks and in memory.
     advice : tuple of Advice
         What to change.
     """
@@ -89,6 +93,7 @@ class Explanation:
     in_flight: int
     steps_together: int
     lanes: int
+    fetching: Fetching | None
     advice: tuple[Advice, ...]
 
     def __str__(self) -> str:
@@ -118,6 +123,8 @@ class Explanation:
                 f"mixing {self.mixing.entropy:.2f} bits of batch entropy, "
                 f"{self.mixing.full_shuffle_entropy:.2f} in a full shuffle; {words}"
             )
+        if self.fetching is not None:
+            lines.append(f"fetch  {_fetched(self.fetching)}")
         together = f", {self.steps_together} to a read" if self.steps_together > 1 else ""
         lines.append(
             f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight"
@@ -151,8 +158,27 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         in_flight=ahead.batches,
         steps_together=ahead.together,
         lanes=loader.steps.lanes if laned(order) is not None else 1,
+        fetching=fetching(loader),
         advice=advise(reading),
     )
+
+
+def _fetched(fetching: Fetching) -> str:
+    """Return in words what is asked of stores."""
+    first, epoch = fetching.first, fetching.epoch
+    what = "the first batch" if fetching.batches == 1 else f"the first {fetching.batches} batches"
+    if not first.requests:
+        return f"nothing for {what}, which is in memory; {_cost(epoch)} in an epoch"
+    trips = "1 round trip" if first.trips == 1 else f"{first.trips} round trips"
+    return f"{_cost(first)} in {trips} for {what}; {_cost(epoch)} in an epoch"
+
+
+def _cost(cost: Cost) -> str:
+    if not cost.requests:
+        return "nothing"
+    about = "" if cost.exact else "about "
+    plural = "request" if cost.requests == 1 else "requests"
+    return f"{about}{cost.requests:,} {plural} ({size(cost.nbytes)})"
 
 
 def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> int:

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from os.path import basename
 
 import numpy as np
 
@@ -37,6 +39,12 @@ _CLOSE = 0.6
 _SMALL_BATCH = 256
 """Batches up to this size are worth enlarging."""
 
+_LARGE_REQUEST = 1 << 20
+"""Bytes of a request from which on it takes longer to send them than to ask for them."""
+
+_SCATTERED = 6
+"""Requests for metadata, one after the other, from which on gathering them is worth a copy."""
+
 _DISKS = {
     "sequential": "disk in sequence",
     "full shuffle": "disk at random",
@@ -49,7 +57,7 @@ _DISKS = {
 class Advice:
     """One change."""
 
-    kind: str  # "layout", "order", "chunks", "memory", "map", "codec", "disk" or "batch"
+    kind: str  # "layout", "order", "chunks", "memory", "map", "codec", "disk", "link" or "batch"
     text: str  # whole sentences, with figures
     command: str | None = None  # for the shell
 
@@ -69,6 +77,8 @@ class Measured:
     limits: Mapping[str, float] = field(default_factory=dict)
     mapped: float = 0.0  # the share of a batch's time that functions given to `map` take
     waits: bool = False  # a model waits for the data, so that anything faster helps
+    # Bytes that a request to a store brings, where the link to it is the limit.
+    fetched: int | None = None
 
     def best(self, order: str) -> float:
         """Return the highest rate of an order, by medians; 0 where it was not measured."""
@@ -96,6 +106,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     if layout is None:  # blocks of rows that lie apart are no chunks of the file
         chunks = _cut(reading) or _chunks(reading)
         found += [_order(reading, measured), chunks, _unused(reading), _memory(reading)]
+    found += [_link(reading, measured), _metadata(reading)]
     found += [_codec(reading, measured), _disk(reading, measured), _batch(measured)]
     made = [one for one in found if one is not None]
     return tuple(made or ([_otherwise(reading)] if measured.waits else []))
@@ -257,6 +268,44 @@ def _disk(reading: Reading, measured: Measured) -> Advice | None:
         text += "A faster disk helps, or compression, if the data compress well."
         return Advice("disk", text, reading.convert(codec="zstd"))
     return None
+
+
+def _link(reading: Reading, measured: Measured) -> Advice | None:
+    """Advise fewer and larger requests, or bytes nearer by, where all waits for the link."""
+    if measured.fetched is None:
+        return None
+    nearer = (
+        "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, for "
+        "more bytes under way (ooc.set_memory), or a machine nearer to the store."
+    )
+    if measured.fetched >= _LARGE_REQUEST:
+        return Advice("link", nearer)
+    text = f"Requests bring {size(measured.fetched)} each, which the way there and back outweighs. "
+    if reading.storage.chunks is None:
+        text += f"A copy in chunks is fetched in larger ranges, and shuffled by blocks. {nearer}"
+        return Advice("link", text, reading.convert(chunked=True))
+    rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.fetched)))
+    return Advice("link", f"{text}Larger chunks make fewer. {nearer}", reading.convert(chunks=rows))
+
+
+def _metadata(reading: Reading) -> Advice | None:
+    """Advise to gather metadata that lie scattered over an HDF5 file in a store."""
+    files = reading.storage.files
+    if not reading.storage.is_remote or not reading.storage.format.startswith("HDF5"):
+        return None
+    from oocdata.stores.files import BLOCK, ObjectVersion, blocks_of_metadata
+
+    blocks = max(blocks_of_metadata(one) for one in files if isinstance(one, ObjectVersion))
+    if blocks < _SCATTERED:
+        return None
+    name = basename(files[0].path)
+    return Advice(
+        "metadata",
+        f"The file's metadata lie scattered over {blocks} blocks of {size(BLOCK)}, fetched one "
+        "after the other. A copy with its metadata together in pages (h5repack -S PAGE), or as "
+        "Zarr (oocdata convert), opens in a few requests.",
+        shlex.join(["h5repack", "-S", "PAGE", "-G", "4194304", name, f"paged-{name}"]),
+    )
 
 
 def _batch(measured: Measured) -> Advice | None:

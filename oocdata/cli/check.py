@@ -64,7 +64,7 @@ def check(
     if manifest_file is not None and not (manifest or write_manifest):
         raise ArgumentError("`manifest_file` needs `manifest` or `write_manifest`.")
     if manifest_file is None and (manifest or write_manifest) and "://" in str(array.target):
-        raise ArgumentError("`manifest_file` must be given for a URL.")
+        raise ArgumentError("`manifest_file` must be given for a URL; a manifest lies on a disk.")
     if overwrite and not write_manifest:
         raise ArgumentError("`overwrite` needs `write_manifest`.")
     where = manifest_file or True

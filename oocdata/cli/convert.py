@@ -51,7 +51,9 @@ def convert(
     destination: Annotated[
         str,
         typer.Argument(
-            metavar="DST", help="What to write: .npy, .h5, .hdf5 or .zarr; DST::NAME in a file."
+            metavar="DST",
+            help="What to write: .npy, .h5, .hdf5 or .zarr, .zarr also at s3://, gs://, az://; "
+            "DST::NAME in a file.",
         ),
     ],
     to_key: Annotated[
@@ -94,6 +96,7 @@ def convert(
       oocdata convert part*.npy all.zarr --chunks 16 --shards 1024
       oocdata convert run.zarr small.npy --rows :1000 --to-dtype float32
       oocdata convert sim.h5 sim.zarr --dry-run
+      oocdata convert sim.h5::/u s3://bucket/sim.zarr --verify
     """  # noqa: D301
     from oocdata.tools.convert.choosing import plan_of
     from oocdata.tools.convert.work import carry_out

@@ -33,8 +33,8 @@ from oocdata.formats.tfrecord import open_tfrecord
 from oocdata.formats.verified import manifest_of, verified
 
 __all__ = [
-    "Axis", "Format", "Missing", "format_of", "list_datasets", "match_datasets", "open_source",
-    "refuse",
+    "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
+    "match_datasets", "open_source", "refuse",
 ]  # fmt: skip
 
 Missing: TypeAlias = Literal["error", "fill"]
@@ -115,8 +115,8 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         manifest = manifest_of(verify, None)
         source = _open_object(target, key, options)
         return _rows(source if manifest is None else verified(source, manifest), options)
-    path = _local(os.fspath(target))
-    found = _matches(path)
+    path = local_path(os.fspath(target))
+    found = files_matching(path)
     if found is not None:
         return open_source(found, key, **options)
     manifest = manifest_of(verify, path)
@@ -135,7 +135,7 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
 
 
-def _matches(path: str) -> list[str] | None:
+def files_matching(path: str) -> list[str] | None:
     """Return the files that a glob matches, in natural order; None for a path that is no glob."""
     if is_url(path):
         if "*" not in path and "[" not in path:
@@ -160,8 +160,8 @@ def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]
     """
     if not all(isinstance(part, str | os.PathLike) for part in parts):
         return []
-    paths = (_local(os.fspath(part)) for part in parts)
-    files = [file for path in paths for file in (_matches(path) or [path])]
+    paths = (local_path(os.fspath(part)) for part in parts)
+    files = [file for path in paths for file in (files_matching(path) or [path])]
     if not files or not os.path.isfile(files[0]):
         return []
     if pictures is None:
@@ -271,8 +271,14 @@ def _is_file(url: str) -> bool:
     return url.lower().endswith((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".h5ad"))
 
 
-def _local(path: str) -> str:
-    """Return a path with the home folder written out, and without the ``file://`` of a URL."""
+def local_path(path: str) -> str:
+    """Return a path with the home folder written out, and without the ``file://`` of a URL.
+
+    Examples
+    --------
+    >>> local_path("file:///data/a%20b.npy"), local_path("s3://bucket/a.npy")
+    ('/data/a b.npy', 's3://bucket/a.npy')
+    """
     if path.startswith("file://"):
         from urllib.parse import unquote
 
@@ -318,7 +324,7 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
 
 def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format that holds one."""
-    path = _local(path)
+    path = local_path(path)
     kind = format_of(path)
     if kind in ("npy", "text", "tfrecord", "picture"):
         return [None]

@@ -16,6 +16,7 @@ from oocdata.engines.source import Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError
 from oocdata.formats.manifest import Manifest, checksums_of, manifest_path
+from oocdata.formats.stored import is_url
 
 __all__ = ["Verified", "manifest_of", "verified"]
 
@@ -180,10 +181,17 @@ def manifest_of(verify: object, path: str | None, name: str = "verify") -> str |
     if verify is None or verify is False:
         return None
     if isinstance(verify, str | os.PathLike):
+        if is_url(os.fspath(verify)):
+            raise ArgumentError(
+                f"`{name}` must be the path of a manifest on a disk; got {os.fspath(verify)!r}. "
+                "Copy the manifest to a disk."
+            )
         return os.path.expanduser(os.fspath(verify))
     if verify is not True:
         raise ArgumentError(f"`{name}` must be True or the path of a manifest; got {verify!r}.")
     if path is None or "://" in path:
         what = "an object" if path is None else "a URL"
-        raise ArgumentError(f"`{name}` must be the path of a manifest for {what}; got True.")
+        raise ArgumentError(
+            f"`{name}` must be the path of a manifest for {what}; got True. Manifests lie on disks."
+        )
     return manifest_path(path)

@@ -107,8 +107,11 @@ class Address:
 
 
 @lru_cache(maxsize=64)
-def client(root: str) -> Any:
-    """Return the client of a store; one for all its objects, so that connections are shared."""
+def client(root: str, *, writes: bool = False) -> Any:
+    """Return the client of a store; one for all its objects, so that connections are shared.
+
+    One that writes makes requests again by itself; those that read are the link's to make again.
+    """
     obstore()
     from_url = importlib.import_module("obstore.store").from_url
     options: dict[str, Any] = {
@@ -116,7 +119,12 @@ def client(root: str) -> Any:
         "client_options": {"timeout": "1 day", "connect_timeout": "10s"},
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
     }
-    if root.startswith("http://"):
+    if writes:
+        options["client_options"]["timeout"] = "5 minutes"
+        options["retry_config"] = {"max_retries": 8, "retry_timeout": timedelta(minutes=10)}
+    # Options that are given stand for all that the environment says of the client.
+    told = (os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "GOOGLE", "AZURE"))
+    if root.startswith("http://") or "true" in map(str.lower, told):
         options["client_options"]["allow_http"] = True
     if root.startswith("s3://"):
         provider = _aws_credentials()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
@@ -37,16 +37,9 @@ if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
 
 __all__ = [
-    "Asked",
-    "ObjectVersion",
-    "StoredFile",
-    "ask",
-    "cache_folder",
-    "fetch",
-    "one_look",
-    "probe",
-    "small",
-]
+    "BLOCK", "Asked", "ObjectVersion", "StoredFile", "ask", "blocks_of_metadata", "cache_folder",
+    "fetch", "joined", "one_look", "probe", "small",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -56,10 +49,13 @@ GAP = 32 << 10
 PART = 8 << 20
 """Longer ranges are fetched in parts, side by side."""
 
-_BLOCK = 256 << 10
+BLOCK = 256 << 10
 """Of metadata, so much is fetched at a time; it is sent in less than a round trip takes."""
 
 _BLOCKS_KEPT = 64
+
+_COUNTED = 4096
+"""Objects of which it is known how many blocks were fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +266,7 @@ class StoredFile:
         known = (_looked.get() or {}).get(address)
         if isinstance(known, cls):
             return known
-        answer = link().start(lambda: link().get(address, 0, _BLOCK)).result()
+        answer = link().start(lambda: link().get(address, 0, BLOCK)).result()
         assert answer is not None
         _note(address, found := cls.of(address, answer))
         return found
@@ -433,27 +429,28 @@ class StoredFile:
         """Return bytes of metadata, out of blocks that are kept a while."""
         parts = []
         while nbytes > 0:
-            number, within = divmod(start, _BLOCK)
+            number, within = divmod(start, BLOCK)
             parts.append(self.block(number)[within : within + nbytes])
             start, nbytes = start + len(parts[-1]), nbytes - len(parts[-1])
         return b"".join(parts)
 
     def has_part(self, start: int, nbytes: int) -> bool:
         """Return whether `part` need not fetch anything."""
-        numbers = range(start // _BLOCK, (start + max(1, nbytes) - 1) // _BLOCK + 1)
+        numbers = range(start // BLOCK, (start + max(1, nbytes) - 1) // BLOCK + 1)
         return all(_kept_block((self.version, number)) is not None for number in numbers)
 
     def block(self, number: int) -> bytes:
         """Return a block of metadata, fetched or kept."""
         kept = _kept_block((self.version, number))
         if kept is None:
-            start = number * _BLOCK
-            fetched = bytearray(min(_BLOCK, self.version.nbytes - start))
+            start = number * BLOCK
+            fetched = bytearray(min(BLOCK, self.version.nbytes - start))
             try:
                 self.read_into(memoryview(fetched), start)
             except UnfinishedError as error:
                 raise error.cause or error from None
             kept = bytes(fetched)
+            _count_block(self.version)
             _keep_block((self.version, number), kept)
         return kept
 
@@ -471,7 +468,7 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     address, each = Address.of(url), list(names)
     if isinstance((_looked.get() or {}).get(address), StoredFile):  # as `look` found it
         return [], None
-    beginning = link().start(lambda: link().get(address, 0, _BLOCK))
+    beginning = link().start(lambda: link().get(address, 0, BLOCK))
     below = small([address / name for name in each])
     error = beginning.exception()
     if error is None:
@@ -494,7 +491,7 @@ def look(urls: Iterable[str]) -> None:
     Within `one_look`, in which they are opened.
     """
     each = [Address.of(url) for url in urls]
-    begun = [link().start(partial(link().get, one, 0, _BLOCK)) for one in each]
+    begun = [link().start(partial(link().get, one, 0, BLOCK)) for one in each]
     for one, done in zip(each, begun, strict=True):
         answer = None if done.exception() is not None else done.result()
         if answer is not None:
@@ -615,7 +612,7 @@ class _Stream(io.RawIOBase):
         out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._place)]
         if not out:
             return 0
-        if len(out) > _BLOCK:  # no metadata
+        if len(out) > BLOCK:  # no metadata
             self.file.read_into(out, self._place)
             self._place += len(out)
             return len(out)
@@ -626,6 +623,7 @@ class _Stream(io.RawIOBase):
 
 _lock = threading.Lock()
 _blocks: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
+_fetched: Counter[ObjectVersion] = Counter()
 _files: OrderedDict[ObjectVersion, tuple[threading.Lock, list[Asked], threading.Lock]] = (
     OrderedDict()
 )
@@ -640,6 +638,21 @@ def _shared(version: ObjectVersion) -> tuple[threading.Lock, list[Asked], thread
                 del _files[old]
             found = _files[version] = threading.Lock(), [], threading.Lock()
         return found
+
+
+def blocks_of_metadata(version: ObjectVersion) -> int:
+    """Return how many blocks were fetched of an object one after the other, for its metadata.
+
+    Its beginning, which comes when it is opened, is not counted.
+    """
+    return _fetched[version]
+
+
+def _count_block(version: ObjectVersion) -> None:
+    with _lock:
+        _fetched[version] += 1
+        if len(_fetched) > _COUNTED:
+            _fetched.clear()
 
 
 def _kept_block(key: tuple[ObjectVersion, int]) -> bytes | None:

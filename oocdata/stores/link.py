@@ -71,12 +71,15 @@ class Traffic:
         Requests made again.
     most : int
         Requests under way at a time, at most.
+    busy : float
+        Seconds in which some request was under way, up to when one last began or ended.
     """
 
     requests: int = 0
     nbytes: int = 0
     again: int = 0
     most: int = 0
+    busy: float = 0.0
 
 
 class Link:
@@ -93,6 +96,7 @@ class Link:
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(REQUESTS)
         self._under_way = 0
+        self._since = 0.0
         self._held = 0
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._usual = 0.1
@@ -263,13 +267,20 @@ class Link:
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         async with self._slots:
+            self._tick()
             self._under_way += 1
             self.traffic.requests += 1
             self.traffic.most = max(self.traffic.most, self._under_way)
             try:
                 yield
             finally:
+                self._tick()
                 self._under_way -= 1
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.traffic.busy += now - self._since if self._under_way else 0.0
+        self._since = now
 
     async def _ask(self, address: Address, options: dict[str, Any]) -> Answer:
         client = address.store

@@ -50,6 +50,17 @@ class StoredObjects:
     def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int, str]]:
         return StoredObjects, (self.address, int(self._usual), self.cache)
 
+    def is_kept(self, name: str) -> bool:
+        """Return whether an object is in the cache folder, and known to be of today's version."""
+        tag = self._tags.get(name) if self.cache else None
+        kept = self._kept(self.address / name) if tag is not None else None
+        return kept is not None and kept.tag == tag
+
+    @property
+    def usual_bytes(self) -> int:
+        """About how long an object is."""
+        return int(self._usual)
+
     @contextmanager
     def asking(self, wanted: Sequence[Sequence[str]], *, at_once: bool = False) -> Iterator[None]:
         """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,9 +15,9 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.spec import as_dtype, leaves
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError, MissingFileError, UnsupportedDtypeError
-from oocdata.formats.opening import Axis, Missing
-from oocdata.formats.patterns import Key, natural, said
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
+from oocdata.formats.opening import Axis, Missing, files_matching, local_path
+from oocdata.formats.patterns import Key, said
 from oocdata.formats.pictures import Pictures
 
 __all__ = ["OpenArguments", "Opening", "which_rows"]
@@ -86,6 +85,7 @@ class Opening:
         if given.get("shape") is not None:
             given["shape"] = tuple(map(int, given["shape"]))
         opening = replace(target if isinstance(target, Opening) else cls(target), **given)
+        opening = replace(opening, target=_local(opening.target))
         if isinstance(opening.target, Dataset):
             for name, value in opening.given().items():
                 raise ArgumentError(
@@ -150,14 +150,8 @@ class Opening:
         for one in self.target if several else [self.target]:
             if not isinstance(one, str | os.PathLike):
                 raise ArgumentError(f"`target` must be the path of a file or folder; got {one!r}.")
-            path = os.path.expanduser(os.fspath(one))
-            if os.path.exists(path) or "://" in path or not glob.has_magic(path):
-                found.append(path)
-                continue
-            matches = glob.glob(path)
-            if not matches:
-                raise MissingFileError("a glob must match at least one file; got none.", path=path)
-            found += sorted(matches, key=natural)
+            path = local_path(os.fspath(one))
+            found += files_matching(path) or [path]
         if not found:
             raise ArgumentError("`target` must name at least one file; got an empty list.")
         return found
@@ -234,6 +228,14 @@ def which_rows(dataset: Dataset) -> str:
             return f"all {number:,} rows"
         return f"{number:,} of {total:,} rows: {rows[0]:,} to {rows[-1]:,}"
     return f"{number:,} rows, chosen of {total:,}"
+
+
+def _local(target: Any) -> Any:
+    """Return paths without ``file://``; all else as it is."""
+    if isinstance(target, list | tuple):
+        return [_local(one) for one in target]
+    is_local = isinstance(target, str) and target.startswith("file://")
+    return local_path(target) if is_local else target
 
 
 def _as_text(target: Any) -> Any:

@@ -13,6 +13,8 @@ from numpy.typing import DTypeLike
 from oocdata.datasets.spec import as_dtype
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
+from oocdata.formats.opening import local_path
+from oocdata.formats.stored import is_url
 from oocdata.index import as_count
 from oocdata.writers.chunking import (
     LARGEST,
@@ -116,7 +118,12 @@ def create(
     (<View: 20 rows of (2, 3) float32>, array([[1., 1., 1.],
            [1., 1., 1.]], dtype=float32))
     """
-    name = os.path.expanduser(os.fsdecode(path))
+    name = local_path(os.fsdecode(path))
+    if is_url(name):
+        raise ArgumentError(
+            f"what is written batch by batch must lie on a disk; got {name!r}. Write it there, "
+            "then convert it: ooc.convert(path, url)."
+        )
     kind = format_by_suffix(name)
     if (shape is None) == (element_shape is None):
         raise ArgumentError("one of `shape` and `element_shape` must be given; got both or none.")

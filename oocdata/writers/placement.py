@@ -23,6 +23,8 @@ from oocdata.writers.present import (
     stamp_of,
     unconsolidated,
 )
+from oocdata.writers.storage import Storage, open_storage
+from oocdata.writers.target import Target
 
 __all__ = ["COMPLETE", "LOCKED", "PARTIAL", "Placement"]
 
@@ -99,6 +101,40 @@ class Placement:
     def result(self) -> str:
         """Its path while it is made."""
         return os.path.join(self.folder, f"result{_SUFFIXES[self.format]}")
+
+    @property
+    def reopened(self) -> str:
+        """Where the complete result is read to be verified."""
+        return self.result
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether it is made on a disk, and is read there before it has its name."""
+        return True
+
+    @property
+    def left(self) -> str:
+        """Where lies what was done, if it is stopped."""
+        return f"in '{self.folder}'"
+
+    def storage(self, target: Target, *, resume: bool = False) -> Storage:
+        """Return the array under construction; see `open_storage`."""
+        return open_storage(target, self.result, resume=resume)
+
+    def stored_bytes(self) -> int:
+        """Return the bytes of what was written, while it is made."""
+        if not os.path.isdir(self.result):
+            return os.stat(self.result).st_size
+        below = os.walk(self.result)
+        return sum(
+            os.lstat(os.path.join(folder, name)).st_size
+            for folder, _, names in below
+            for name in names
+        )
+
+    def withdraw(self) -> None:
+        """Take a result away that has its name, and is not sound; on a disk it gets none."""
+        raise NotImplementedError
 
     @property
     def made(self) -> str:

@@ -39,8 +39,6 @@ def format_by_suffix(path: str) -> Format:
     'hdf5'
     """
     suffix = os.path.splitext(path.rstrip("/"))[1].lower()
-    if "://" in path:
-        raise ArgumentError(f"what is written must lie on a disk; got {path!r}. Upload it then.")
     if suffix not in _SUFFIXES:
         hint = (
             " netCDF has rules of its own: write .h5, or use xarray."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
@@ -74,34 +75,39 @@ class ZarrStorage:
                 in_threads(self._threads, self._write_chunk, units)
                 return
             for unit, part in units:
-                self._write_shard(unit, part)
+                with closing(self._shard(part)) as pieces:
+                    self._store(unit, pieces)
 
     def _write_chunk(self, chunk: tuple[Box, NDArray[Any]]) -> None:
         box, values = chunk
+        self._store(box, [self._encode(values)])
+
+    def _store(self, box: Box, pieces: Iterable[Any]) -> None:
+        """Write what a chunk or a shard is stored as, piece by piece."""
         name = self._name(box)
         with open(name, "wb", buffering=0) as file:
-            _write_all(file, self._encode(values))
+            for piece in pieces:
+                _write_all(file, piece)
         self._written.append(name)
 
-    def _write_shard(self, box: Box, values: NDArray[Any]) -> None:
-        """Write chunks one after the other, and where each is behind them."""
+    def _shard(self, values: NDArray[Any]) -> Generator[Any, None, None]:
+        """Yield the chunks of a shard one after the other, and where each is behind them."""
         shards, steps = self._target.shards or (), self._target.chunks or ()
         grid = tuple(long // step for long, step in zip(shards, steps, strict=True))
         index = np.full((*grid, 2), _ABSENT, "<u8")
         inside = tuple(slice(0, length) for length in values.shape)
         chunks = list(cells(inside, steps))
-        name, offset = self._name(box), 0
+        offset = 0
         encoded = in_order(self._threads, lambda chunk: self._encode(values[chunk]), chunks)
-        with open(name, "wb", buffering=0) as file, closing(encoded):
+        with closing(encoded):
             for chunk, data in zip(chunks, encoded, strict=True):
                 place = tuple(part.start // step for part, step in zip(chunk, steps, strict=True))
-                nbytes = _write_all(file, data)
-                index[place] = offset, nbytes
-                offset += nbytes
-            from google_crc32c import value
+                index[place] = offset, memoryview(data).nbytes
+                offset += memoryview(data).nbytes
+                yield data
+        from google_crc32c import value
 
-            _write_all(file, index.tobytes() + value(index.tobytes()).to_bytes(4, "little"))
-        self._written.append(name)
+        yield index.tobytes() + value(index.tobytes()).to_bytes(4, "little")
 
     def _encode(self, values: NDArray[Any]) -> Any:
         """Return a chunk's bytes: little-endian, then compressed."""
@@ -114,10 +120,11 @@ class ZarrStorage:
             return codecs().gzip_encode(raw, level=codec.level)
         return compress(codec, raw, whole.itemsize)
 
+    def _places(self, box: Box) -> list[str]:
+        return [str(part.start // step) for part, step in zip(box, self._target.unit, strict=True)]
+
     def _name(self, box: Box) -> str:
-        places = [
-            str(part.start // step) for part, step in zip(box, self._target.unit, strict=True)
-        ]
+        places = self._places(box)
         # Not with makedirs: where the array's own folder is gone, so are the chunks in it.
         folder = self._folder
         for part in ("c", *places[:-1]):
@@ -182,13 +189,11 @@ class ZarrStorage:
         )
 
 
-def _write_all(file: Any, data: Any) -> int:
-    """Write bytes to a file that may take fewer at a time, and return how many there were."""
+def _write_all(file: Any, data: Any) -> None:
+    """Write bytes to a file that may take fewer at a time."""
     left = memoryview(data).cast("B")
-    nbytes = len(left)
     while left:
         left = left[file.write(left) :]
-    return nbytes
 
 
 def _plain(value: Any) -> Any:

@@ -22,6 +22,8 @@ import xarray as xr
 from anndata_files import random_csr, write_file
 from PIL import Image
 from ports import lasting_ports
+from servers.ranges import RangeServer
+from servers.s3 import S3
 
 from oocdata.axes import axes_of
 
@@ -33,6 +35,8 @@ PAGES = sorted(
     if "```python" in path.read_text(encoding="utf-8")
 )
 LONG = {"docs/howto/cluster.md"}
+STORES = {"docs/howto/stores.md"}
+"""Pages on files that servers have."""
 RECIPES = {page for page in PAGES if re.match(r"docs/recipes/(?!index)", page)}
 """Pages on files of their own: see `test_recipes`."""
 
@@ -162,12 +166,29 @@ def script_of(page: str, folder: Path) -> tuple[str, list[str]]:
     return "\n".join(parts), left_out
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in LONG | RECIPES])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in LONG | RECIPES | STORES])
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
     code, left_out = script_of(page, folder)
     run(code, folder)
     if left_out:
         pytest.skip(f"blocks need packages that are not installed: {', '.join(left_out)}")
+
+
+def test_files_in_stores(folder: Path) -> None:
+    code, _ = script_of("docs/howto/stores.md", folder)
+    shutil.copy(folder / "ds.npy", folder / "clip.npy")
+    with RangeServer(folder) as server, S3("bucket") as store:
+        store.upload(folder)
+        for usual, here in (
+            ("https://data.example.org", server.url),
+            ("file:///tmp/", f"{folder.as_uri()}/"),
+        ):
+            assert usual in code
+            code = code.replace(usual, here)
+        after = (
+            "\nassert len(parts) == 120 and ooc.open('s3://bucket/fast.zarr').shape == flow.shape"
+        )
+        run(code + after, folder, TMPDIR=str(folder), **store.environment)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def version_of(path: str | Path) -> str:
 
 
 class RangeServer(CountedServer):
-    """Serve the files of a folder: GET and HEAD, one range, ``If-Match`` and ``If-None-Match``; counted and held.
+    """Serve a folder: GET and HEAD, one range, ``If-Match``, ``If-None-Match``; counted and held.
 
     Parameters
     ----------

@@ -32,6 +32,7 @@ from oocdata.errors import (
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.threads import cores, in_order_by_few
 from oocdata.tools.check import Health, check
+from oocdata.tools.check import hdf5 as padded_hdf5
 
 ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
 
@@ -294,13 +295,13 @@ def test_hdf5_whose_header_asks_for_more_than_the_file_holds(
     data[47], data[107] = 0x10, 0x20  # the file's end, and the size of the root group's header
     path.write_bytes(data)
     asked: list[int] = []
-    pread = os.pread
+    read = padded_hdf5._Padded.readinto
 
-    def note(number: int, nbytes: int, offset: int) -> bytes:
-        asked.append(nbytes)
-        return pread(number, nbytes, offset)
+    def note(self: Any, buffer: Any) -> int:
+        asked.append(read(self, buffer))
+        return asked[-1]
 
-    monkeypatch.setattr(os, "pread", note)
+    monkeypatch.setattr(padded_hdf5._Padded, "readinto", note)
     assert found(check(path)) == {"truncated": []}
     assert max(asked) < 4 << 20  # and not the 512 MiB that the header says
 

@@ -84,7 +84,8 @@ def test_a_dataset_by_its_path(folder: Path) -> None:
 def test_files_in_natural_order(folder: Path) -> None:
     assert Opening.of("part*.npy").paths() == ["part2.npy", "part10.npy"]
     assert Opening.of(["sim.h5", "part*.npy"]).paths() == ["sim.h5", "part2.npy", "part10.npy"]
-    assert Opening.of("http://host/run*.zarr").paths() == ["http://host/run*.zarr"]
+    assert Opening.of("http://host/run.zarr").paths() == ["http://host/run.zarr"]
+    assert Opening.of("file:///data/a%20b.npy").code() == "ooc.open('/data/a b.npy')"
 
 
 def test_wrong_calls(folder: Path) -> None:

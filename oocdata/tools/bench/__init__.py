@@ -22,7 +22,15 @@ from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.tools.bench.limits import MEMORY, Files, copying, decoding, disk_reading, files_of
+from oocdata.tools.bench.limits import (
+    MEMORY,
+    Files,
+    copying,
+    decoding,
+    disk_reading,
+    files_of,
+    link_reading,
+)
 from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.profile.pacing import (
@@ -122,7 +130,14 @@ def bench(
         if state == "warm":
             why = "another process has mapped them, or they lie in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-    limits = {"memory": copying(dataset, max(sizes)), "decoder": decoding(dataset)}
+    limits: dict[str, Measure | None] = {"memory": copying(dataset, max(sizes))}
+    needed: dict[str, float] = {}
+    fetching = link_reading(dataset)
+    if fetching is None:
+        limits["decoder"] = decoding(dataset)
+    else:  # decoding can't be told from fetching
+        state = "store" if state == "memory" else state
+        limits["link"], needed["link"] = fetching
     if state == "cold":
         limits["disk in sequence"] = disk_reading(files)
         limits["disk at random"] = disk_reading(files, _stored_unit(dataset))
@@ -148,7 +163,9 @@ def bench(
         element_bytes=nbytes,
         cache=state,
         limits=tuple(
-            Limit(name, rates[name], _needed(dataset, name)) for name in limits if name in rates
+            Limit(name, rates[name], needed.get(name) or _needed(dataset, name))
+            for name in limits
+            if name in rates
         ),
         ways=tuple(replace(way, rounds=rates[way]) for way in loaders),
         advice=(),

@@ -1,4 +1,4 @@
-"""What the disk, the decoder and memory allow: each does nothing but that.
+"""What the disk, the link, the decoder and memory allow: each does nothing but that.
 
 In a thread for each core, and two at least. Before the disk is measured, the files must be dropped
 from the page cache; below a virtual machine or a file server there may be other caches, which can't
@@ -22,14 +22,19 @@ from time import perf_counter
 import numpy as np
 
 from oocdata.box import Extent
-from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import of_sources
+from oocdata.datasets.spec import leaves
 from oocdata.engines.buffers import empty
 from oocdata.engines.cache import cache
+from oocdata.engines.soon import soon
 from oocdata.order import Order, Sequential, Shuffle
 from oocdata.threads import cores
 from oocdata.tools.profile.pacing import Measure
 
-__all__ = ["MEMORY", "THREADS", "Files", "copying", "decoding", "disk_reading", "files_of"]
+__all__ = [
+    "MEMORY", "THREADS", "Files", "copying", "decoding", "disk_reading", "files_of", "link_reading",
+]  # fmt: skip
 
 _MOST_FILES = 20_000
 _LOOKED_AT = 8
@@ -100,9 +105,13 @@ MEMORY = 256 << 20
 
 _DECODED_BYTES = 32 << 20
 _CHUNKS = 64
+_RUNS = 16
 _MOST_ROWS = 4096
 _COPIED_BYTES = 128 << 20
 """Memory that rows are copied from: larger than the processor's cache, however small the file."""
+
+_FETCHED_BYTES, _FETCHES = 8 << 20, 4
+"""Of elements, so much is asked of stores at a time, by so many threads."""
 
 _IN_FLIGHT = 8
 _BLOCK = 512 << 10
@@ -151,6 +160,33 @@ def decoding(dataset: Dataset) -> Measure | None:
         return out.nbytes
 
     return lambda seconds, _: _together(work, 1, seconds)
+
+
+def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
+    """Return the measuring of elements fetched from stores, and the bytes of one; None without.
+
+    Those of a few random runs are asked for together; chunks come whole, and nothing is decoded.
+    """
+    if not dataset.is_remote or not len(dataset):
+        return None
+    from oocdata.stores.costs import fetch_all  # not where nothing is remote
+
+    nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
+    count = max(1, min(len(dataset), _FETCHED_BYTES // max(1, nbytes)))
+    run = max(1, count // _RUNS)
+    draws = np.random.default_rng(4).spawn(_FETCHES)
+
+    def fetch(thread: int) -> int:
+        starts = draws[thread].integers(0, len(dataset) - run + 1, max(1, count // run))
+        positions = (starts[:, None] + np.arange(run)).ravel()
+        requests = of_sources(dataset.requests(positions, Draw(positions=positions)))
+        cache.forget()
+        return fetch_all(
+            one for own in requests for one in soon(own.source, own.origins, own.extent)
+        )
+
+    each = fetch(0) / (count // run * run)
+    return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), each
 
 
 def disk_reading(files: Files, unit: int | None = None) -> Measure:

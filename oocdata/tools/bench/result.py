@@ -18,11 +18,13 @@ _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
     "cold": "The file was dropped from the page cache before each epoch.",
     "memory": "The data are not in a file that is here, so neither warm nor cold.",
+    "store": "The data lie in a store: each epoch fetches them anew.",
 }
 
 LIMITS = {
     "memory": "copying in memory",
     "decoder": "decoding",
+    "link": "link to the store",
     "disk in sequence": "disk, in sequence",
     "disk at random": "disk, at random",
 }
@@ -33,7 +35,7 @@ LIMITS = {
 class Limit:
     """What one part of the machine allows."""
 
-    name: str  # "memory", "decoder", "disk in sequence" or "disk at random"
+    name: str  # "memory", "decoder", "link", "disk in sequence" or "disk at random"
     rounds: tuple[float, ...]  # bytes a second: of what is stored, decoded or delivered
     element_bytes: float  # that an epoch needs for each element, if it asks for each once
 
@@ -76,7 +78,8 @@ class Bench:
     elements: int  # in an epoch
     element: str  # shape and dtype of an element's arrays
     element_bytes: int  # as delivered
-    cache: str  # the page cache: "warm" (left as it was), "cold", or "memory": there is no file
+    # The page cache: "warm" (left as it was) or "cold"; "memory" or "store" without a file here.
+    cache: str
     limits: tuple[Limit, ...]
     ways: tuple[Way, ...]
     advice: tuple[Advice, ...]
@@ -87,7 +90,7 @@ class Bench:
     def bound(self, way: Way) -> Limit:
         """Return the limit that a way comes up against first."""
         disk = "disk at random" if way.order == "full shuffle" else "disk in sequence"
-        limits = [one for one in self.limits if one.name in ("memory", "decoder", disk)]
+        limits = [one for one in self.limits if one.name in ("memory", "decoder", "link", disk)]
         return min(limits, key=lambda limit: limit.elements)
 
     def __str__(self) -> str:
@@ -160,6 +163,7 @@ _LINES = {
     "disk in sequence": ("#7a5195", "--"),
     "disk at random": ("#7a5195", ":"),
     "decoder": ("#c0392b", "-"),
+    "link": ("#7a5195", "-"),
     "memory": ("#444444", "-."),
 }
 

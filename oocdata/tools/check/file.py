@@ -20,11 +20,14 @@ from oocdata.errors import (
     MissingFileError,
     MissingKeyError,
     SourceError,
+    TruncatedFileError,
+    UnknownFormatError,
     UnsupportedDtypeError,
 )
 from oocdata.formats.manifest import Manifest, RowChecksums
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.formats.patterns import is_pattern, matches_of
+from oocdata.formats.stored import is_url
 from oocdata.tools.check.manifest import (
     BLOCK_BYTES,
     ManifestWriter,
@@ -61,7 +64,7 @@ def check_file(
     """Check one file or folder; compare it with a manifest, or write one."""
     path = opening.target
     if opening.shape is not None:
-        if not os.path.isfile(path):
+        if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
     elif compared is None or not os.path.exists(path):
         format_of(path)  # an error where there is nothing, or nothing that is known
@@ -216,8 +219,10 @@ class _Check:
                 return names_in(self.path)
             return [key or None for key in list_datasets(self.path)]
         except SourceError as error:
-            # Locked by a writer, or not there at all: nothing is known of its health.
-            if type(error) is SourceError or "://" in self.path:
+            # Locked by a writer, or not there at all, or a store that does not answer: nothing is
+            # known of its health.
+            damaged = isinstance(error, UnknownFormatError | TruncatedFileError)
+            if type(error) is SourceError or (is_url(self.path) and not damaged):
                 raise
             self.note(kind_of(error), None, error.message)
             return []

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from oocdata.formats.hdf5.description import dimension_names, stored_dtype
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes, list_names
 from oocdata.formats.hdf5.table import grid_of, present_chunks
+from oocdata.formats.stored import opened as file_opened
 from oocdata.tools.check.opening import Opened, rows_beyond
 from oocdata.tools.check.rows import Fault
 from oocdata.tools.opening import Opening
@@ -92,21 +93,20 @@ def _open(path: str, stack: ExitStack) -> tuple[Any, int | None]:
         promised = re.search(r"base_addr = (\d+), stored_eof = (\d+)", error.message)
         if promised is None:
             raise
-        raw = stack.enter_context(open(path, "rb"))  # noqa: SIM115  # the stack closes it
-        padded = _Padded(raw, sum(map(int, promised.groups())))
+        raw, version = stack.enter_context(file_opened(path))
+        padded = _Padded(raw, version.nbytes, sum(map(int, promised.groups())))
         try:
             file = hdf5_library().File(padded, "r")
         except (OSError, ValueError, RuntimeError, KeyError):
             raise error from None
-        return stack.enter_context(file), os.path.getsize(path)
+        return stack.enter_context(file), version.nbytes
 
 
 class _Padded(io.RawIOBase):
     """A file that reads zeros beyond its end, up to a length."""
 
-    def __init__(self, file: io.BufferedReader, length: int) -> None:
-        self._file, self._length, self._at = file, length, 0
-        self._held = os.fstat(file.fileno()).st_size
+    def __init__(self, file: IO[bytes], held: int, length: int) -> None:
+        self._file, self._held, self._length, self._at = file, held, length, 0
 
     def readable(self) -> bool:
         return True
@@ -129,7 +129,8 @@ class _Padded(io.RawIOBase):
             raise OSError(f"damaged metadata ask for {len(memory)} bytes")
         data = b""
         if self._at < self._held:  # an offset beyond 2⁶³ is none for the system
-            data = os.pread(self._file.fileno(), len(memory), self._at)
+            self._file.seek(self._at)
+            data = self._file.read(len(memory))
         memory[: len(data)] = data
         memory[len(data) :] = bytes(len(memory) - len(data))
         self._at += len(memory)

@@ -24,6 +24,7 @@ from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.explain import size
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import format_of
+from oocdata.formats.stored import opened as file_opened
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import reader_of
@@ -36,6 +37,9 @@ __all__ = ["Opened", "opened", "rows_beyond"]
 
 _PAGE = 4096
 """Holes begin and end with pages: what was written last may share one with what was not."""
+
+_MEMBER_STEP = 8 << 20
+"""Bytes of a member that are asked for at a time, where it lies in a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +172,16 @@ def _opened_npz(opening: Opening) -> Opened:
     import zlib
 
     view = opening.view()
-    with zipfile.ZipFile(opening.target) as archive:
+    with (
+        file_opened(opening.target, _MEMBER_STEP) as (stream, _),
+        zipfile.ZipFile(stream) as archive,
+    ):
         try:
             with archive.open(f"{view.storage.key}.npy") as file:
                 while file.read(1 << 20):
                     pass
+        except SourceError:  # a store does not answer: that says nothing of the member
+            raise
         except (zipfile.BadZipFile, zlib.error, OSError) as error:
             reason = f"a member must match its CRC-32; {error}."
             return Opened(view, (Fault("damaged", reason, Ranges([range(len(view))])),))

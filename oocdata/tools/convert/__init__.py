@@ -44,8 +44,11 @@ def convert(
         With a View, chosen rows (``view[10:20]``), cuts of every row and another dtype
         (``view.astype("f4")``) are possible: numbers are rounded to a floating dtype, but none is
         turned into another one.
-    destination : path
-        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3).
+    destination : path or URL
+        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3). At ``s3://``,
+        ``gs://`` and ``az://`` Zarr: chunks are put as they are made, the array's metadata last, so
+        that there is no array before it is complete. What tells how far it came lies in the folder
+        for temporary files then. An array in a store is never replaced.
     key : str, optional
         The dataset inside the source.
     to_key : str, optional
@@ -104,7 +107,7 @@ def convert(
         )
     plan = plan_of(
         view,
-        os.path.expanduser(os.fsdecode(destination)),
+        os.fsdecode(destination),
         to_key=to_key,
         chunks=chunks,
         shards=shards,

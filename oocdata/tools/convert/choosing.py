@@ -10,7 +10,9 @@ import numpy as np
 
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError
+from oocdata.formats.opening import local_path
 from oocdata.formats.patterns import shared_steps
+from oocdata.formats.stored import is_url
 from oocdata.index import as_count
 from oocdata.memory import DEFAULT_MEMORY, at_most
 from oocdata.threads import cores
@@ -70,13 +72,14 @@ def plan_of(
     (100, 64)
     """
     bound = as_count("memory", memory, at_least=1 << 20)
+    destination = local_path(destination)
     kind = format_by_suffix(destination)
     _refuse_source(view, destination)
     of_source = view.storage.key
     if view.storage.episodes:
         of_source = shared_steps([key or "" for _, key in view.storage.part_names])
     key = target_key(kind, to_key, of_source if of_source != "/" else None)
-    placement = Placement.of(destination, key, kind, overwrite)
+    placement = _placement(destination, key, kind, overwrite)
     along = carried(view, kind)
     chunk = chunk_of(view)
     stored = view.storage.chunks
@@ -129,22 +132,38 @@ def plan_of(
         sampled=sampled,
         chosen_codec=codec is None and shuffle is None,
         chosen_chunks=chunks is None,
-        memory_bytes=_memory(target, steps, reading + 2 * cores() * decoded, verify),
+        memory_bytes=_memory(
+            target, steps, reading + 2 * cores() * decoded, verify, not placement.on_disk
+        ),
         reading_bytes=reading,
         verify=verify,
         about=about,
     )
 
 
+def _placement(destination: str, key: str | None, kind: Format, overwrite: bool) -> Placement:
+    if not is_url(destination):
+        return Placement.of(destination, key, kind, overwrite)
+    from oocdata.writers.upload import Upload  # which needs obstore
+
+    return Upload.of(destination, key, kind, overwrite)
+
+
 def _refuse_source(view: View, destination: str) -> None:
     """Refuse to write into what is read."""
-    end = os.path.realpath(destination)
+    end = destination if is_url(destination) else os.path.realpath(destination)
     storage = view.storage
     targets = (storage.opened or {}).get("target", storage.path)
     paths = [targets] if isinstance(targets, str) else list(targets or ())
     for path in (*paths, *(version.path for version in storage.files)):
-        if "://" in path:
-            continue
+        if is_url(path) or is_url(end):
+            one, other = sorted((path.rstrip("/"), end.rstrip("/")), key=len)
+            if not f"{other}/".startswith(f"{one}/"):
+                continue
+            raise ArgumentError(
+                f"what is written must lie apart from what is read; got '{path}' and "
+                f"'{destination}'. Choose another name."
+            )
         begin = os.path.realpath(path)
         inside = os.path.commonpath([begin, end]) in (begin, end)
         if inside or (
@@ -156,11 +175,15 @@ def _refuse_source(view: View, destination: str) -> None:
             )
 
 
-def _memory(target: Target, steps: Steps, reading: int, verify: bool) -> int:
+def _memory(target: Target, steps: Steps, reading: int, verify: bool, uploads: bool) -> int:
     """Return the bytes that a conversion takes at most, libraries included."""
     block = steps.blocks.most
     tile = block if steps.tiles is None else max(block, steps.tiles.most)
     # A box while the next one is read; its pieces; verifying, the block that it is compared with.
+    if uploads:
+        from oocdata.writers.upload import puts_at_once
+
+        reading += puts_at_once(target) * prod(target.unit) * target.dtype.itemsize
     boxes = 2 * tile + (tile // 2 if steps.tiles else 0) + (block if verify else 0)
     encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * cores()
     return (boxes + encoding) * target.dtype.itemsize + reading + _LIBRARIES

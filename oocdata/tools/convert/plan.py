@@ -71,16 +71,18 @@ class Plan:
     def disk_bytes(self) -> int:
         """What must be free on the disk, the file to go through and a copy included."""
         needed = min(int(self.result_bytes * _UNSURE), self.nbytes) + (1 << 20)
+        needed = needed if self.placement.on_disk else 1 << 20
         return needed + sum(nbytes for nbytes, _ in self.more_disk)
 
     def check_disk(self, there: int) -> None:
         """Raise if the disk has too little room, beside `there` bytes that were written before."""
-        free = shutil.disk_usage(os.path.dirname(self.placement.path)).free
+        free = shutil.disk_usage(os.path.dirname(self.placement.folder)).free
         needed = self.disk_bytes - there
         if needed <= free:
             return
         how = "" if self.sampled is None else ", estimated from a sample"
-        parts = f"{size(self.result_bytes)} for the result{how}"
+        on_disk = self.placement.on_disk
+        parts = f"{size(self.result_bytes if on_disk else 1 << 20)} for the result{how}"
         parts += "".join(f", {size(nbytes)} for {what}" for nbytes, what in self.more_disk)
         raise SourceError(
             f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free some, or "
@@ -105,7 +107,9 @@ class Plan:
             "codec": self._codec(),
             "order": self._order(),
             "memory": f"at most {size(self.memory_bytes)}",
-            "disk": f"{about}{size(self.result_bytes)}{more}",
+            "disk" if self.placement.on_disk else "store": (
+                f"{about}{size(self.result_bytes)}{more}"
+            ),
             "carried": self._carried(),
         }
         return "\n".join(labelled(label, text) for label, text in fields.items() if text)

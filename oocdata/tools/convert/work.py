@@ -29,7 +29,7 @@ from oocdata.tools.convert.steps import Grid, Scratch
 from oocdata.tools.lines import labelled
 from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
-from oocdata.writers.storage import Storage, open_storage
+from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
 from oocdata.writers.writer import prepare
 
@@ -101,7 +101,7 @@ def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
                 if lock.held():  # or the folder is another's by now
                     plan.placement.remove()
             elif isinstance(error, OSError | ArgumentError):
-                error.add_note(f"What was done is kept in '{plan.placement.folder}'.")
+                error.add_note(f"What was done is kept {plan.placement.left}.")
             raise
 
 
@@ -121,19 +121,24 @@ class _Run:
         storage, anew = self._begun()
         resumed = bool(journal.done)
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
+        differing: tuple[int, ...] = ()
         try:
             self._through("writing", threads, storage.write, storage.save)
             self._lock.check()
             storage.close(plan.target.shape[0])
-            differing = self._differing(threads) if plan.verify else ()
-            self._lock.check()
+            if placement.on_disk:
+                differing = self._differing(threads) if plan.verify else ()
+                self._lock.check()
             if not differing:
                 journal.note(placing=placement.inode)
+            if not placement.on_disk:
+                placement.place()
+                differing = self._withdrawn(threads) if plan.verify else ()
         finally:
             storage.abandon()
             threads.shutdown(wait=True, cancel_futures=True)
-        stored = sum(found.st_size for found in _files(placement.result))
-        if not differing:
+        stored = placement.stored_bytes()
+        if placement.on_disk and not differing:
             placement.place()
         placement.remove()
         verified = not differing if plan.verify else None
@@ -150,14 +155,14 @@ class _Run:
         if journal.done and not anew:
             plan.check_disk(sum(found.st_blocks * 512 for found in _files(placement.folder)))
             try:
-                return open_storage(plan.target, placement.result, resume=True), ""
+                return placement.storage(plan.target, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
                 anew = f"what was there is not sound ({error})"
         journal.done, self.noted = {}, False
         placement.clear()
         plan.check_disk(0)
         prepare(placement)
-        return open_storage(plan.target, placement.result), anew
+        return placement.storage(plan.target), anew
 
     def _through(
         self, label: str, threads: ThreadPoolExecutor, consume: Consume, save: Save | None
@@ -216,11 +221,22 @@ class _Run:
                         unsaved = 0
             saved()
 
+    def _withdrawn(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
+        """Compare a result that is read by its name alone; take the name away if it is wrong."""
+        sound = False
+        try:
+            differing = self._differing(threads)
+            sound = not differing
+            return differing
+        finally:
+            if not sound:
+                self._plan.placement.withdraw()
+
     def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
         """Compare the result with what the source gives when it is read again, bit by bit."""
         cache.forget()  # the source is read from its file again, not from what was decoded of it
         with self._reading_back():
-            result = open_view(self._plan.placement.result, self._plan.target.key)
+            result = open_view(self._plan.placement.reopened, self._plan.target.key)
         differing: list[int] = []
 
         def compare(box: Box, values: NDArray[Any]) -> None:

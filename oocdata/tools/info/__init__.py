@@ -6,6 +6,7 @@ that the answer comes at once.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ from oocdata.advice import Advice, advise, reading_of, size
 from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import list_datasets
+from oocdata.formats.stored import is_url
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.lines import labelled, table
@@ -92,7 +94,7 @@ class Description:
         unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
         yield "in memory", size(self.memory_bytes)
-        yield "on disk", stored
+        yield "stored" if is_url(self.path or "") else "on disk", stored
         yield "storage", self.storage
         yield "chunks", None if plain else f"{self.chunk_rows:,} rows are decoded together"
         yield "codec", self.codec
@@ -223,7 +225,9 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     opening = Opening.of(target, key, **arguments)
     path = opening.target
     is_path = isinstance(path, str | os.PathLike)
-    there = is_path and (os.path.exists(os.path.expanduser(path)) or "://" in str(path))
+    there = is_path and (
+        os.path.exists(os.path.expanduser(path)) or (is_url(str(path)) and not glob.has_magic(path))
+    )
     layout = recognise(opening)
     if layout is not None:
         keys: list[str | None] = [name or None for name in layout.keys]

@@ -21,6 +21,7 @@ from oocdata.advice import Advice, Measured, advise, reading_of
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
+from oocdata.tools.profile.link import LinkUse, LinkWatch
 from oocdata.tools.profile.pacing import (
     ROUNDS,
     Clock,
@@ -35,7 +36,7 @@ from oocdata.tools.profile.pacing import (
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Profile", "profile"]
+__all__ = ["LinkUse", "Profile", "profile"]
 
 _ALIKE = 1.25
 """Rates within this factor are about the same."""
@@ -69,6 +70,8 @@ class Profile:
     reader: str  # "NumPy" for plain iteration, or "to_tf"
     advice: tuple[Advice, ...]  # what to change, where the model waits
     seconds: float  # how long it took
+    # What was fetched from stores meanwhile; None where all lay on disks, or other processes read.
+    link: LinkUse | None = None
 
     @property
     def verdict(self) -> Literal["data", "model", "balanced", "alone"]:
@@ -92,6 +95,8 @@ class Profile:
         if self.verdict == "model" and not self.advice:
             sentence += " Nothing is to be gained by reading faster."
         lines.append(sentence)
+        if self.link is not None and self.verdict != "model":
+            lines.append(str(self.link))
         return "\n".join([*lines, *map(str, self.advice)])
 
     def to_json(self) -> dict[str, Any]:
@@ -137,6 +142,9 @@ def profile(
         )
     begun = clock()
     epochs = _epochs(loader, to_tf)
+    watch = LinkWatch(clock) if loader.dataset.is_remote else None
+    if watch is not None:
+        epochs = watch.epochs(epochs)
     mapped = _mapped_share(loader, clock)
     consume = None if model_step is None else _step(model_step, epochs)
     left = seconds - (clock() - begun)
@@ -148,10 +156,15 @@ def profile(
         reader="to_tf" if to_tf else "NumPy",
         advice=(),
         seconds=clock() - begun,
+        link=None if watch is None else watch.found(),
     )
-    if found.waited is None or (found.verdict == "model" and found.waited < _WAITS):
+    limited = found.link is not None and found.link.is_limit
+    fast = found.waited is None or (found.verdict == "model" and found.waited < _WAITS)
+    if fast and not (limited and found.verdict == "alone"):
         return found
-    return replace(found, advice=advise(reading_of(loader), Measured(mapped=mapped, waits=True)))
+    fetched = found.link.range_bytes if found.link is not None and limited else None
+    measured = Measured(mapped=mapped, waits=True, fetched=fetched)
+    return replace(found, advice=advise(reading_of(loader), measured))
 
 
 def _rates(

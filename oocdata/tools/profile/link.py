@@ -1,0 +1,103 @@
+"""What reading batches asks of stores, and how long the reader waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oocdata.advice import size
+from oocdata.tools.profile.pacing import Clock, Epochs
+
+__all__ = ["LinkUse", "LinkWatch"]
+
+_LIMIT = 0.5
+"""Share of the time waited from which on the link is the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What went over the link to stores while batches were read.
+
+    Examples
+    --------
+    >>> print(LinkUse(requests=200, nbytes=20 << 20, again=3, most=64, busy=2.0, waited=0.8))
+    The link is the limit: of the time spent waiting for batches, 80% was with requests
+    under way. 200 requests of 102.4 KiB, at most 64 at a time, 10 MB/s; 3 were made again.
+    """
+
+    requests: int
+    nbytes: int
+    again: int  # requests that were made once more
+    most: int  # requests under way at a time, at most, since the process began
+    busy: float  # seconds in which some request was under way
+    waited: float  # the share of the time spent waiting for batches in which one was
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether faster answers would give faster batches."""
+        return self.waited >= _LIMIT
+
+    @property
+    def range_bytes(self) -> int:
+        """Bytes that a request brought, on average."""
+        return self.nbytes // max(1, self.requests)
+
+    def __str__(self) -> str:
+        limit = "is the limit" if self.is_limit else "is not the limit"
+        again = f"; {self.again:,} were made again" if self.again else ""
+        return (
+            f"The link {limit}: of the time spent waiting for batches, {self.waited:.0%} was with "
+            f"requests\nunder way. {self.requests:,} requests of {size(self.range_bytes)}, at most "
+            f"{self.most} at a time, {self.nbytes / max(self.busy, 1e-9) / 1e6:,.0f} MB/s{again}."
+        )
+
+
+class LinkWatch:
+    """Counts what goes over the link while somebody waits for batches.
+
+    Parameters
+    ----------
+    clock : callable
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        from oocdata.stores.link import link  # where nothing is remote, it need not be there
+
+        self._clock, self._traffic = clock, link().traffic
+        self._before = replace(self._traffic)
+        self._waited = self._busy = 0.0
+
+    def epochs(self, epochs: Epochs) -> Epochs:
+        """Return the same batches, the time between asking and having one counted."""
+
+        def epoch(number: int) -> Iterator[Any]:
+            with closing(epochs(number)) as batches:  # type: ignore[type-var]  # generators
+                while True:
+                    asked, busy = self._clock(), self._traffic.busy
+                    try:
+                        batch = next(batches)
+                    except StopIteration:
+                        return
+                    finally:
+                        self._waited += self._clock() - asked
+                        self._busy += self._traffic.busy - busy
+                    yield batch
+                    del batch
+
+        return epoch
+
+    def found(self) -> LinkUse | None:
+        """Return what was counted; None where nothing was fetched by this process."""
+        now, before = self._traffic, self._before
+        if now.requests == before.requests:
+            return None
+        return LinkUse(
+            now.requests - before.requests,
+            now.nbytes - before.nbytes,
+            now.again - before.again,
+            now.most,
+            now.busy - before.busy,
+            min(1.0, self._busy / max(self._waited, 1e-9)),
+        )

@@ -1,0 +1,277 @@
+"""Zarr in a store: chunks go there as they are made, the metadata that make them an array last.
+
+A store has no rename. Until the array's metadata file is put, in one request, there is no array of
+that name, only objects below it, and a folder on this machine that tells how far it has come. An
+array that is there is never replaced, because it would be gone meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import prod
+from typing import Any
+
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.stores.address import Address, client, obstore
+from oocdata.stores.files import small
+from oocdata.stores.link import Answer, told
+from oocdata.writers.codec import Format
+from oocdata.writers.placement import PARTIAL, Placement
+from oocdata.writers.target import Box, Target
+from oocdata.writers.zarr import ZarrStorage
+
+__all__ = ["Upload", "puts_at_once"]
+
+_METADATA = ("zarr.json", ".zarray", ".zgroup")
+_PUTS, _PUT_BYTES = 16, 64 << 20
+"""Objects under way at a time, and their bytes in memory: at most so many, but two at least."""
+
+
+def puts_at_once(target: Target) -> int:
+    """Return how many objects of an array are put at a time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> puts_at_once(Target(format="zarr", key=None, shape=(9, 1 << 20), dtype=np.dtype("f8")))
+    8
+    """
+    nbytes = prod(target.unit) * target.dtype.itemsize
+    return max(2, min(_PUTS, _PUT_BYTES // max(1, nbytes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Upload(Placement):
+    """Where an array is put in a store, and the folder here that tells how far it has come.
+
+    `path` is the URL of the root.
+    """
+
+    @classmethod
+    def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Upload:
+        """Check that an array may be put there.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If there is anything of that name, or nothing can be put there.
+        oocdata.errors.SourceError
+            If the store does not answer.
+        """
+        address = Address.of(path)
+        if target != "zarr" or address.root.startswith("http"):
+            where = "HTTP, which takes none" if target == "zarr" else f"'{path}'"
+            raise ArgumentError(
+                "what is written to a store must be Zarr (.zarr) at s3://, gs:// or az://; got "
+                f"{where}. Write other files to a disk, and copy them."
+            )
+        if overwrite:
+            raise ArgumentError(
+                "`overwrite` must be left out for a store, which has no rename: the old array "
+                "would be gone before the new one is there. Choose another name, and delete the "
+                "old one then."
+            )
+        placed = cls(address.url, key, target, overwrite)
+        placed.check()
+        return placed
+
+    on_disk = False
+
+    @property
+    def folder(self) -> str:
+        """Where it is noted how far it has come; ``TMPDIR`` says on which disk."""
+        name = blake2b(f"{self.path} {self.key}".encode(), digest_size=8).hexdigest()
+        return os.path.join(tempfile.gettempdir(), f"oocdata-{os.geteuid()}-{name}{PARTIAL}")
+
+    @property
+    def reopened(self) -> str:
+        """Where the complete result is read."""
+        return self.path
+
+    @property
+    def left(self) -> str:
+        """Where lies what was done, if it is stopped."""
+        return f"below '{self.path}', and notes of it in '{self.folder}'"
+
+    @property
+    def _address(self) -> Address:
+        return Address.of(self.path)
+
+    @property
+    def _array(self) -> Address:
+        return self._address / (self.key or "")
+
+    def check(self) -> None:
+        """Raise if something lies there already; see `of`."""
+        parts = (self.key or "").split("/") if self.key else []
+        groups = [self._address / "/".join(parts[:count]) for count in range(len(parts))]
+        for group in groups:
+            self._check_group(group)
+        if _metadata(self._array):
+            raise ArgumentError(
+                "what is written to a store must not exist yet, because a store has no rename; "
+                f"'{self._array.url}' does. Choose another name, or delete it yourself."
+            )
+        begun = os.path.exists(self.result)
+        if not begun and next(_objects(self._array), None) is not None:
+            raise ArgumentError(
+                f"there must be no objects below the name of what is written; '{self._array.url}' "
+                "has some, but no metadata: a conversion that was stopped on another machine, or "
+                "something else. Choose another name, or delete them yourself."
+            )
+
+    def _check_group(self, group: Address) -> None:
+        found = _metadata(group)
+        if not found:
+            return
+        node = json.loads(found.get("zarr.json", b"{}"))
+        if node.get("node_type") != "group":
+            raise ArgumentError(
+                f"an array is put into a group of Zarr version 3; '{group.url}' is none. Choose "
+                "another name."
+            )
+        if "consolidated_metadata" in node:
+            raise ArgumentError(
+                "a group in a store must have no consolidated metadata for an array to be put "
+                f"into it: they would not tell of it; '{group.url}' has. Choose another name."
+            )
+
+    def storage(self, target: Target, *, resume: bool = False) -> _Uploaded:
+        """Return the array under construction."""
+        return _Uploaded(target, self.result, self._array, resume=resume)
+
+    def stored_bytes(self) -> int:
+        """Return the bytes of what was written."""
+        return sum(nbytes for _, nbytes in _objects(self._array))
+
+    def place(self) -> None:
+        """Put the metadata: of groups that are not there, then of the array."""
+        self.check()
+        parts = (self.key or "").split("/") if self.key else []
+        for count in range(len(parts) + 1):
+            node = self._address / "/".join(parts[:count])
+            if count == len(parts) or not _metadata(node):
+                with open(os.path.join(self.result, *parts[:count], "zarr.json"), "rb") as file:
+                    _put(node / "zarr.json", file.read())
+
+    def withdraw(self) -> None:
+        """Take the array's metadata away: there is no array any more."""
+        _delete([self._array / "zarr.json"])
+
+    def _empty(self) -> bool:
+        """Delete what was written, here and in the store, unless it is an array by now."""
+        if os.path.exists(self.result):
+            with suppress(SourceError):
+                if not _metadata(self._array):
+                    _delete([one for one, _ in _objects(self._array)])
+            shutil.rmtree(self.result)
+        for name in ("journal", "journal.new", "scratch"):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, name))
+        return False
+
+
+class _Uploaded(ZarrStorage):
+    """An array whose metadata lie in a folder here, and whose chunks in a store.
+
+    Parameters
+    ----------
+    target : Target
+    path : str
+        Of the root, here.
+    address : Address
+        Of the array.
+    resume : bool
+        It was begun.
+    """
+
+    def __init__(
+        self, target: Target, path: str, address: Address, *, resume: bool = False
+    ) -> None:
+        super().__init__(target, path, resume=resume)
+        self._address = address
+        self._pool = ThreadPoolExecutor(puts_at_once(target), "oocdata-put")
+        self._turns = threading.Semaphore(puts_at_once(target))
+        self._puts: list[Future[None]] = []
+
+    def _store(self, box: Box, pieces: Iterable[Any]) -> None:
+        """Begin to put a chunk or a shard."""
+        data = b"".join(pieces)
+        address = self._address / "/".join(("c", *self._places(box)))
+        self._turns.acquire()  # or all that is to be written would wait in memory
+        put = self._pool.submit(_put, address, data)
+        put.add_done_callback(lambda _: self._turns.release())
+        self._puts.append(put)
+
+    def save(self) -> None:
+        """Wait until the store has every object."""
+        puts, self._puts = self._puts, []
+        for put in puts:
+            put.result()
+
+    def abandon(self) -> None:
+        """End the threads."""
+        super().abandon()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _metadata(address: Address) -> dict[str, bytes]:
+    """Return the metadata files of an array or a group; none where there is neither."""
+    answers = small([address / name for name in _METADATA])
+    for answer in answers:
+        if isinstance(answer, SourceError):
+            raise answer
+    found = zip(_METADATA, answers, strict=True)
+    return {name: bytes(one.data) for name, one in found if isinstance(one, Answer)}
+
+
+def _objects(address: Address) -> Iterator[tuple[Address, int]]:
+    """Yield the objects below an address, and their bytes."""
+    try:
+        for some in obstore().list(address.store, address.name):
+            for one in some:
+                yield Address(address.root, one["path"]), one["size"]
+    except SourceError:
+        raise
+    except Exception as error:  # obstore's own classes have no common one but Exception
+        raise told(error, address.url) from None
+
+
+def _put(address: Address, data: bytes) -> None:
+    try:
+        # One request, which the store carries out whole or not at all.
+        store = client(address.root, writes=True)
+        obstore().put(store, address.name, data, use_multipart=False)
+    except Exception as error:
+        raise _refused(error, address) from None
+
+
+def _delete(addresses: list[Address]) -> None:
+    for address in addresses:
+        try:
+            obstore().delete(client(address.root, writes=True), address.name)
+        except FileNotFoundError:
+            continue
+        except Exception as error:
+            raise _refused(error, address) from None
+
+
+def _refused(error: Exception, address: Address) -> SourceError:
+    kind = type(error).__name__
+    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return SourceError(
+            "the store must allow objects to be written; it answered "
+            f"{'403 (forbidden)' if kind[0] == 'P' else '401 (unauthorised)'}. Are the credentials "
+            "those of this bucket?",
+            path=address.url,
+        )
+    return told(error, address.url)

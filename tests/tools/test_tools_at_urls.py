@@ -1,0 +1,312 @@
+"""What the tools say of a file at a URL: what they say of the same file on the disk.
+
+And what explain, profile and bench say of the link, against what a server counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from servers.ranges import RangeServer
+
+import oocdata as ooc
+from oocdata.advice import Measured, advise, reading_of
+from oocdata.engines.cache import cache
+from oocdata.errors import ArgumentError, SourceError
+from oocdata.loader import Loader
+from oocdata.runs import Run
+from oocdata.stores import link as link_module
+from oocdata.tools.bench import bench
+from oocdata.tools.info import contents
+from oocdata.tools.profile.link import LinkWatch
+
+ROWS = np.random.default_rng(0).normal(size=(120, 16, 24)).astype("f4")
+
+FILES: list[tuple[str, str | None, dict[str, Any]]] = [
+    ("a.npy", None, {}),
+    ("a.npz", "x", {}),
+    ("a.bin", None, {"dtype": "f4", "shape": (-1, 16, 24)}),
+    ("a.h5", "gz", {}),
+    ("a.h5", "demos/*/x", {}),
+    ("v3.zarr", None, {}),
+    ("sharded.zarr", None, {}),
+    ("group.zarr", "x/u", {}),
+]
+IDS = [f"{name}-{key}" for name, key, _ in FILES]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data")
+    np.save(path / "a.npy", ROWS)
+    np.savez(path / "a.npz", x=ROWS, y=ROWS[:10])
+    ROWS.tofile(path / "a.bin")
+    with h5py.File(path / "a.h5", "w") as file:
+        file.create_dataset("gz", data=ROWS, chunks=(8, 16, 24), compression="gzip", shuffle=True)
+        file["demos/0/x"], file["demos/1/x"] = ROWS[:50], ROWS[50:]
+    zarr.create_array(path / "v3.zarr", data=ROWS, chunks=(8, 16, 24))
+    zarr.create_array(path / "sharded.zarr", data=ROWS, chunks=(8, 16, 24), shards=(40, 16, 24))
+    zarr.create_group(path / "group.zarr").create_array("x/u", data=ROWS, chunks=(8, 16, 24))
+    with warnings.catch_warnings(action="ignore"):  # that they are no part of the specification
+        zarr.consolidate_metadata(path / "group.zarr")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[RangeServer]:
+    with RangeServer(folder) as found:
+        yield found
+
+
+def same(found: Any, url: str, path: str) -> Any:
+    """Return what was found as JSON, with the URL written as the path."""
+    return json.loads(json.dumps(found.to_json(), default=str).replace(url, path))
+
+
+@pytest.mark.parametrize(("name", "key", "options"), FILES, ids=IDS)
+def test_every_tool_says_the_same_as_of_the_file(
+    folder: Path, server: RangeServer, tmp_path: Path, name: str, key: Any, options: Any
+) -> None:
+    url, path = f"{server.url}/{name}", str(folder / name)
+    assert same(ooc.stats(url, key, **options), url, path) == same(
+        ooc.stats(path, key, **options), url, path
+    )
+    there, here = ooc.check(url, key, **options), ooc.check(path, key, **options)
+    assert there.healthy()
+    assert same(there, url, path) == same(here, url, path)
+    (described,) = contents(url, key, **options).described
+    (other,) = contents(path, key, **options).described
+    assert (described.shape, described.storage) == (other.shape, other.storage)
+    assert f"ooc.open('{url}'" in str(described)
+    assert "\nstored " in str(described)
+    ooc.convert(ooc.open(url, key, **options), tmp_path / "b.npy", verify=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), ROWS)
+
+
+def test_all_datasets_of_a_file_at_a_url(folder: Path, server: RangeServer) -> None:
+    for name in ("a.h5", "a.npz", "group.zarr"):
+        there, here = contents(f"{server.url}/{name}"), contents(folder / name)
+        assert [one.key for one in there.datasets] == [one.key for one in here.datasets]
+        checked = ooc.check(f"{server.url}/{name}").datasets
+        assert [one.key for one in checked] == [
+            one.key for one in ooc.check(folder / name).datasets
+        ]
+
+
+def test_a_picture_of_what_lies_at_a_url(server: RangeServer, tmp_path: Path) -> None:
+    from oocdata.tools.preview import preview
+
+    found = preview(f"{server.url}/a.h5", "gz")
+    assert server.url in str(found)
+    found.save(tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size
+
+
+def test_what_is_damaged_at_a_url(folder: Path, tmp_path: Path) -> None:
+    whole = (folder / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[:50_000] + bytes([whole[50_000] ^ 1]) + whole[50_001:])
+    (tmp_path / "a.npy").write_bytes((folder / "a.npy").read_bytes()[:100_000])
+    (tmp_path / "a.h5").write_bytes((folder / "a.h5").read_bytes()[:-3000])
+    (tmp_path / "b.h5").write_bytes((folder / "a.h5").read_bytes()[:-150_000])
+    with RangeServer(tmp_path) as server:
+        for name, kind in (
+            ("a.npz", "damaged"),
+            ("a.npy", "truncated"),
+            ("a.h5", "truncated"),
+            ("b.h5", None),
+        ):
+            url, path = f"{server.url}/{name}", str(tmp_path / name)
+            there, here = ooc.check(url), ooc.check(path)
+            assert same(there, url, path)["findings"] == same(here, url, path)["findings"]
+            assert kind is None or kind in {one.kind for one in there.findings}
+        with pytest.raises(SourceError, match="must exist"):
+            ooc.check(f"{server.url}/none.h5")
+
+
+def test_manifests_lie_on_disks(server: RangeServer, tmp_path: Path) -> None:
+    url = f"{server.url}/a.h5"
+    manifest = tmp_path / "a.manifest"
+    assert ooc.check(url, write_manifest=manifest).healthy()
+    assert ooc.check(url, manifest=manifest).compared
+    for name in ("manifest", "write_manifest"):
+        with pytest.raises(ArgumentError, match="path of a manifest for a URL; got True"):
+            ooc.check(url, **{name: True})
+    with pytest.raises(ArgumentError, match="on a disk"):
+        ooc.check(url, manifest=f"{url}.manifest")
+    rows = ooc.open(url, "gz", verify=manifest)
+    np.testing.assert_array_equal(rows[3:7], ROWS[3:7])
+
+
+def test_a_path_written_as_a_url(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a b.npy").write_bytes((folder / "a.npy").read_bytes())
+    url = (tmp_path / "a b.npy").as_uri()
+    assert "%20" in url
+    assert ooc.check(url).healthy()
+    assert "\non disk " in str(contents(url))
+    ooc.convert(url, (tmp_path / "c d.zarr").as_uri())
+    assert ooc.open(tmp_path / "c d.zarr").shape == ROWS.shape
+
+
+# What is said of the link.
+
+
+@pytest.mark.parametrize(("name", "key", "options"), FILES, ids=IDS)
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_first_read_costs_what_was_said(
+    server: RangeServer, name: str, key: Any, options: Any, shuffle: bool
+) -> None:
+    cache.forget()
+    loader = ooc.open(f"{server.url}/{name}", key, **options).batches(16, shuffle=shuffle, seed=3)
+    said = loader.explain().fetching
+    assert said is not None
+    server.reset()
+    loader.run(Run(epoch=0, start=0, stop=said.batches))
+    assert server.requests == said.first.requests
+    if said.first.exact:
+        assert server.nbytes == said.first.nbytes
+    assert said.first.trips == 1
+    cache.forget()
+    server.reset()
+    for step in range(0, len(loader), said.batches):
+        loader.run(Run(epoch=0, start=step, stop=min(len(loader), step + said.batches)))
+    assert 0.4 * server.nbytes <= said.epoch.nbytes <= 2 * server.nbytes
+    if said.epoch.exact:
+        assert (server.requests, server.nbytes) == said.epoch[:2]
+
+
+def test_what_is_in_memory_is_not_fetched(server: RangeServer) -> None:
+    cache.forget()
+    loader = ooc.open(f"{server.url}/a.h5", "gz").batches(16, shuffle=True)
+    assert "fetch  " in str(loader.explain())
+    list(loader.epoch(0))
+    assert "fetch  nothing for the first" in str(loader.explain())
+
+
+def test_what_is_in_the_cache_folder_is_not_fetched(server: RangeServer, tmp_path: Path) -> None:
+    for name, key in (("a.npy", None), ("v3.zarr", None), ("a.h5", "gz")):
+        cache.forget()
+        loader = ooc.open(f"{server.url}/{name}", key, cache=tmp_path).batches(16)
+        list(loader.epoch(0))
+        cache.forget()
+        found = loader.explain().fetching
+        assert found is not None
+        assert found.first.requests == 0
+
+
+def test_nothing_is_said_of_the_link_on_a_disk(folder: Path) -> None:
+    code = f"""
+import sys
+import oocdata as ooc
+loader = ooc.open({str(folder / "a.npy")!r}).batches(16)
+assert loader.explain().fetching is None and "fetch" not in str(loader.explain())
+assert loader.profile(seconds=0.05).link is None
+assert not [name for name in sys.modules if name.startswith(("oocdata.stores", "obstore"))]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_profile_counts_what_went_over_the_link(server: RangeServer) -> None:
+    loader = ooc.open(f"{server.url}/a.npy").batches(16, shuffle=True)
+    server.reset()
+    found = loader.profile(seconds=0.1)
+    assert found.link is not None
+    assert 0 < found.link.requests <= server.requests
+    assert found.link.nbytes <= server.nbytes
+    assert "requests of" in str(found)
+    json.dumps(found.to_json())
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, busy: float) -> Any:
+    """Return what a watch finds of ten batches, a second each, of which the link takes some."""
+    traffic, now = link_module.Traffic(), [0.0]
+    monkeypatch.setattr(link_module, "link", lambda: SimpleNamespace(traffic=traffic))
+    watch = LinkWatch(lambda: now[0])
+
+    def epoch(number: int) -> Iterator[int]:
+        for step in range(10):
+            now[0] += 1.0
+            traffic.busy += busy
+            traffic.requests += 20
+            traffic.nbytes += 20 << 10
+            yield step
+
+    for _ in watch.epochs(epoch)(0):
+        now[0] += 5.0  # a model is at work, and the link with it
+        traffic.busy += 5.0
+    return watch.found()
+
+
+def test_the_link_is_the_limit_where_batches_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = watched(monkeypatch, busy=0.8)
+    assert (found.requests, found.range_bytes, found.is_limit) == (200, 1024, True)
+    assert found.waited == pytest.approx(0.8)
+    assert "The link is the limit" in str(found)
+    found = watched(monkeypatch, busy=0.1)
+    assert not found.is_limit
+
+
+def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None:
+    def advised(loader: Loader, fetched: int) -> Any:
+        found = advise(reading_of(loader), Measured(waits=True, fetched=fetched))
+        return next(one for one in found if one.kind == "link")
+
+    chunked = ooc.open(f"{server.url}/a.h5", "gz").batches(16, shuffle=True)
+    found = advised(chunked, 10_000)
+    assert found.command is not None
+    assert "--chunks 832" in found.command  # 104 times as long as those of 8 rows
+    assert advised(chunked, 2 << 20).command is None
+    plain = ooc.open(f"{server.url}/a.npy").batches(16)
+    assert "in chunks" in advised(plain, 10_000).text
+
+
+def test_bench_measures_the_link(server: RangeServer) -> None:
+    for name in ("a.npy", "v3.zarr"):
+        found = bench(f"{server.url}/{name}", batch_sizes=[16], seconds=0.1)
+        assert found.cache == "store"
+        assert [one.name for one in found.limits] == ["memory", "link"]
+        assert found.limits[1].rate > 0
+        assert "link to the store" in str(found)
+
+
+def write_grown(path: Path, **options: Any) -> None:
+    """Write rows one by one to two datasets, so that chunks and their index lie mixed."""
+    with h5py.File(path, "w", **options) as file:
+        chunks = {"chunks": (1, 64, 64), "maxshape": (None, 64, 64), "dtype": "f4"}
+        for name in "uv":
+            file.create_dataset(name, (0, 64, 64), **chunks)  # type: ignore[arg-type]
+        row = np.random.default_rng(0).normal(size=(64, 64))
+        for number in range(400):
+            for name in "uv":
+                file[name].resize(number + 1, axis=0)
+                file[name][number] = row
+
+
+def test_scattered_metadata_are_told(tmp_path: Path) -> None:
+    write_grown(tmp_path / "a.h5")
+    write_grown(tmp_path / "paged.h5", fs_strategy="page", fs_page_size=4 << 20)
+    requests = {}
+    with RangeServer(tmp_path) as server:
+        for name in ("a.h5", "paged.h5"):
+            server.reset()
+            view = ooc.open(f"{server.url}/{name}", "u")
+            requests[name] = server.requests
+            (one,) = contents(view).described
+            kinds = [advice.kind for advice in one.advice]
+            assert ("metadata" in kinds) == (name == "a.h5")
+            said = str(view.batches(16).explain())
+            assert ("scattered" in said) == (name == "a.h5")
+        assert "h5repack -S PAGE -G 4194304 a.h5 paged-a.h5" in str(
+            contents(f"{server.url}/a.h5", "u")
+        )
+    assert requests["a.h5"] > 2 * requests["paged.h5"]
