@@ -168,11 +168,10 @@ class _Fetched:
             return self._whole.take(self._whole_names(places))
         found: list[Any] = [None] * len(places)
         for file, which, offsets, sizes in self._located(places):
-            for number, offset, nbytes in zip(
-                which.tolist(), offsets.tolist(), sizes.tolist(), strict=True
-            ):
-                found[number] = bytearray(nbytes)
-                file.read_into(memoryview(found[number]), offset)
+            memory, ends = np.empty(sizes.sum(), np.uint8), np.cumsum(sizes)
+            file.read_runs(offsets, memory.ctypes.data + ends - sizes, sizes, memory)
+            for number, part in zip(which.tolist(), np.split(memory, ends[:-1]), strict=True):
+                found[number] = part
         return found
 
     def _whole_names(self, places: Ints) -> list[str]:
