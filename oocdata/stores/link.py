@@ -239,7 +239,6 @@ class Link:
             options["if_match"] = tag
         if unless:
             options["if_none_match"] = unless
-        wanted = None if stop is None or start < 0 else stop - start
         pause, patience = _FIRST_PAUSE, max(_PATIENCE, _TIMES_USUAL * self._usual)
         for left in reversed(range(_TRIES)):
             try:
@@ -249,10 +248,9 @@ class Link:
                         answer = await self._ask(address, options)
                     self._usual += (time.monotonic() - began - self._usual) / 8
                 self.traffic.nbytes += len(answer.data)
-                if wanted is not None and len(answer.data) != min(
-                    wanted, max(0, answer.nbytes - start)
-                ):
-                    raise _TornError(f"{len(answer.data)} bytes came of {wanted}")
+                wanted = range(answer.nbytes)[start:stop]
+                if len(answer.data) != len(wanted):
+                    raise _TornError(f"{len(answer.data)} bytes came of {len(wanted)}")
                 if tag and answer.tag and answer.tag != tag:
                     raise ChangedError("it has changed", path=address.url)
                 return answer

@@ -15,7 +15,7 @@ from oocdata.stores.link import Answer, ChangedError, link
 
 __all__ = ["StoredObjects"]
 
-_MOST_TAGS = 1 << 20
+_MOST_VERSIONS = 1 << 20
 """Objects whose versions are remembered, some hundred bytes each."""
 
 
@@ -33,7 +33,7 @@ class StoredObjects:
         self.address = address
         self._usual = float(nbytes)
         self._lock = threading.Lock()
-        self._tags: dict[str, str] = {}
+        self._versions: dict[str, tuple[int, str, int]] = {}
         self._asked: dict[str, tuple[Held[Answer | None], int]] = {}
 
     def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int]]:
@@ -88,11 +88,15 @@ class StoredObjects:
         return [found[name] for name in names]
 
     async def _fetch(self, name: str) -> Answer | None:
-        address, tag = self.address / name, self._tags.get(name, "")
+        address, known = self.address / name, self._versions.get(name)
         try:
-            answer = await link().get(address, tag=tag)
+            answer = await link().get(address, tag=known[1] if known else "")
+            assert answer is not None
+            version = answer.nbytes, answer.tag, answer.modified
+            if known not in (None, version):
+                raise ChangedError("it has changed")
         except MissingFileError:
-            if not tag:
+            if not known:
                 return None
             raise SourceError(
                 "the object must be there while the array is read; it was deleted.",
@@ -104,9 +108,8 @@ class StoredObjects:
                 "the array again.",
                 path=address.url,
             ) from None
-        assert answer is not None
-        if len(self._tags) >= _MOST_TAGS:
-            self._tags.clear()
-        self._tags[name] = answer.tag
+        if len(self._versions) >= _MOST_VERSIONS:
+            self._versions.clear()
+        self._versions[name] = version
         self._usual += (len(answer.data) - self._usual) / 8
         return answer
