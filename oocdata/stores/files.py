@@ -99,8 +99,12 @@ class Asked(Held[Answer]):
         self._left: list[float] = [_FOR_EVER] * len(starts) if wanted is None else wanted.tolist()
         self._lock = threading.Lock()
         super().__init__((stops - starts).tolist(), self._range, at_once=at_once)
-        with file.lock:
-            file.asked.append(self)
+
+    def begin(self) -> None:
+        """Ask for all; see `Held.begin`."""
+        super().begin()
+        with self.file.lock:
+            self.file.asked.append(self)
 
     async def _range(self, number: int) -> Answer:
         return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
@@ -466,6 +470,7 @@ def ask(
     starts, stops, wanted = joined(offsets, lengths)
     asked = Asked(file, starts, stops, wanted if at_once or once else None, at_once=at_once)
     try:
+        asked.begin()
         yield asked
     finally:
         asked.close()

@@ -42,23 +42,27 @@ class StoredObjects:
     @contextmanager
     def asking(self, wanted: Sequence[Sequence[str]], *, at_once: bool = False) -> Iterator[None]:
         """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""
-        with self._lock:
-            each = dict.fromkeys(name for names in wanted for name in names)
-            names = [name for name in each if name not in self._asked]
-            held: Held[Answer | None] = Held(
-                [int(self._usual)] * len(names),
-                lambda number: self._fetch(names[number]),
-                at_once=at_once,
-            )
-            self._asked.update({name: (held, number) for number, name in enumerate(names)})
+        names: list[str] = []
+        held: Held[Answer | None] | None = None
         try:
+            with self._lock:
+                each = dict.fromkeys(name for names in wanted for name in names)
+                names = [name for name in each if name not in self._asked]
+                held = Held(
+                    [int(self._usual)] * len(names),
+                    lambda number: self._fetch(names[number]),
+                    at_once=at_once,
+                )
+                self._asked.update({name: (held, number) for number, name in enumerate(names)})
+                held.begin()
             yield
         finally:
             with self._lock:
                 for name in names:
                     if self._asked.get(name, (None, 0))[0] is held:
                         del self._asked[name]
-            held.close()
+            if held is not None:
+                held.close()
 
     def take(self, names: Sequence[str]) -> list[Any]:
         """Return the bytes of objects, whether they were asked for or not; None for an absent one.
