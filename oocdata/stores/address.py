@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from oocdata.errors import ArgumentError, MissingDependencyError, UnknownFormatError
+from oocdata.errors import ArgumentError, MissingDependencyError, SourceError, UnknownFormatError
 from oocdata.stores.given import FileSystem, given_store, is_given
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
@@ -161,6 +161,12 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
     """
     from oocdata.stores.link import told
 
+    if address.root.startswith("http"):
+        raise SourceError(
+            "names must be given one by one over HTTP, which can't list what there is; got a "
+            "pattern or a folder. Give a list of URLs.",
+            path=address.url,
+        )
     prefix = f"{address.name}/" if address.name else ""
     if isinstance(address.store, FileSystem):
         yield from address.store.list(address.name)

@@ -113,8 +113,12 @@ class Asked(Held[Answer]):
         self._left: list[float] = [_FOR_EVER] * len(starts) if wanted is None else wanted.tolist()
         self._lock = threading.Lock()
         super().__init__((stops - starts).tolist(), self._range, at_once=at_once)
-        with file.lock:
-            file.asked.append(self)
+
+    def begin(self) -> None:
+        """Ask for all; see `Held.begin`."""
+        super().begin()
+        with self.file.lock:
+            self.file.asked.append(self)
 
     async def _range(self, number: int) -> Answer:
         return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
@@ -402,7 +406,8 @@ class StoredFile:
             with self._turn:  # of several who want the same, one asks for it
                 if self.entry is not None and len(offsets):
                     offsets, counts = self.entry.missing(offsets, counts)
-                if once:  # what is decoded by whoever asked first is in the cache for all
+                # What is decoded, or kept, by whoever asked first is there for all.
+                if once or self.entry is not None:
                     offsets, counts = self._not_asked(offsets, counts)
                 if len(offsets):
                     # What is kept may be asked for by others, before it is written.
@@ -582,6 +587,7 @@ def ask(
     starts, stops, wanted = joined(offsets, lengths)
     asked = Asked(file, starts, stops, wanted if at_once or once else None, at_once=at_once)
     try:
+        asked.begin()
         yield asked
     finally:
         asked.close()

@@ -95,6 +95,9 @@ def readable(path: str, key: str | None = None) -> Iterator[None]:
     """Turn what h5py raises over damaged metadata into a clear error."""
     try:
         yield
+    except SourceError as error:  # of a store, told without what is read of it
+        error.key = error.key or key
+        raise
     except OocdataError:
         raise
     except (OSError, KeyError, ValueError, RuntimeError) as error:
