@@ -34,6 +34,9 @@ _SCRATCH_BYTES = 16 << 20
 _DECODING_BYTES = 16 << 20
 """What decoding takes whatever the chunks: the libraries, and what their threads hold."""
 
+_LINK_BYTES = 48 << 20
+"""The client of stores with its connections, and the metadata that are kept."""
+
 _PROCESS_BYTES = 32 << 20
 """A worker process with NumPy and this package; what its functions import comes on top."""
 
@@ -202,7 +205,14 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
         threads = cores() + ahead.reading
         most = max(2 * max(chunks), *(storage.chunk_scratch for storage in storages))
         decoding = _DECODING_BYTES + min(threads * most, max(scratch_share(), most))
-    each = _SCRATCH_BYTES + kept + decoding + tables + ahead.reading * reading
+    fetched = 0
+    if loader.dataset.is_remote:
+        # Answers that nobody has taken yet, and those of runs that are being read; on the way into
+        # a cache folder, once more.
+        copies = 2 if any(storage.cache for storage in storages) else 1
+        run = ahead.together * loader.batch_bytes
+        fetched = _LINK_BYTES + scratch_share() + copies * ahead.reading * run
+    each = _SCRATCH_BYTES + kept + decoding + tables + fetched + ahead.reading * reading
     besides = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * each + besides
 
