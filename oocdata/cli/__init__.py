@@ -13,6 +13,7 @@ import typer
 
 from oocdata import __version__
 from oocdata.cli.bench import bench
+from oocdata.cli.cache import cache
 from oocdata.cli.check import check
 from oocdata.cli.cluster import dispatcher, worker
 from oocdata.cli.convert import convert
@@ -63,6 +64,7 @@ def _oocdata(
       oocdata demo sim.h5::/u         the same on your own file
       oocdata dispatcher              a cluster of readers: deals out the work
       oocdata worker                  and one of many that do it
+      oocdata cache                   what is kept of what was fetched; --clear
 
     \b
     Exit codes:
@@ -78,5 +80,5 @@ def _oocdata(
 
 for function in (info, preview, stats, check, convert, bench):
     app.command(no_args_is_help=True)(function)
-for function in (demo, dispatcher, worker):
+for function in (demo, dispatcher, worker, cache):
     app.command()(function)

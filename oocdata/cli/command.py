@@ -83,7 +83,7 @@ _GIVEN = tuple(_parameters(given))
 
 _OTHER_NAMES = {
     "files": "FILE", "path": "FILE", "target": "FILE", "source": "FILE", "destination": "DST",
-    "sizes": "--split", "service": "--dispatcher",
+    "sizes": "--split", "service": "--dispatcher", "folder": "FOLDER", "cache": "FOLDER",
 }  # fmt: skip
 """Arguments in Python whose options have other names; all others have the same."""
 

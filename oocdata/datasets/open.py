@@ -35,6 +35,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
     pictures: Pictures | None = None,
     cache: str | os.PathLike[str] | None = None,
+    store: Any = None,
 ) -> View:
     """Open an array of any size as it is: reads the header, no data.
 
@@ -92,6 +93,10 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         Of a URL: the folder in which what is fetched is kept, within a limit, for later epochs,
         other processes and later runs; by default that of the environment variable
         ``OOCDATA_CACHE``, or none. ``oocdata cache`` shows and clears it.
+    store : object, optional
+        A store of obstore or a file system of fsspec, with whatever credentials and settings it was
+        opened: `target` is then a name in it, or a list or a pattern of them. What is opened so is
+        of this process alone: it can't be sent to workers or a cluster.
 
     Returns
     -------
@@ -126,6 +131,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         "key": key, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": external, "verify": verify, "field": field, "decode": decode,
         "format": format, "pictures": pictures, "cache": cache,
+        "store": store,
     }  # fmt: skip
     if isinstance(target, View):
         given = {"axis": None if axis in (0, (0,)) else axis, **options}

@@ -20,6 +20,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.placed import Line, Placed
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
@@ -136,6 +137,10 @@ class Stacked(Described):
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``: each part its own, of all boxes at once."""
         self._joined.read(origins, extent, out)
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
+        return soon(self._joined, origins, extent)
 
     def storage(self) -> Storage:
         """Return what the parts' storages have together."""

@@ -54,6 +54,7 @@ from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
+from oocdata.formats.stored import is_given
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.bucketed import Bucketed
@@ -182,6 +183,8 @@ class Encoder:
         """Return how a source is opened, and what tells it from others."""
         storage, rows = source.storage(), getattr(source, "rows", None)
         opened = storage.opened
+        if opened is not None and is_given(str(opened.get("target"))):
+            raise _error(place, "it is read through a store that was opened here. Open it by URL.")
         if opened is None and isinstance(rows, RowSource):
             opened = {"target": rows}
         if opened is None and is_frozen(type(source)):

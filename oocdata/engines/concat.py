@@ -167,10 +167,10 @@ class Concat:
         first, span = origins[:, self.axis], extent.spans[self.axis]
         across = first + span > self._ends[self._segments.of(first)]
         found: list[Soon] = []
-        for box in origins[across]:
+        for place in np.unique(first[across]).tolist():
             length, stride = extent.lengths[self.axis], extent.strides[self.axis]
-            for part, within, where in self.along(int(box[self.axis]), length, stride):
-                moved = box[None].copy()
+            for part, within, where in self.along(place, length, stride):
+                moved = origins[across & (first == place)]
                 moved[:, self.axis] = within
                 own = extent.with_axis(self.axis, where.stop - where.start, stride)
                 found += soon(part, moved, own)

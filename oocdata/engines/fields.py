@@ -17,6 +17,7 @@ from oocdata.box import Extent
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.places import copy_boxes, read_through
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.engines.wrapped import Relabelled
@@ -117,6 +118,12 @@ class Field(Relabelled):
     def dtype(self) -> np.dtype[Any]:
         """Of the field's numbers."""
         return check_stored(_of(self.source.dtype, self.name)[0])
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of stores: of whole rows."""
+        ndim = len(self.source.shape)
+        rows = Extent(extent.lengths[:ndim], extent.strides[:ndim])
+        return soon(self.source, origins[:, :ndim], rows)
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

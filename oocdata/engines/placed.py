@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.places import read_through
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.index import Selection, take
 
@@ -124,6 +125,17 @@ class Placed:
             self.source.read(own, inner, self._turned(first))
         if first.shape != out.shape:
             out[...] = first
+
+    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
+        for at, axis in self._by_themselves:
+            if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
+                steps = np.arange(extent.lengths[axis]) * extent.strides[axis]
+                moved = np.repeat(origins, len(steps), axis=0)
+                moved[:, axis] += np.tile(steps, len(origins))
+                return self.soon(moved, extent.with_axis(axis, 1))
+        own = np.unique(self._origins(origins, extent), axis=0)
+        return soon(self.source, own, self._extent(extent))
 
     def _read_distinct(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> bool:
         """Read boxes that come several times once each, where few are left; return whether."""

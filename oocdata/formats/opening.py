@@ -57,12 +57,18 @@ def open_source(
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
     pictures: Pictures | None = None,
     cache: str | os.PathLike[str] | None = None,
+    store: Any = None,
 ) -> Source:
     """Return the source of `target`; the arguments are those of `oocdata.open`.
 
     `axis` only says along which axis files are put end to end and which places errors call rows:
     its first axis. A source has no sample axes.
     """
+    if store is not None:
+        from oocdata.stores.given import in_store  # not for `import oocdata`
+
+        several = isinstance(target, list | tuple)
+        target = [in_store(store, one) for one in target] if several else in_store(store, target)
     if missing not in (None, "error", "fill"):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
     if format not in (None, "text"):
@@ -249,10 +255,20 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
             "`verify` must be True for several files, each with its manifest beside it; got "
             f"{os.fspath(options['verify'])!r}."
         )
+    files = [part for part in parts if isinstance(part, str) and is_url(part) and _is_file(part)]
+    if files:
+        from oocdata.stores.files import look  # not for `import oocdata`
+
+        look(files)
     opened = [open_source(part, key, **options) for part in parts]
     first = opened[0]
     (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
     return concatenate(opened, along)
+
+
+def _is_file(url: str) -> bool:
+    """Return whether a URL ends as that of a file does: it is no folder of a Zarr hierarchy."""
+    return url.lower().endswith((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".h5ad"))
 
 
 def local_path(path: str) -> str:

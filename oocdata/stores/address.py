@@ -18,7 +18,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from oocdata.errors import ArgumentError, MissingDependencyError, UnknownFormatError
+from oocdata.errors import ArgumentError, MissingDependencyError, SourceError, UnknownFormatError
+from oocdata.stores.given import FileSystem, given_store, is_given
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
 
@@ -70,7 +71,7 @@ class Address:
             If it holds a credential, which would get into descriptions and messages.
         """
         scheme = url.partition("://")[0].lower()
-        if scheme not in _SCHEMES:
+        if not is_given(url) and scheme not in _SCHEMES:
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
                 f"{scheme}://. Give another store's array as an object: zarr.open_array(…).",
@@ -102,7 +103,7 @@ class Address:
     @property
     def store(self) -> Any:
         """The client of the store."""
-        return client(self.root)
+        return given_store(self.root) if is_given(self.root) else client(self.root)
 
 
 @lru_cache(maxsize=64)
@@ -160,7 +161,16 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
     """
     from oocdata.stores.link import told
 
+    if address.root.startswith("http"):
+        raise SourceError(
+            "names must be given one by one over HTTP, which can't list what there is; got a "
+            "pattern or a folder. Give a list of URLs.",
+            path=address.url,
+        )
     prefix = f"{address.name}/" if address.name else ""
+    if isinstance(address.store, FileSystem):
+        yield from address.store.list(address.name)
+        return
     try:
         found = obstore().list_with_delimiter(address.store, prefix or None)
     except Exception as error:  # obstore's own classes have no common one but Exception

@@ -12,7 +12,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Soon
-from oocdata.errors import MissingFileError, SourceError
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.folder import CacheFolder
+from oocdata.stores.given import is_given, refused
 from oocdata.stores.held import Held
 from oocdata.stores.link import Answer, ChangedError, link
 
@@ -112,18 +113,21 @@ class Asked(Held[Answer]):
         self._left: list[float] = [_FOR_EVER] * len(starts) if wanted is None else wanted.tolist()
         self._lock = threading.Lock()
         super().__init__((stops - starts).tolist(), self._range, at_once=at_once)
-        with file.lock:
-            file.asked.append(self)
+
+    def begin(self) -> None:
+        """Ask for all; see `Held.begin`."""
+        super().begin()
+        with self.file.lock:
+            self.file.asked.append(self)
 
     async def _range(self, number: int) -> Answer:
         return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
 
     def find(self, wanted: Pieces) -> tuple[Pieces, Ints]:
         """Return pieces, and the range in which each lies; -1 for one that lies in none."""
-        pieces, found = wanted.cut(self.starts)
+        pieces, found = wanted.within(self.starts, self.stops)
         held = np.array([left > 0 for left in self._left], np.bool_)
-        inside = (found >= 0) & (pieces.offsets + pieces.counts <= self.stops[found]) & held[found]
-        return pieces, np.where(inside, found, -1)
+        return pieces, np.where((found >= 0) & held[found], found, -1)
 
     def taken(self, number: int, nbytes: int) -> None:
         """Count bytes as taken; when all are, the range is held no more."""
@@ -169,28 +173,33 @@ class Pieces(NamedTuple):
         """Return some of them."""
         return Pieces(*(column[some] for column in self))
 
-    def cut(self, starts: Ints) -> tuple[Pieces, Ints]:
-        """Return them cut where ranges begin, and the range in which each may lie; -1 for none.
+    def within(self, starts: Ints, stops: Ints) -> tuple[Pieces, Ints]:
+        """Return them cut at the borders of ranges, and the range in which each lies; -1 for none.
 
         Examples
         --------
         >>> runs = Pieces(*(np.array([number]) for number in (0, 8, 1000, 10)))
-        >>> pieces, ranges = runs.cut(np.array([5, 12]))
+        >>> pieces, ranges = runs.within(np.array([5, 12]), np.array([10, 20]))
         >>> pieces.offsets.tolist(), pieces.counts.tolist(), ranges.tolist()
-        ([8, 12], [4, 6], [0, 1])
+        ([8, 10, 12], [2, 2, 6], [0, -1, 1])
         """
-        first = np.searchsorted(starts, self.offsets, side="right") - 1
-        last = np.searchsorted(starts, self.offsets + self.counts - 1, side="right") - 1
-        if (first == last).all():
-            return self, first
-        numbers = np.maximum(last - first, 0) + 1
-        ranges = np.repeat(first - np.cumsum(numbers) + numbers, numbers) + np.arange(numbers.sum())
-        whole = self.of(np.repeat(np.arange(len(numbers)), numbers))
-        borders = np.append(starts, np.iinfo(np.int64).max)
-        begins = np.where(ranges < 0, whole.offsets, np.maximum(whole.offsets, borders[ranges]))
-        ends = np.minimum(whole.offsets + whole.counts, borders[ranges + 1])
-        moved = whole.addresses + begins - whole.offsets
-        return Pieces(whole.runs, begins, moved, ends - begins), ranges
+        borders = np.stack((starts, stops), axis=1).ravel()
+        first = np.searchsorted(borders, self.offsets, side="right") - 1
+        last = np.searchsorted(borders, self.offsets + self.counts - 1, side="right") - 1
+        whole, parts = self, first
+        if (first != last).any():
+            numbers = last - first + 1
+            steps = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+            parts = np.repeat(first, numbers) + steps
+            whole = self.of(np.repeat(np.arange(len(numbers)), numbers))
+            ends = np.append(borders, np.iinfo(np.int64).max)[parts + 1]
+            begins = np.where(steps > 0, borders[parts], whole.offsets)
+            counts = np.minimum(whole.offsets + whole.counts, ends) - begins
+            moved = whole.addresses + begins - whole.offsets
+            some = counts > 0
+            whole = Pieces(whole.runs, begins, moved, counts).of(some)
+            parts = parts[some]
+        return whole, np.where(parts % 2, -1, parts // 2)
 
 
 def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
@@ -214,7 +223,7 @@ def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
         within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
         starts = np.repeat(starts, parts) + within * PART
         stops = np.minimum(np.repeat(stops, parts), starts + PART)
-    pieces, ranges = Pieces(order, offsets, offsets, lengths).cut(starts)
+    pieces, ranges = Pieces(order, offsets, offsets, lengths).within(starts, stops)
     wanted = np.zeros(len(starts), np.int64)
     np.add.at(wanted, ranges, pieces.counts)
     return starts, stops, wanted
@@ -241,10 +250,12 @@ class StoredFile:
     def __init__(self, version: ObjectVersion) -> None:
         self.version = version
         self.address = Address.of(version.path)
-        self.lock, self.asked = _shared(version)
+        self.lock, self.asked, self._turn = _shared(version)
         self.entry = _entry(version)
 
     def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
+        if is_given(self.version.path):
+            raise ArgumentError(refused(self.version.path))
         return StoredFile, (self.version,)
 
     @classmethod
@@ -309,8 +320,13 @@ class StoredFile:
         bool
             False where the folder can't keep it.
         """
+        if entry.read_runs(offsets, addresses, counts, None):
+            return True
         starts, lengths = entry.missing(offsets, counts)
         if len(starts):
+            # What lies between two ranges and is fetched with them is kept too.
+            starts, stops, _ = joined(starts, lengths)
+            lengths = stops - starts
             fetched = np.empty(lengths.sum(), np.uint8)
             begins = np.cumsum(lengths) - lengths
             try:
@@ -386,21 +402,27 @@ class StoredFile:
         runs = np.concatenate([np.stack(one[:2], axis=1) for one in wanted])
         inside = runs.sum(axis=1) <= self.version.nbytes  # reading them says that they are not
         offsets, counts = np.unique(runs[inside], axis=0).T
-        if self.entry is not None and len(offsets):
-            offsets, counts = self.entry.missing(offsets, counts)
-        if once:  # what is decoded by whoever asked first is in the cache for all
-            with self.lock:
-                others = list(self.asked)
-            for other in others:
-                _, found = other.find(Pieces(offsets, offsets, offsets, counts))
-                if len(found) == len(offsets):  # none lies across two ranges
-                    offsets, counts = offsets[found < 0], counts[found < 0]
-        if not len(offsets):
+        with ExitStack() as stack:
+            with self._turn:  # of several who want the same, one asks for it
+                if self.entry is not None and len(offsets):
+                    offsets, counts = self.entry.missing(offsets, counts)
+                # What is decoded, or kept, by whoever asked first is there for all.
+                if once or self.entry is not None:
+                    offsets, counts = self._not_asked(offsets, counts)
+                if len(offsets):
+                    # What is kept may be asked for by others, before it is written.
+                    alone = once and self.entry is None
+                    stack.enter_context(ask(self, offsets, counts, once=alone))
             yield
-            return
-        # What is kept may be asked for by others, before it is written.
-        with ask(self, offsets, counts, once=once and self.entry is None):
-            yield
+
+    def _not_asked(self, offsets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+        """Return the runs that nobody has asked for yet."""
+        with self.lock:
+            others = list(self.asked)
+        for other in others:
+            pieces, found = other.find(Pieces(offsets, offsets, offsets, counts))
+            offsets, counts = pieces.offsets[found < 0], pieces.counts[found < 0]
+        return offsets, counts
 
     # As of a stream, for headers and metadata.
 
@@ -408,9 +430,19 @@ class StoredFile:
         """Return the bytes as a stream, of which so many are read at a time."""
         return io.BufferedReader(_Stream(self), step)
 
-    def raw(self) -> io.RawIOBase:
-        """Return the bytes as a stream that gives all that is asked for, where it has them."""
-        return _Stream(self)
+    def part(self, start: int, nbytes: int) -> bytes:
+        """Return bytes of metadata, out of blocks that are kept a while."""
+        parts = []
+        while nbytes > 0:
+            number, within = divmod(start, BLOCK)
+            parts.append(self.block(number)[within : within + nbytes])
+            start, nbytes = start + len(parts[-1]), nbytes - len(parts[-1])
+        return b"".join(parts)
+
+    def has_part(self, start: int, nbytes: int) -> bool:
+        """Return whether `part` need not fetch anything."""
+        numbers = range(start // BLOCK, (start + max(1, nbytes) - 1) // BLOCK + 1)
+        return all(_kept_block((self.version, number)) is not None for number in numbers)
 
     def block(self, number: int) -> bytes:
         """Return a block of metadata, fetched or kept."""
@@ -439,6 +471,8 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
         Why the object itself can't be read; none where it can, by `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
+    if isinstance((_looked.get() or {}).get(address), StoredFile):  # as `look` found it
+        return [], None
     beginning = link().start(lambda: link().get(address, 0, BLOCK))
     below = small([address / name for name in each])
     error = beginning.exception()
@@ -454,6 +488,19 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     if error is not None and not there and refused is not None:
         raise refused  # it may be there all the same
     return there, error
+
+
+def look(urls: Iterable[str]) -> None:
+    """Ask at once for the beginnings of objects; what can't be read is asked for again by its user.
+
+    Within `one_look`, in which they are opened.
+    """
+    each = [Address.of(url) for url in urls]
+    begun = [link().start(partial(link().get, one, 0, BLOCK)) for one in each]
+    for one, done in zip(each, begun, strict=True):
+        answer = None if done.exception() is not None else done.result()
+        if answer is not None:
+            _note(one, StoredFile.of(one, answer))
 
 
 def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
@@ -540,23 +587,18 @@ def ask(
     starts, stops, wanted = joined(offsets, lengths)
     asked = Asked(file, starts, stops, wanted if at_once or once else None, at_once=at_once)
     try:
+        asked.begin()
         yield asked
     finally:
         asked.close()
 
 
 class _Stream(io.RawIOBase):
-    """The bytes of an object, for whoever reads headers and metadata.
-
-    HDF5 tells a file by what ``repr`` gives.
-    """
+    """The bytes of an object, for whoever reads headers."""
 
     def __init__(self, file: StoredFile) -> None:
         super().__init__()
         self.file, self._place = file, 0
-
-    def __repr__(self) -> str:
-        return self.file.version.path
 
     def readable(self) -> bool:
         return True
@@ -580,30 +622,27 @@ class _Stream(io.RawIOBase):
             self.file.read_into(out, self._place)
             self._place += len(out)
             return len(out)
-        done = 0
-        while done < len(out):
-            number, within = divmod(self._place + done, BLOCK)
-            part = self.file.block(number)[within : within + len(out) - done]
-            out[done : done + len(part)] = part
-            done += len(part)
-        self._place += done
-        return done
+        out[:] = self.file.part(self._place, len(out))
+        self._place += len(out)
+        return len(out)
 
 
 _lock = threading.Lock()
 _blocks: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
 _fetched: Counter[ObjectVersion] = Counter()
-_files: OrderedDict[ObjectVersion, tuple[threading.Lock, list[Asked]]] = OrderedDict()
+_files: OrderedDict[ObjectVersion, tuple[threading.Lock, list[Asked], threading.Lock]] = (
+    OrderedDict()
+)
 
 
-def _shared(version: ObjectVersion) -> tuple[threading.Lock, list[Asked]]:
-    """Return what all who read an object share: a lock, and what was asked for."""
+def _shared(version: ObjectVersion) -> tuple[threading.Lock, list[Asked], threading.Lock]:
+    """Return what all who read an object share: what was asked for, its lock, and one for turns."""
     with _lock:
         found = _files.get(version)
         if found is None:
-            for old in [old for old, (_, asked) in _files.items() if not asked][:-1024]:
+            for old in [old for old, (_, asked, _) in _files.items() if not asked][:-1024]:
                 del _files[old]
-            found = _files[version] = threading.Lock(), []
+            found = _files[version] = threading.Lock(), [], threading.Lock()
         return found
 
 

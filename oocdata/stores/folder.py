@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -30,7 +30,8 @@ from oocdata.engines.files import Descriptor
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
-from oocdata.stores.segments import read_header
+from oocdata.stores.room import Room
+from oocdata.stores.segments import give_name, read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -48,10 +49,6 @@ pages of 64 KiB 0.19 s."""
 _SEGMENT = 32 << 20
 """What is deleted together."""
 
-_STEP = 16
-"""After so many parts of the limit a process looks how much there is."""
-
-_BLOCK = 4096
 _SECONDS = 60.0
 
 
@@ -146,15 +143,22 @@ class CacheFolder:
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
-        self._looked = 0.0
-        self._written = self._allowed = 0
-        self._make_locks()
+        self._looked = time.monotonic()
+        self._room = Room(
+            os.path.join(self.path, _OBJECTS), lambda: self.limit, self._give_up_deleted
+        )
+        self._begin_anew()
         _folders.add(self)
 
-    def _make_locks(self) -> None:
+    def _begin_anew(self) -> None:
         #: Held while bits and segments of entries are looked at or changed, together.
         self.lock = threading.Lock()
-        self._making_room = threading.Lock()
+        self._room.begin_anew()
+
+    @staticmethod
+    def is_at(path: str | os.PathLike[str]) -> bool:
+        """Return whether there is such a folder at a path."""
+        return os.path.exists(os.path.join(_absolute(path), _SETTINGS))
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
@@ -195,15 +199,7 @@ class CacheFolder:
                 json.dump(settings, file)
                 file.flush()
                 os.fsync(file.fileno())
-            if replace:
-                os.replace(written, self._settings_path)
-            else:
-                try:
-                    os.link(written, self._settings_path)
-                except FileExistsError:
-                    pass  # another process was first: its settings hold
-                except OSError:  # a file system without links
-                    os.replace(written, self._settings_path)
+            give_name(written, self._settings_path, replace=replace)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(written)
@@ -229,8 +225,7 @@ class CacheFolder:
                 f"`limit` must be set in a folder that can be written; '{self.path}' can't: "
                 f"{error.strerror or error}."
             ) from error
-        with self._making_room:
-            self._delete_oldest(0)
+        self._room.keep(nbytes)
 
     # Objects ------------------------------------------------------------------------------------
 
@@ -258,25 +253,15 @@ class CacheFolder:
         """Return the path of a file: of an object's segment or blob."""
         return os.path.join(self.path, _OBJECTS, stem[:2], f"{stem}.{part}")
 
-    def _files(self) -> Iterator[tuple[float, str, int]]:
-        """Yield of each file when it was last used, its path, and its bytes on the disk."""
-        with suppress(FileNotFoundError), os.scandir(os.path.join(self.path, _OBJECTS)) as folders:
-            for folder in folders:
-                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
-                    for file in files:
-                        with suppress(FileNotFoundError):
-                            status = file.stat(follow_symlinks=False)
-                            yield status.st_mtime, file.path, status.st_blocks * 512
-
     @property
     def nbytes(self) -> int:
         """Bytes on the disk that objects take."""
-        return sum(nbytes for _, _, nbytes in self._files())
+        return self._room.nbytes
 
     def show(self) -> list[CachedObject]:
         """Return what there is of which objects, the most recently used first."""
         found: dict[str, list[tuple[float, str, int]]] = {}
-        for one in self._files():
+        for one in self._room.files():
             found.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
         shown = []
         for files in found.values():
@@ -301,7 +286,7 @@ class CacheFolder:
             Of which objects: a name, or a pattern such as ``s3://bucket/*``. By default of all.
         """
         freed = 0
-        for _, path, nbytes in list(self._files()):
+        for _, path, nbytes in list(self._room.files()):
             if name is not None:
                 header = _header(path)
                 if header is None or not (
@@ -318,36 +303,7 @@ class CacheFolder:
 
     def make_room(self, nbytes: int) -> bool:
         """Return whether so many bytes may be written now; if so, there is room for them."""
-        nbytes = -(-nbytes // _BLOCK) * _BLOCK
-        with self._making_room:
-            if self._stopped:
-                return False
-            if self._written + nbytes > self._allowed:
-                limit = self.limit
-                allowed = max(limit // _STEP, nbytes)
-                if allowed > limit or not self._delete_oldest(allowed):
-                    return False
-                self._written, self._allowed = 0, allowed
-            self._written += nbytes
-        return True
-
-    def _delete_oldest(self, room: int) -> bool:
-        """Delete what was used longest ago until there is room; return whether there is."""
-        most = self.limit - room
-        files = sorted(self._files())
-        total = sum(nbytes for _, _, nbytes in files)
-        deleted = False
-        for _, path, nbytes in files:
-            if total <= most:
-                break
-            with suppress(OSError):
-                os.unlink(path)
-                deleted = True
-            if not os.path.lexists(path):
-                total -= nbytes
-        if deleted:
-            self._give_up_deleted()
-        return total <= most
+        return not self._stopped and self._room.make(nbytes)
 
     def _give_up_deleted(self) -> None:
         for entry in list(self._entries.values()):
@@ -397,8 +353,7 @@ _by_path: dict[str, CacheFolder] = {}
 
 def _after_fork() -> None:
     for folder in list(_folders):
-        folder._make_locks()  # another thread may have held them
-        folder._allowed = 0  # the parent goes on with its own
+        folder._begin_anew()  # another thread may have held its locks
 
 
 if hasattr(os, "register_at_fork"):

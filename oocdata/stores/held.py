@@ -41,8 +41,12 @@ class Held(Generic[Made]):
         self._turns: dict[int, asyncio.Future[None]] = {}
         self._tasks: list[asyncio.Task[Made]] = []
         self._closed = threading.Event()
+        self._at_once = at_once
+
+    def begin(self) -> None:
+        """Ask for all. Apart from making it, so that `close` comes after it whatever happens."""
         link().check()
-        link().call(partial(self._begin, at_once))
+        link().call(self._begin)
 
     def take(self, number: int) -> Made:
         """Return an answer; wait for it.
@@ -71,11 +75,11 @@ class Held(Generic[Made]):
 
     # In the loop.
 
-    def _begin(self, at_once: bool) -> None:
+    def _begin(self) -> None:
         if self._closed.is_set():
             return
         for number, done in enumerate(self._futures):
-            self._turns[number] = link().room(self._sizes[number], at_once=at_once)
+            self._turns[number] = link().room(self._sizes[number], at_once=self._at_once)
             self._tasks.append(link().task(self._one(number), done))
 
     async def _one(self, number: int) -> Made:

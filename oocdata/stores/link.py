@@ -9,6 +9,8 @@ what may not (no such object, no permission, another version) fails at once.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures.thread  # noqa: F401  # it must register its end before ours
 import os
 import random
 import re
@@ -24,6 +26,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.memory import scratch_share
 from oocdata.stores.address import obstore
+from oocdata.stores.answer import Answer
+from oocdata.stores.given import FileSystem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,32 +53,12 @@ _TIMES_USUAL = 10
 """An answer may take so many times as long as those before it."""
 
 _STATUS = re.compile(r"status code: (\d{3})")
+_NO_HOST = re.compile("dns error|failed to lookup", re.IGNORECASE)
 _ADDRESS = re.compile(r"\S+://\S+")
 
 
 class ChangedError(SourceError):
     """The object is another version than the one asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Bytes of an object, and which version of it they are of.
-
-    Attributes
-    ----------
-    data : buffer
-    nbytes : int
-        Of the whole object.
-    tag : str
-        The server's name of the version (ETag); empty where it gives none.
-    modified : int
-        Nanoseconds since the epoch, to the second.
-    """
-
-    data: Any
-    nbytes: int
-    tag: str
-    modified: int
 
 
 @dataclass(slots=True)
@@ -111,6 +95,7 @@ class Link:
     def __init__(self) -> None:
         self.traffic = Traffic()
         self._process = os.getpid()
+        self._ending = False
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(REQUESTS)
         self._under_way = 0
@@ -120,13 +105,26 @@ class Link:
         self._usual = 0.1
         # It must not keep the process from ending: nothing that it does outlives its answer.
         threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
+        # Before threads are waited for, which may wait for answers.
+        getattr(threading, "_register_atexit", atexit.register)(self.end)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
+    def end(self) -> None:
+        """Give up what is under way, and what is asked for from now on: the interpreter ends."""
+        self._ending = True
+        self.call(self._cancel_all)
+
+    def _cancel_all(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
     def check(self) -> None:
-        """Raise in a fork of the process that the link belongs to."""
+        """Raise in a fork of the process that the link belongs to, and when that ends."""
+        if self._ending:
+            raise _ended()
         if os.getpid() != self._process:
             raise SourceError(
                 "stores can't be read in a process that was forked after one was read from: the "
@@ -142,8 +140,7 @@ class Link:
         def begin() -> None:
             if not done.set_running_or_notify_cancel():
                 return
-            task = self._loop.create_task(work())
-            task.add_done_callback(lambda task: _pass_on(task, done))
+            self.task(work(), done)
 
         self._loop.call_soon_threadsafe(begin)
         return done
@@ -157,7 +154,9 @@ class Link:
     def task(self, work: Coroutine[Any, Any, Made], done: Future[Made]) -> asyncio.Task[Made]:
         """Begin work, in the loop; what comes of it goes to `done`."""
         task = self._loop.create_task(work)
-        task.add_done_callback(lambda task: _pass_on(task, done))
+        task.add_done_callback(lambda task: _pass_on(task, done, ending=self._ending))
+        if self._ending:
+            task.cancel()
         return task
 
     # The bound on bytes: those under way, and those that lie ready.
@@ -243,7 +242,6 @@ class Link:
             options["if_match"] = tag
         if unless:
             options["if_none_match"] = unless
-        wanted = None if stop is None or start < 0 else stop - start
         pause, patience = _FIRST_PAUSE, max(_PATIENCE, _TIMES_USUAL * self._usual)
         for left in reversed(range(_TRIES)):
             try:
@@ -253,10 +251,9 @@ class Link:
                         answer = await self._ask(address, options)
                     self._usual += (time.monotonic() - began - self._usual) / 8
                 self.traffic.nbytes += len(answer.data)
-                if wanted is not None and len(answer.data) != min(
-                    wanted, max(0, answer.nbytes - start)
-                ):
-                    raise _TornError(f"{len(answer.data)} bytes came of {wanted}")
+                wanted = range(answer.nbytes)[start:stop]
+                if len(answer.data) != len(wanted):
+                    raise _TornError(f"{len(answer.data)} bytes came of {len(wanted)}")
                 if tag and answer.tag and answer.tag != tag:
                     raise ChangedError("it has changed", path=address.url)
                 return answer
@@ -301,7 +298,10 @@ class Link:
         self._since = now
 
     async def _ask(self, address: Address, options: dict[str, Any]) -> Answer:
-        found = await obstore().get_async(address.store, address.name, options=options or None)
+        client = address.store
+        if isinstance(client, FileSystem):
+            return await client.ask(address.name, options)
+        found = await obstore().get_async(client, address.name, options=options or None)
         meta, data = found.meta, await found.bytes_async()
         modified: datetime = meta["last_modified"]
         return Answer(
@@ -313,11 +313,18 @@ class _TornError(Exception):
     """An answer that is not as long as was asked for."""
 
 
-def _pass_on(task: asyncio.Task[Made], done: Future[Made]) -> None:
+def _ended() -> SourceError:
+    return SourceError("the interpreter must not be ending when stores are read from; it is.")
+
+
+def _pass_on(task: asyncio.Task[Made], done: Future[Made], *, ending: bool) -> None:
     """Hand what came of a task to whoever waits for it."""
     if done.done():
         if not task.cancelled():
             task.exception()  # or asyncio says that nobody has asked for it
+        return
+    if task.cancelled() and ending:
+        done.set_exception(_ended())
         return
     if task.cancelled():
         done.cancel()
@@ -335,6 +342,8 @@ def _may_pass(error: Exception) -> bool:
     if isinstance(error, TimeoutError | _TornError | ConnectionError):
         return True
     if type(error).__name__ != "GenericError":
+        return False
+    if _NO_HOST.search(str(error)):
         return False
     status = _STATUS.search(str(error))
     # Without one, no answer came, or half of it.

@@ -24,7 +24,7 @@ __all__ = ["StoredObjects"]
 _LENGTH = 4
 """Bytes that say how long the version of a kept object is written."""
 
-_MOST_TAGS = 1 << 20
+_MOST_VERSIONS = 1 << 20
 """Objects whose versions are remembered, some hundred bytes each."""
 
 
@@ -44,7 +44,7 @@ class StoredObjects:
         self.address, self.cache = address, cache
         self._usual = float(nbytes)
         self._lock = threading.Lock()
-        self._tags: dict[str, str] = {}
+        self._versions: dict[str, tuple[int, str, int]] = {}
         self._asked: dict[str, tuple[Held[Answer | None], int]] = {}
 
     def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int, str]]:
@@ -52,9 +52,9 @@ class StoredObjects:
 
     def is_kept(self, name: str) -> bool:
         """Return whether an object is in the cache folder, and known to be of today's version."""
-        tag = self._tags.get(name) if self.cache else None
-        kept = self._kept(self.address / name) if tag is not None else None
-        return kept is not None and kept.tag == tag
+        known = self._versions.get(name) if self.cache else None
+        kept = self._kept(self.address / name) if known is not None else None
+        return kept is not None and _version(kept) == known
 
     @property
     def usual_bytes(self) -> int:
@@ -64,23 +64,27 @@ class StoredObjects:
     @contextmanager
     def asking(self, wanted: Sequence[Sequence[str]], *, at_once: bool = False) -> Iterator[None]:
         """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""
-        with self._lock:
-            each = dict.fromkeys(name for names in wanted for name in names)
-            names = [name for name in each if name not in self._asked]
-            held: Held[Answer | None] = Held(
-                [int(self._usual)] * len(names),
-                lambda number: self._fetch(names[number]),
-                at_once=at_once,
-            )
-            self._asked.update({name: (held, number) for number, name in enumerate(names)})
+        names: list[str] = []
+        held: Held[Answer | None] | None = None
         try:
+            with self._lock:
+                each = dict.fromkeys(name for names in wanted for name in names)
+                names = [name for name in each if name not in self._asked]
+                held = Held(
+                    [int(self._usual)] * len(names),
+                    lambda number: self._fetch(names[number]),
+                    at_once=at_once,
+                )
+                self._asked.update({name: (held, number) for number, name in enumerate(names)})
+                held.begin()
             yield
         finally:
             with self._lock:
                 for name in names:
                     if self._asked.get(name, (None, 0))[0] is held:
                         del self._asked[name]
-            held.close()
+            if held is not None:
+                held.close()
 
     def take(self, names: Sequence[str]) -> list[Any]:
         """Return the bytes of objects, whether they were asked for or not; None for an absent one.
@@ -110,16 +114,20 @@ class StoredObjects:
         return [found[name] for name in names]
 
     async def _fetch(self, name: str) -> Answer | None:
-        address, tag = self.address / name, self._tags.get(name, "")
+        address, known = self.address / name, self._versions.get(name)
         kept = await asyncio.to_thread(self._kept, address) if self.cache else None
-        if kept is not None and kept.tag == tag:  # it was asked for since the array was opened
+        if kept is not None and known == _version(kept):  # it was asked for since the opening
             return kept
         try:
-            unless = kept.tag if kept is not None and not tag else ""
-            answer = await link().get(address, tag=tag, unless=unless)
+            unless = kept.tag if kept is not None and not known else ""
+            answer = await link().get(address, tag=known[1] if known else "", unless=unless)
             answer = kept if answer is None else answer
+            assert answer is not None
+            version = _version(answer)
+            if known not in (None, version):
+                raise ChangedError("it has changed")
         except MissingFileError:
-            if not tag:
+            if not known:
                 return None
             raise SourceError(
                 "the object must be there while the array is read; it was deleted.",
@@ -131,10 +139,9 @@ class StoredObjects:
                 "the array again.",
                 path=address.url,
             ) from None
-        assert answer is not None
-        if len(self._tags) >= _MOST_TAGS:
-            self._tags.clear()
-        self._tags[name] = answer.tag
+        if len(self._versions) >= _MOST_VERSIONS:
+            self._versions.clear()
+        self._versions[name] = version
         self._usual += (len(answer.data) - self._usual) / 8
         if self.cache and answer is not kept and answer.tag:
             await asyncio.to_thread(self._keep, address, answer)
@@ -158,3 +165,7 @@ class StoredObjects:
         about = json.dumps([answer.tag, answer.modified]).encode()
         length = len(about).to_bytes(_LENGTH, "little")
         self._entry(address).keep_blob("object", length + about + bytes(answer.data))
+
+
+def _version(answer: Answer) -> tuple[int, str, int]:
+    return answer.nbytes, answer.tag, answer.modified

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BITS", "cut", "groups", "pages_of", "ranges_of", "set_bits", "words_of"]
+__all__ = ["BITS", "cut", "groups", "pages_of", "parts_of", "ranges_of", "set_bits", "words_of"]
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -50,7 +50,9 @@ def pages_of(words: Ints, bits: Words) -> Ints:
     """
     each = bits.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
     rows, places = np.unpackbits(each, axis=1, bitorder="little").nonzero()
-    return np.unique(words[rows] * BITS + places)
+    pages = words[rows] * BITS + places
+    # Of one range they ascend as they are.
+    return pages if (words[1:] > words[:-1]).all() else np.unique(pages)
 
 
 def set_bits(table: Words, pages: Ints) -> None:
@@ -66,6 +68,19 @@ def set_bits(table: Words, pages: Ints) -> None:
     np.bitwise_or.at(table, pages // BITS, _ONE[pages % BITS])
 
 
+def parts_of(apart: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return where parts of a series begin, and their lengths, by which neighbours are apart.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in parts_of(np.array([False, True, False]))]
+    [[0, 2], [2, 2]]
+    """
+    borders = np.empty(np.count_nonzero(apart) + 2, np.int64)
+    borders[0], borders[1:-1], borders[-1] = 0, apart.nonzero()[0] + 1, apart.size + 1
+    return borders[:-1], borders[1:] - borders[:-1]
+
+
 def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
     """Return where pages that ascend begin and end to follow on one another: first, past the last.
 
@@ -74,9 +89,8 @@ def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
     >>> [part.tolist() for part in ranges_of(np.array([3, 4, 5, 9]))]
     [[3, 9], [6, 10]]
     """
-    breaks = np.flatnonzero(np.diff(pages) != 1)
-    first = pages[np.concatenate(([0], breaks + 1))]
-    return first, pages[np.concatenate((breaks, [pages.size - 1]))] + 1
+    firsts, counts = parts_of(pages[1:] - pages[:-1] != 1)
+    return pages[firsts], pages[firsts] + counts
 
 
 def cut(offsets: Ints, addresses: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -105,7 +119,7 @@ def groups(numbers: Ints, most: int) -> Iterator[slice]:
     >>> list(groups(np.array([2, 2, 5, 7]), 2))
     [slice(0, 3, None), slice(3, 4, None)]
     """
-    firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    firsts, _ = parts_of(numbers[1:] != numbers[:-1])
     for start, stop in pairwise([*firsts[::most].tolist(), numbers.size]):
         yield slice(start, stop)
 

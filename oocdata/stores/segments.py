@@ -25,7 +25,8 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import SourceError
 
 __all__ = [
-    "HEADER", "Layout", "Segment", "blob_sum", "make", "page_sums", "read_blob", "read_header",
+    "HEADER", "Layout", "Segment", "blob_sum", "give_name", "make", "page_sums", "read_blob",
+    "read_header",
 ]  # fmt: skip
 
 HEADER = 2048
@@ -166,29 +167,38 @@ def make(
     try:
         number = os.open(written, flags, 0o666)
     except FileNotFoundError:
-        os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone is not made anew
+        with suppress(FileExistsError):
+            os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
         number = os.open(written, flags, 0o666)
     try:
         with os.fdopen(number, "wb") as file:
             file.write(_header_bytes({**header, "id": secrets.token_hex(8)}))
             file.write(content)
             file.truncate(nbytes)
-        if replace:
-            os.replace(written, path)
-        else:
-            _link(written, path)
+        give_name(written, path, replace=replace)
+    except FileNotFoundError:
+        if not os.path.isdir(os.path.dirname(path)):
+            raise
+        # Somebody makes room, or clears the folder: then it is not kept.
     finally:
         with suppress(FileNotFoundError):
             os.unlink(written)
 
 
-def _link(written: str, path: str) -> None:
-    try:
-        os.link(written, path)
-    except FileExistsError:
-        return
-    except OSError:  # a file system without links: who made it meanwhile makes it again
-        os.replace(written, path)
+def give_name(written: str, path: str, *, replace: bool) -> None:
+    """Give a file its name; unless it shall `replace` another one, that keeps it."""
+    if not replace:
+        try:
+            os.link(written, path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without links: what was made meanwhile is made again
+            pass
+        else:
+            return
+    os.replace(written, path)
 
 
 def _header_bytes(header: dict[str, Any]) -> bytes:

@@ -2,7 +2,8 @@
 
 A cache is a folder named after what the elements are made of and by (`dataset_fingerprint`), so one
 of other data or of another function is never taken for it. Its arrays are written in order, and a
-note says how many rows are on the disk: whoever is killed goes on there.
+note says how many rows are on the disk: whoever is killed goes on there. Beside such folders, a
+cache folder may hold what was fetched of objects (`oocdata.stores.folder`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -36,7 +39,7 @@ from oocdata.writers.disk import sync_file, writable
 from oocdata.writers.flat import open_npy_storage
 from oocdata.writers.target import Target
 
-__all__ = ["cache"]
+__all__ = ["WrittenCache", "cache", "written_caches"]
 
 _BATCH_BYTES = 4 << 20
 """Read and computed at a time."""
@@ -150,6 +153,7 @@ def _fill(
         ]
         try:
             unsaved = 0
+            _note(place, "of", repr(dataset))
             for start, batch in _batches(dataset, done, workers):
                 stop = start + len(next(leaves(batch)))
                 for array, target, part in zip(arrays, targets, leaves(batch), strict=True):
@@ -192,3 +196,95 @@ def _note(place: str, name: str, text: str) -> None:
             file.write(text)
         sync_file(f"{path}.new")
         os.replace(f"{path}.new", path)
+
+
+_NAMES = re.compile(r"(lock|((whole|rows|of)(\.new)?)|\d+\.npy)")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCache:
+    """The cache of a dataset in a folder.
+
+    Attributes
+    ----------
+    path : str
+        The folder of its own.
+    made_of : str
+        The dataset, as Python shows it.
+    whole : bool
+        Whether it holds every element.
+    nbytes : int
+        That it takes on the disk.
+    used : float
+        When it was written or last read, as far as the system notes that, in seconds since the
+        epoch.
+    """
+
+    path: str
+    made_of: str
+    whole: bool
+    nbytes: int
+    used: float
+
+    def delete(self) -> bool:
+        """Delete it; return False where a process writes it."""
+        lock = os.path.join(self.path, "lock")
+        with suppress(FileNotFoundError), open(lock, "r+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            # First what says that it is whole: killed on the way, it is none.
+            names = sorted(set(os.listdir(self.path)) - {"lock"}, key=lambda name: name != "whole")
+            for name in [*names, "lock"]:
+                os.unlink(os.path.join(self.path, name))
+            os.rmdir(self.path)
+        return True
+
+
+def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
+    """Return the caches of datasets in a folder, the most recently used first.
+
+    Folders that hold anything else are none of them.
+
+    Examples
+    --------
+    >>> import tempfile, oocdata as ooc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = ooc.open(np.arange(6.0)).map(np.sqrt).cache(folder)
+    ...     (found,) = written_caches(folder)
+    ...     found.made_of, found.delete(), written_caches(folder)
+    ('<Map of sqrt over <View: 6 rows of () float64>>', True, [])
+    """
+    found = []
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if not re.fullmatch(r"[0-9a-f]{32}", name) or not os.path.isdir(path):
+            continue
+        with suppress(FileNotFoundError):
+            names = os.listdir(path)
+            if "lock" not in names or not all(map(_NAMES.fullmatch, names)):
+                continue
+            each = {name: os.stat(os.path.join(path, name)) for name in names}
+            found.append(
+                WrittenCache(
+                    path,
+                    _made_of(path),
+                    "whole" in names,
+                    sum(one.st_blocks * 512 for one in each.values()),
+                    max(
+                        max(one.st_mtime, one.st_atime)
+                        for name, one in each.items()
+                        if name == "lock" or name.endswith(".npy")  # this looks at the others
+                    ),
+                )
+            )
+    return sorted(found, key=lambda one: (-one.used, one.path))
+
+
+def _made_of(place: str) -> str:
+    try:
+        with open(os.path.join(place, "of"), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return "elements of a dataset"  # that it does not name

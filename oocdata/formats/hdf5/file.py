@@ -26,6 +26,7 @@ from oocdata.errors import (
     UnknownFormatError,
     place,
 )
+from oocdata.formats.hdf5.metadata import MetadataStream
 from oocdata.formats.stored import is_url, stored_file
 
 __all__ = [
@@ -94,6 +95,9 @@ def readable(path: str, key: str | None = None) -> Iterator[None]:
     """Turn what h5py raises over damaged metadata into a clear error."""
     try:
         yield
+    except SourceError as error:  # of a store, told without what is read of it
+        error.key = error.key or key
+        raise
     except OocdataError:
         raise
     except (OSError, KeyError, ValueError, RuntimeError) as error:
@@ -148,7 +152,7 @@ def open_file(path: str) -> Any:
 
 def _open_stored(url: str) -> Any:
     """Open an object in a store; its metadata are fetched in blocks as HDF5 asks for them."""
-    stream = stored_file(url).raw()
+    stream = MetadataStream(stored_file(url))
     _streams[url] = stream
     try:
         return hdf5_library().File(stream, "r")
@@ -168,15 +172,14 @@ def _open_stored(url: str) -> Any:
         ) from error
 
 
-_streams: WeakValueDictionary[str, Any] = WeakValueDictionary()
+_streams: WeakValueDictionary[str, MetadataStream] = WeakValueDictionary()
 """The streams of objects that are open, by URL, which is what HDF5 calls their files."""
 
 
 def version_of_open(file: Any) -> Version:
     """Return the version of an open file: not of what may have replaced it at its path since."""
     if is_url(file.filename):
-        found: Version = _streams[file.filename].file.version
-        return found
+        return _streams[file.filename].file.version
     return FileVersion.of(file.filename, os.fstat(file.id.get_vfd_handle()))
 
 
@@ -204,6 +207,8 @@ def little_metadata(file: Any) -> Iterator[None]:
 
     Looking at 10,000 datasets takes it 170 MB of memory otherwise, and 11 MB so.
     """
+    if file.filename in _streams:
+        _streams[file.filename].walks = True
     before, little = file.id.get_mdc_config(), file.id.get_mdc_config()
     little.max_size = little.initial_size = max(little.min_size, _METADATA_BYTES)
     little.set_initial_size = True

@@ -73,14 +73,14 @@ class FilteredChunks:
 
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
         """Return what decoding chunks will take out of a store."""
-        offsets, sizes, _ = self.table.locate(places)
+        offsets, sizes, _ = self._located(places)
         there = offsets >= 0
         return self.file.soon(offsets[there], sizes[there].astype(np.int64), once=True)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""
         opened = self.file.opened()
-        each = zip(*(found.tolist() for found in self.table.locate(places)), strict=True)
+        each = zip(*(found.tolist() for found in self._located(places)), strict=True)
         decoders = self._decoders(places)
         for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
             decoder, length = next(decoders)
@@ -102,6 +102,22 @@ class FilteredChunks:
                     f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
                     place,
                 ) from error
+
+    def _located(self, places: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+        """Return where chunks lie; see `ChunkTable.locate`."""
+        try:
+            return self.table.locate(places)
+        except SourceError as error:  # its metadata are read now
+            if error.rows is None:
+                error.concern(self._rows(places))
+            raise
+
+    def _rows(self, places: NDArray[np.int64]) -> list[int]:
+        axis = self.table.axis
+        step, length = self.chunk_shape[axis], self.shape[axis]
+        first = np.unique(places[:, axis])[:, None] * step + np.arange(step)
+        rows: list[int] = first[first < length].tolist()
+        return rows
 
     def _decoders(self, places: NDArray[np.int64]) -> Iterator[tuple[ChunkDecoder, slice]]:
         """Yield what decodes each chunk, and how much of its place along the axis it fills."""
@@ -140,9 +156,6 @@ class FilteredChunks:
     def _error(
         self, kind: type[SourceError], message: str, place: NDArray[np.int64]
     ) -> SourceError:
-        table = self.table
-        step, length = self.chunk_shape[table.axis], self.shape[table.axis]
-        first = int(place[table.axis]) * step
-        rows = range(first, min(first + step, length))
+        table, rows = self.table, self._rows(place[None])
         error = kind(f"{message}.", path=table.version.path, key=table.key, rows=rows)
         return error if table.parts is None else table.parts.concern(error)

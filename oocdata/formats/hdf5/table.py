@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from io import BytesIO
 from math import prod
 from typing import Any, ClassVar
 
@@ -23,6 +25,7 @@ from oocdata.formats.hdf5.file import (
     open_file,
     readable,
 )
+from oocdata.formats.stored import file_of
 
 __all__ = ["ChunkTable", "PresentChunks", "grid_of", "present_chunks"]
 
@@ -195,6 +198,11 @@ class ChunkTable:
             return self._read[0]
         parts, path = self.parts, self.version.path
         key = None if parts else self.key
+        beside = _beside(self)
+        found = None if beside is None else _read_kept(beside)
+        if found is not None:
+            self._read.append(found)
+            return found
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
             if not self._read:
@@ -208,6 +216,43 @@ class ChunkTable:
                         grid[parts.axis] = parts.stop // parts.unit
                     names = (one.encode("utf-8", "surrogateescape") for one in keys)
                     each = (h5d.open(file.id, name) for name in names)
-                    found = _listed(each, tuple(grid), self.chunk_shape, parts)
-                    self._read.append((found, fill_value(first, undefined=0)))
+                    chunks = _listed(each, tuple(grid), self.chunk_shape, parts)
+                    self._read.append((chunks, fill_value(first, undefined=0)))
+                    if beside is not None:
+                        _keep(beside, *self._read[0])
             return self._read[0]
+
+
+def _beside(table: ChunkTable) -> tuple[Any, str] | None:
+    """Return where the table of a file in a store is kept, and under which name; None without."""
+    if not table.version.cache:
+        return None
+    entry = getattr(file_of(table.version), "entry", None)
+    parts = table.parts
+    about: list[Any] = [table.key, table.chunk_shape, table.axis]
+    if parts is not None:
+        steps = None if parts.steps is None else parts.steps.tolist()
+        about += [parts.keys, parts.lengths.tolist(), parts.axis, parts.unit, steps]
+    which = blake2b(repr(about).encode(errors="surrogateescape"), digest_size=16)
+    return None if entry is None else (entry, f"chunks_{which.hexdigest()}")
+
+
+def _read_kept(beside: tuple[Any, str]) -> tuple[PresentChunks, Any] | None:
+    entry, name = beside
+    kept = entry.blob(name)
+    if kept is None:
+        return None
+    with np.load(BytesIO(kept)) as arrays:
+        chunks = PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
+        return chunks, arrays["fill"][()]
+
+
+def _keep(beside: tuple[Any, str], chunks: PresentChunks, fill: Any) -> None:
+    entry, name = beside
+    value = np.asarray(fill)
+    if value.dtype.hasobject:
+        return
+    file = BytesIO()
+    arrays = {one: getattr(chunks, one) for one in PresentChunks.__slots__}
+    np.savez(file, allow_pickle=False, fill=value, **arrays)
+    entry.keep_blob(name, file.getvalue())

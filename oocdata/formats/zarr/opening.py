@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import DamagedChunkError
+from oocdata.errors import DamagedChunkError, OocdataError
 from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.patterns import Key, is_pattern
 from oocdata.formats.series import datasets
@@ -170,6 +170,8 @@ def _texts(objects: Objects) -> Iterator[NDArray[Any]]:
         try:
             array = array or objects.store.open_by_zarr(objects.key, metadata.version)
             found = np.asarray(array[start : start + step])
+        except OocdataError:
+            raise
         except Exception as error:  # each codec fails in its own way
             raise DamagedChunkError(
                 f"every chunk must decode; {type(error).__name__}: {first_line(error)}.",

@@ -21,14 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Version
+from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
-from oocdata.errors import DamagedChunkError, SourceError
+from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
+from oocdata.formats.zarr.metadata import parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
 from oocdata.formats.zarr.store import Status, Store, calm, join
 from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
-from oocdata.stores.address import Address, client, list_names
+from oocdata.stores.address import Address, list_names
 from oocdata.stores.files import ObjectVersion, StoredFile, cache_folder, small
+from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import Answer, link
 from oocdata.stores.objects import StoredObjects
 
@@ -36,6 +39,9 @@ __all__ = ["Remote", "remote_reader"]
 
 _CHUNKS_AT_ONCE = 16
 """Handed to the libraries at a time: the others arrive meanwhile."""
+
+_TEXTS = 64 << 10
+"""Bytes of a chunk of texts, about."""
 
 _MOST_INDICES = 4096
 """Indices of shards that are kept."""
@@ -55,6 +61,8 @@ class Remote(Store):
         self._small: dict[str, Answer | None] = {}
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
+        if is_given(self.path):
+            raise ArgumentError(refused(self.path))
         return Remote, (self.path, self.cache)
 
     def prefetch(self, names: Sequence[str]) -> None:
@@ -94,11 +102,18 @@ class Remote(Store):
             return None
         return [name for name, is_folder in list_names(self.address / key) if is_folder]
 
-    def zarr_store(self) -> Any:
-        """Return a store of zarr-python, for what is read whole."""
-        from zarr.storage import ObjectStore
-
-        return ObjectStore(client(self.path), read_only=True)
+    def open_by_zarr(self, key: str, version: int) -> Any:
+        """Return an array, opened by zarr-python; all that is stored of it is fetched."""
+        name = "zarr.json" if version == 3 else ".zarray"
+        text = self.read(join(key, name)) or b""
+        metadata = parse_array(text, 3 if version == 3 else 2, self.path, key or None)
+        each = zip(metadata.shape, metadata.object_shape, strict=True)
+        grid = np.ndindex(*(-(-length // step) for length, step in each))
+        names = [metadata.name(place) for place in grid]
+        stored = StoredObjects(self.address / key, _TEXTS).take(names)
+        here = {name: one for name, one in zip(names, stored, strict=True) if one is not None}
+        memory = {name: _buffer(bytes(one)) for name, one in {name: text, **here}.items()}
+        return _opened(memory, 3 if version == 3 else 2)
 
 
 class _Fetched:
@@ -171,15 +186,26 @@ class _Fetched:
     def take(self, places: Ints) -> list[Any]:
         """Return the stored bytes of chunks; None for those that are not there."""
         if self._index is None:
-            return self._whole.take(self._whole_names(places))
+            try:
+                return self._whole.take(self._whole_names(places))
+            except SourceError as error:
+                raise self._about(error, self.objects.rows(places)) from error
         found: list[Any] = [None] * len(places)
         for file, which, offsets, sizes in self._located(places):
-            for number, offset, nbytes in zip(
-                which.tolist(), offsets.tolist(), sizes.tolist(), strict=True
-            ):
-                found[number] = bytearray(nbytes)
-                file.read_into(memoryview(found[number]), offset)
+            memory, ends = np.empty(sizes.sum(), np.uint8), np.cumsum(sizes)
+            try:
+                file.read_runs(offsets, memory.ctypes.data + ends - sizes, sizes, memory)
+            except UnfinishedError as error:
+                if not isinstance(error.cause, SourceError):
+                    raise
+                raise self._about(error.cause, self.objects.rows(places[which])) from error
+            for number, part in zip(which.tolist(), np.split(memory, ends[:-1]), strict=True):
+                found[number] = part
         return found
+
+    def _about(self, error: SourceError, rows: dict[str, Any]) -> SourceError:
+        """Return an error with the dataset and the rows that it concerns."""
+        return type(error)(error.message, path=error.path, key=self.objects.where["key"], **rows)
 
     def _whole_names(self, places: Ints) -> list[str]:
         each = (places // self.objects.metadata.chunks_per_object).tolist()
@@ -213,7 +239,11 @@ class _Fetched:
                 address = self._address / metadata.name(shard)
                 asked[shard] = link().start(partial(link().get_if_there, address, begin, end))
         for shard, done in asked.items():
-            answer, address = done.result(), self._address / metadata.name(shard)
+            address = self._address / metadata.name(shard)
+            try:
+                answer = done.result()
+            except SourceError as error:
+                raise self._about(error, self.objects.rows_of(shard)) from error
             if answer is None:
                 known[shard] = None
                 continue
@@ -277,15 +307,7 @@ class _RemoteReader(ZarrReader):
     @contextmanager
     def _in_memory(self, places: Ints) -> Iterator[None]:
         """Have the stored bytes of chunks where the library reads them."""
-        try:
-            stored = self._fetched.take(places)
-        except SourceError as error:
-            if error.rows is None:
-                error.key = self.objects.where["key"]
-                raise type(error)(
-                    error.message, path=error.path, key=error.key, **self.objects.rows(places)
-                ) from error
-            raise
+        stored = self._fetched.take(places)
         names = self._fetched.names(places)
         here = {name: data for name, data in zip(names, stored, strict=True) if data is not None}
         with self._lock:
@@ -324,13 +346,8 @@ class _ByZarr(_RemoteReader):
 
     @cached_property
     def _by_zarr(self) -> Any:
-        import zarr
-        from zarr.storage import MemoryStore
-
         try:
-            with calm():
-                version: Any = self.objects.metadata.version
-                return zarr.open_array(MemoryStore(self._memory), mode="r", zarr_format=version)
+            return _opened(self._memory, self.objects.metadata.version)
         except Exception as error:  # as `ZarrReader._by_zarr`
             raise self._unreadable("zarr-python", error) from error
 
@@ -355,6 +372,15 @@ class _ByTensorStore(_RemoteReader, TensorStoreReader):
 
 
 _numbers = count()
+
+
+def _opened(memory: dict[str, Any], version: Any) -> Any:
+    """Return the array that a dict holds, opened by zarr-python."""
+    import zarr
+    from zarr.storage import MemoryStore
+
+    with calm():
+        return zarr.open_array(MemoryStore(memory), mode="r", zarr_format=version)
 
 
 def _buffer(data: bytes) -> Any:

@@ -1,0 +1,59 @@
+"""`oocdata cache`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from oocdata.cli.command import command
+from oocdata.cli.options import Json, flag, option, print_json
+
+__all__ = ["cache"]
+
+_FOLDER = "The folder; by default that of the environment variable OOCDATA_CACHE."
+_NAMES = "Of these objects or datasets, as they are shown; or quoted patterns: 's3://bucket/*'."
+
+
+@command
+def cache(
+    folder: Annotated[str | None, typer.Argument(metavar="FOLDER", help=_FOLDER)] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help=_NAMES)] = None,
+    clear: Annotated[bool, flag("--clear", "Delete what is kept, of those named or all.")] = False,
+    limit: Annotated[
+        str | None, option("SIZE", "Let objects take so much of the disk: 100G.")
+    ] = None,
+    show: Annotated[
+        int, option("N", "How many objects, and datasets, to list.", "--show", "-n", min=0)
+    ] = 20,
+    json: Json = False,
+) -> None:
+    """Show what a cache folder holds, clear it, or set its limit.
+
+    It holds what was fetched of objects in stores and behind HTTP, and the elements of datasets
+    that .cache(FOLDER) in Python wrote. Objects stay within the limit: what was used longest ago
+    goes first. Datasets stay until they are cleared.
+
+    Processes that run may go on: they read what they have open, and fetch again what they miss.
+
+    Exit code: 0; 1 where it can't be read; 2 for a wrong call; 3 where a dataset was left because a
+    process writes it.
+
+    \b
+    Examples:
+      oocdata cache
+      oocdata cache ~/cache --limit 100G
+      oocdata cache ~/cache --clear
+      oocdata cache ~/cache 's3://bucket/*' --clear
+    """  # noqa: D301
+    from oocdata.tools.cache import cache as found_in
+    from oocdata.tools.cache import nbytes_of
+
+    most = None if limit is None else nbytes_of(limit)
+    found = found_in(folder, *(names or ()), clear=clear, limit=most)
+    if json:
+        print_json(found.to_json())
+    else:
+        typer.echo(found.text(show))
+    if found.in_use:
+        raise typer.Exit(3)

@@ -1,0 +1,187 @@
+"""The metadata of an HDF5 file in a store: what they lead to is fetched before HDF5 asks for it.
+
+HDF5 reads its metadata one small piece after the other, each found by an address in the one before,
+and in most files they lie scattered between the data. In a store each piece would be a round trip.
+So the pieces of older files (which is what libraries write by default) are looked at as they pass,
+and all that one leads to is fetched at once. HDF5 File Format Specification, version 3.0: B-trees
+of version 1 (III.A.1), symbol table nodes (III.B), local heaps (III.D), object headers (IV.A.1).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocdata.engines.runs import UnfinishedError
+
+if TYPE_CHECKING:
+    from oocdata.stores.files import StoredFile
+
+__all__ = ["MetadataStream", "leads_to"]
+
+_GROUP_NODE, _SYMBOLS, _HEADER, _HEAP = 544, 328, 512, 512
+"""Bytes of a group's B-tree node and of a symbol table node, with the sizes that nearly all files
+have; and what HDF5 reads at first of an object header and of a local heap."""
+
+_UNDEFINED = (1 << 64) - 1
+_MOST_BYTES = 16 << 20
+"""Of pieces that are held for HDF5."""
+
+_LARGEST = 1 << 20
+"""Of a piece."""
+
+_MOST_PIECES = 4096
+"""Fetched at once."""
+
+
+def leads_to(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the addresses and lengths of what a piece of metadata leads to; none that is unknown.
+
+    Examples
+    --------
+    >>> heap = b"HEAP" + bytes(4) + struct.pack("<3Q", 88, 16, 4096)
+    >>> list(leads_to(heap))
+    [(4096, 88)]
+    """
+    kind = data[:4]
+    if kind == b"TREE" and len(data) > 24:
+        yield from _of_tree(data)
+    elif kind == b"SNOD":
+        (count,) = struct.unpack_from("<H", data, 6)
+        for at in range(8, min(8 + 40 * count, len(data) - 39), 40):
+            _, header, cached = struct.unpack_from("<QQI", data, at)
+            yield header, _HEADER
+            if cached == 1:  # a group, with where its names lie
+                tree, heap = struct.unpack_from("<QQ", data, at + 24)
+                yield from ((tree, _GROUP_NODE), (heap, _HEAP))
+    elif kind == b"HEAP" and len(data) >= 32:
+        length, _, address = struct.unpack_from("<3Q", data, 8)
+        yield address, length
+    elif kind[:2] == b"\x01\x00" and len(data) >= _HEADER:
+        yield from _of_header(data)
+
+
+def _of_tree(data: bytes) -> Iterator[tuple[int, int]]:
+    group, level, count = data[4] == 0, data[5], struct.unpack_from("<H", data, 6)[0]
+    if group:
+        length = _GROUP_NODE if level else _SYMBOLS
+        yield from ((struct.unpack_from("<Q", data, 32 + 16 * at)[0], length)
+                    for at in range(min(count, (len(data) - 40) // 16)))  # fmt: skip
+        return
+    # Of chunks: 64 children with 65 keys between them, unless the file says otherwise.
+    key, odd = divmod(len(data) - 24 - 64 * 8, 65)
+    if level and not odd and key >= 24 and count <= 64:
+        for at in range(count):
+            yield struct.unpack_from("<Q", data, 24 + key + at * (key + 8))[0], len(data)
+
+
+def _of_header(data: bytes) -> Iterator[tuple[int, int]]:
+    (count,), (length,) = struct.unpack_from("<H", data, 2), struct.unpack_from("<I", data, 8)
+    at, end = 16, min(16 + length, len(data))
+    for _ in range(count):
+        if at + 8 > end:
+            return
+        message, nbytes = struct.unpack_from("<HH", data, at)
+        if message == 0x10 and at + 24 <= end:  # it goes on elsewhere
+            yield struct.unpack_from("<QQ", data, at + 8)
+        elif message == 0x11 and at + 24 <= end:  # a group
+            tree, heap = struct.unpack_from("<QQ", data, at + 8)
+            yield from ((tree, _GROUP_NODE), (heap, _HEAP))
+        at += 8 + nbytes
+
+
+class MetadataStream(io.RawIOBase):
+    """The bytes of an object, as HDF5 reads them; ``repr`` gives its URL, which names the file.
+
+    Parameters
+    ----------
+    file : StoredFile
+
+    Attributes
+    ----------
+    walks : bool
+        All groups will be looked at: then what pieces lead to is followed to the end.
+    """
+
+    def __init__(self, file: StoredFile) -> None:
+        super().__init__()
+        self.file, self.walks, self._place = file, False, 0
+        self._pieces: dict[int, bytes] = {}
+        self._unfollowed: dict[int, bytes] = {}
+        self._held = 0
+
+    def __repr__(self) -> str:
+        return self.file.version.path
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the place that is read next."""
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Choose the place that is read next, and return it."""
+        begin = (0, self._place, self.file.version.nbytes)[whence]
+        self._place = max(0, begin + offset)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill all of the buffer, as far as the object goes: HDF5 takes what is left for zeros."""
+        out = memoryview(buffer).cast("B")
+        place, stop = self._place, min(self._place + len(out), self.file.version.nbytes)
+        nbytes = max(0, stop - place)
+        data = self._pieces.get(place, b"")[:nbytes]
+        if len(data) < nbytes:
+            data = self.file.part(place, nbytes)
+        out[:nbytes] = data
+        self._place += nbytes
+        if nbytes <= _LARGEST:
+            self._follow({place: data})
+        return nbytes
+
+    def _follow(self, pieces: dict[int, bytes]) -> None:
+        """Fetch what pieces lead to, and what that leads to."""
+        while True:
+            if self.walks:
+                pieces = {**pieces, **self._unfollowed}
+                self._unfollowed = {}
+            wanted: dict[int, int] = {}
+            for address, length in (one for data in pieces.values() for one in leads_to(data)):
+                length = min(length, self.file.version.nbytes - address, _LARGEST)
+                if length > 0 and address not in self._pieces:
+                    wanted[address] = length
+            deeper = self.walks or any(data[:4] == b"TREE" for data in pieces.values())
+            pieces = self._fetched(wanted)
+            if not deeper or not pieces:
+                self._unfollowed.update(pieces)
+                return
+
+    def _fetched(self, wanted: dict[int, int]) -> dict[int, bytes]:
+        some = dict(sorted(wanted.items())[:_MOST_PIECES])
+        far = {place: n for place, n in some.items() if not self.file.has_part(place, n)}
+        if self._held + sum(far.values()) > _MOST_BYTES:
+            return {}
+        found = {place: self.file.part(place, n) for place, n in some.items() if place not in far}
+        if far:
+            lengths = np.array(list(far.values()), np.int64)
+            offsets, begins = np.array(list(far), np.int64), np.cumsum(lengths) - lengths
+            memory = np.empty(int(lengths.sum()), np.uint8)
+            try:
+                self.file.read_runs(offsets, memory.ctypes.data + begins, lengths, memory)
+            except UnfinishedError:  # whoever needs it says what is wrong
+                return {}
+            each = zip(far.items(), begins.tolist(), strict=True)
+            found |= {place: memory[at : at + n].tobytes() for (place, n), at in each}
+            self._held += len(memory)
+        self._pieces.update(found)
+        return found

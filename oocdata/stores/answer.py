@@ -1,0 +1,29 @@
+"""What a store answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Bytes of an object, and which version of it they are of.
+
+    Attributes
+    ----------
+    data : buffer
+    nbytes : int
+        Of the whole object.
+    tag : str
+        The server's name of the version (ETag); empty where it gives none.
+    modified : int
+        Nanoseconds since the epoch, to the second.
+    """
+
+    data: Any
+    nbytes: int
+    tag: str
+    modified: int

@@ -1,0 +1,183 @@
+"""What a cache folder holds: bytes of objects that were fetched, and elements of datasets."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from oocdata.advice.reading import size
+from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.stores.folder import CachedObject, CacheFolder
+from oocdata.tools.lines import labelled, table
+from oocdata.writers.cache import WrittenCache, written_caches
+
+__all__ = ["Cache", "cache", "nbytes_of"]
+
+_ENVIRONMENT = "OOCDATA_CACHE"
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a cache folder holds, and what was deleted of it; what `cache` returns.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     CacheFolder(folder, limit=1 << 30).entry("s3://bucket/a", "1", 70).write(0, bytes(70))
+    ...     found = cache(folder, clear=True)
+    >>> found.freed, found.objects, found.limit
+    (8192, (), 1073741824)
+    """
+
+    folder: str
+    limit: int | None  #: bytes that objects may take; None where none were ever kept
+    objects: tuple[CachedObject, ...]  #: of which bytes were fetched, the last used first
+    datasets: tuple[WrittenCache, ...]  #: whose elements `Dataset.cache` wrote
+    freed: int | None = None  #: bytes on the disk that came free; None where nothing was cleared
+    in_use: tuple[str, ...] = ()  #: of datasets, left because a process writes them
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as dicts, lists and numbers, for ``json.dumps``."""
+        return asdict(self)
+
+    def text(self, show: int = 20) -> str:
+        """Return it for a terminal, with so many objects and datasets at most."""
+        objects = sum(one.nbytes for one in self.objects)
+        datasets = sum(one.nbytes for one in self.datasets)
+        limit = "" if self.limit is None else f", of at most {size(self.limit)}"
+        lines = [
+            labelled("folder", self.folder),
+            labelled("objects", f"{len(self.objects):,}: {size(objects)}{limit}"),
+            labelled("datasets", f"{len(self.datasets):,}: {size(datasets)}"),
+        ]
+        if self.freed is not None:
+            lines.append(labelled("cleared", size(self.freed)))
+        lines += [labelled("left", f"{path}: a process writes it") for path in self.in_use]
+        rows = [
+            (one.name, size(one.nbytes), size(one.size), _when(one.used))
+            for one in self.objects[:show]
+        ]
+        rows += [
+            (one.made_of, size(one.nbytes), "all" if one.whole else "a part", _when(one.used))
+            for one in self.datasets[:show]
+        ]
+        if rows:
+            lines += ["", table(["", "kept", "of", "last used"], rows)]
+        more = max(0, len(self.objects) - show) + max(0, len(self.datasets) - show)
+        return "\n".join([*lines, *([f"… {more:,} more: --show, --json"] if more else [])])
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def cache(
+    folder: str | os.PathLike[str] | None = None,
+    *names: str,
+    clear: bool = False,
+    limit: int | None = None,
+) -> Cache:
+    """Show what a cache folder holds; clear it, or set its limit.
+
+    Parameters
+    ----------
+    folder : path, optional
+        By default that of the environment variable ``OOCDATA_CACHE``.
+    *names : str
+        Objects or datasets as they are shown, or patterns such as ``s3://bucket/*``; by default
+        all.
+    clear : bool
+        Delete those. What runs reads on, and fetches again what it misses.
+    limit : int, optional
+        Bytes on the disk that objects may take from now on; what was used longest ago goes first.
+        A folder that is not there is made.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If there is no such folder of oocdata's.
+    """
+    place = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
+    if not place:
+        raise ArgumentError(
+            f"`folder` must be given, or be the environment variable {_ENVIRONMENT}."
+        )
+    place = os.path.abspath(os.path.expanduser(place))
+    if limit is not None:
+        CacheFolder.at(place).set_limit(limit)
+    if not os.path.isdir(place):
+        raise MissingFileError("No such folder.", path=place)
+    kept = CacheFolder.at(place) if CacheFolder.is_at(place) else None
+    datasets = written_caches(place)
+    if kept is None and not datasets:
+        raise ArgumentError(
+            f"`folder` must hold what oocdata caches; '{place}' holds none. To make it a cache "
+            "folder, set its limit."
+        )
+    freed, in_use = None, []
+    if clear:
+        before = kept.nbytes if kept else 0
+        for name in names or (None,):
+            if kept:
+                kept.clear(name)
+        freed = before - (kept.nbytes if kept else 0)
+        for one in [one for one in datasets if _named(one, names)]:
+            if one.delete():
+                freed += one.nbytes
+            else:
+                in_use.append(one.path)
+        datasets = written_caches(place)
+    objects = kept.show() if kept else []
+    if names and not clear:
+        objects = [one for one in objects if _is_one(names, one.name)]
+        datasets = [one for one in datasets if _named(one, names)]
+    return Cache(
+        place,
+        kept.limit if kept else None,
+        tuple(objects),
+        tuple(datasets),
+        freed,
+        tuple(in_use),
+    )
+
+
+def _named(one: WrittenCache, names: tuple[str, ...]) -> bool:
+    return not names or _is_one(names, one.made_of) or _is_one(names, os.path.basename(one.path))
+
+
+def _is_one(names: tuple[str, ...], name: str) -> bool:
+    return any(name == one or fnmatchcase(name, one) for one in names)
+
+
+def _when(used: float) -> str:
+    return datetime.fromtimestamp(used).strftime("%Y-%m-%d %H:%M")
+
+
+_UNITS = "KMGT"
+
+
+def nbytes_of(text: str) -> int:
+    """Return the bytes of a size: a number, and K, M, G or T for powers of 1024.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+
+    Examples
+    --------
+    >>> nbytes_of("100G"), nbytes_of("1.5 GiB"), nbytes_of("4096")
+    (107374182400, 1610612736, 4096)
+    """
+    found = re.fullmatch(r"([0-9.]+)\s*(?:([KMGT])(?:iB|B)?|B)?", text.strip(), re.IGNORECASE)
+    try:
+        number = float(found[1]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    power = _UNITS.index(found[2].upper()) + 1 if found and found[2] else 0
+    if number * 1024**power < 1:
+        raise ArgumentError(f"`limit` must be a size such as 100G, 500M or 4096; got {text!r}.")
+    return int(number * 1024**power)

@@ -1,0 +1,158 @@
+"""`oocdata cache`: what it shows of both kinds of caches, and what it deletes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer.testing
+
+import oocdata as ooc
+from oocdata.advice.reading import size
+from oocdata.cli import app
+from oocdata.stores.folder import CacheFolder
+
+PLACE = "s3://bucket/run.zarr/c/0"
+
+
+def run(*arguments: str, **environment: str) -> typer.testing.Result:
+    env = {"COLUMNS": "80", "OOCDATA_CACHE": "", **environment}
+    return typer.testing.CliRunner(env=env).invoke(app, ["cache", *arguments])
+
+
+def words(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with bytes of two objects, the elements of a dataset, and what is another's."""
+    monkeypatch.chdir(tmp_path)
+    kept = CacheFolder.at(tmp_path / "kept")
+    kept.set_limit(1 << 30)
+    kept.entry("https://host/[a].h5", "1", 50_000).write(0, bytes(4096))
+    kept.entry(PLACE, "1", 5 << 20).write(0, bytes(1 << 20))
+    for used, (_, path, _) in enumerate(sorted(kept._room.files())):
+        os.utime(path, (used, used))
+    ooc.open(np.arange(20_000.0)).map(np.negative).cache("kept")
+    (tmp_path / "kept" / ("0" * 32)).mkdir()
+    (tmp_path / "kept" / ("0" * 32) / "thesis.tex").write_text("ours")
+    return tmp_path / "kept"
+
+
+def on_disk(folder: Path, within: str) -> list[int]:
+    """Bytes that files take, of those that match; the largest last."""
+    return sorted(path.stat().st_blocks * 512 for path in folder.glob(within))
+
+
+def test_what_is_shown(folder: Path) -> None:
+    (place,) = (path.parent for path in folder.glob("*/lock"))
+    small, large = map(size, on_disk(folder, "objects/*/*"))
+    elements = size(sum(on_disk(place, "*")))
+    found = run("kept")
+    assert found.exit_code == 0, found.output
+    lines = words(found.output)
+    assert lines[:3] == [
+        f"folder {folder}", "objects 2: 1.0 MiB, of at most 1.0 GiB", f"datasets 1: {elements}"
+    ]  # fmt: skip
+    header, *table = lines[4:]
+    assert header == "kept of last used"
+    # The one used last comes first.
+    assert [line.split(" 19")[0] for line in table[:2]] == [
+        f"{PLACE} {large} 5.0 MiB", f"https://host/[a].h5 {small} 48.8 KiB"
+    ]  # fmt: skip
+    assert table[2].startswith(
+        f"<Map of negative over <View: 20000 rows of () float64>> {elements} all"
+    )
+    assert run(OOCDATA_CACHE=str(folder)).output == found.output
+
+
+def test_json(folder: Path) -> None:
+    found = json.loads(run("kept", "--json").output)
+    assert found["limit"] == 1 << 30
+    assert [one["name"] for one in found["objects"]] == [PLACE, "https://host/[a].h5"]
+    assert [one["used"] for one in found["objects"]] == [1.0, 0.0]
+    assert [one["nbytes"] for one in found["objects"]] == on_disk(folder, "objects/*/*")[::-1]
+    (one,) = found["datasets"]
+    assert one["whole"]
+    assert found["freed"] is None
+
+
+def test_a_few_of_many(folder: Path) -> None:
+    assert words(run("kept", "--show", "1").output)[-1] == "… 1 more: --show, --json"
+    named = run("kept", "s3://*").output
+    assert PLACE in named
+    assert "https" not in named
+    assert "negative" not in named
+
+
+@pytest.mark.parametrize(
+    ("names", "objects", "datasets"),
+    [
+        (["s3://bucket/*"], ["https://host/[a].h5"], 1),
+        (["https://host/[a].h5", "s3://*"], [], 1),
+        (["*negative*"], [PLACE, "https://host/[a].h5"], 0),
+        (["s3://other"], [PLACE, "https://host/[a].h5"], 1),
+        ([], [], 0),
+    ],
+)
+def test_clear(folder: Path, names: list[str], objects: list[str], datasets: int) -> None:
+    before = json.loads(run("kept", "--json").output)
+    cleared = run("kept", *names, "--clear", "--json")
+    assert cleared.exit_code == 0, cleared.output
+    found = json.loads(cleared.output)
+    assert [one["name"] for one in found["objects"]] == objects
+    assert len(found["datasets"]) == datasets
+    gone = [
+        one for kind in ("objects", "datasets") for one in before[kind] if one not in found[kind]
+    ]
+    assert found["freed"] == sum(one["nbytes"] for one in gone)
+    assert (folder / ("0" * 32) / "thesis.tex").read_text() == "ours"
+    caches = [path for path in folder.iterdir() if len(path.name) == 32 and path.name != "0" * 32]
+    assert len(caches) == datasets
+    assert words(run("kept").output)[1].endswith("of at most 1.0 GiB")
+
+
+def test_a_dataset_that_is_written_is_left(folder: Path) -> None:
+    (path,) = (path for path in folder.iterdir() if (path / "lock").exists())
+    with (path / "lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = run("kept", "--clear")
+    assert found.exit_code == 3
+    assert f"left {path}: a process writes it" in " ".join(words(found.output))
+    assert np.load(path / "0.npy").shape == (20_000,)
+
+
+def test_a_limit(folder: Path) -> None:
+    assert run("kept", "--limit", "500K").exit_code == 0
+    found = json.loads(run("kept", "--json").output)
+    assert found["limit"] == 500 << 10
+    # The least recently used went first, and then the other one, which is larger than the limit.
+    assert (found["objects"], len(found["datasets"])) == ([], 1)
+    assert (
+        words(run("new", "--limit", "100G").output)[1] == "objects 0: 0 bytes, of at most 100.0 GiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ([], 2, "FOLDER must be given, or be the environment variable OOCDATA_CACHE."),
+        (["nowhere"], 1, "No such folder."),
+        (["."], 2, "holds none. To make it a cache folder, set its limit."),
+        (["kept", "--limit", "much"], 2, "--limit must be a size such as 100G, 500M or 4096"),
+        (["kept", "--limit", "0"], 2, "--limit must be a size"),
+        (["ds.npy", "--limit", "1G"], 2, "FOLDER must be a folder that can be written"),
+    ],
+)
+def test_wrong_calls(folder: Path, arguments: list[str], code: int, text: str) -> None:
+    np.save("ds.npy", np.arange(3))
+    found = run(*arguments)
+    assert found.exit_code == code
+    assert text in " ".join(found.stderr.split())
+    assert not Path("nowhere").exists()
+    assert not Path("objects").exists()

@@ -1,0 +1,409 @@
+"""Links and servers that fail: the right bytes or a typed error, and nothing left under way."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from servers.counted import Record
+from servers.faults import (
+    Drop,
+    Fault,
+    Half,
+    RandomFaults,
+    Refuse,
+    Slow,
+    Stall,
+    Whole,
+    WrongLength,
+    WrongRange,
+)
+from servers.proxy import FaultProxy
+from servers.ranges import RangeServer
+from stored_layouts import numbers
+
+import oocdata as ooc
+from oocdata.box import Extent
+from oocdata.engines.cache import cache as chunk_cache
+from oocdata.errors import MissingFileError, OocdataError, SourceError
+from oocdata.stores import link as links
+from oocdata.stores.link import ChangedError, link
+from oocdata.testing import boxes_of
+
+ROWS = numbers((200, 4, 6))
+
+DATA = {
+    "npy": ("a.npy", None),
+    "contiguous": ("a.h5", "plain"),
+    "gzip": ("a.h5", "gzip"),
+    "zarr": ("a.zarr", None),
+    "shards": ("shards.zarr", None),
+}
+
+
+def write(folder: Path) -> None:
+    np.save(folder / "a.npy", ROWS)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["plain"] = ROWS
+        file.create_dataset("gzip", data=ROWS, chunks=(8, 4, 6), compression="gzip")
+    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(8, 4, 6))
+    zarr.create_array(folder / "shards.zarr", data=ROWS, chunks=(4, 4, 6), shards=(40, 4, 6))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask again at once, and give up soon."""
+    monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
+    chunk_cache.forget()
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take an answer that has not come within moments for lost."""
+    monkeypatch.setattr(links, "_PATIENCE", 0.05)
+    monkeypatch.setattr(links, "_TIMES_USUAL", 0)
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
+    write(tmp_path)
+    with RangeServer(tmp_path) as server, FaultProxy(server.url) as made:
+        made.folder = tmp_path
+        yield made
+        assert_idle(made)
+
+
+def assert_idle(server: Any) -> None:
+    """Soon nothing is under way and nothing held: threads that read ahead end by themselves."""
+    for _ in range(200):
+        gc.collect(1)
+        if link().held == link()._under_way == server.at_once == 0:
+            return
+        threading.Event().wait(0.01)
+    assert (link().held, link()._under_way, server.at_once) == (0, 0, 0)
+
+
+def opened(proxy: FaultProxy | RangeServer, kind: str, missing: Any = None) -> ooc.View:
+    name, key = DATA[kind]
+    return ooc.open(f"{proxy.url}/{name}", key, missing=missing)
+
+
+def once_each(fault: Fault) -> Callable[[int, Record], Fault | None]:
+    """Return a plan by which each request fails the first time."""
+    seen: set[tuple[Any, ...]] = set()
+
+    def plan(number: int, record: Record) -> Fault | None:
+        key = record.path, record.start, record.stop
+        if key in seen:
+            return None
+        seen.add(key)
+        return fault
+
+    return plan
+
+
+PASS = [
+    Drop(),
+    Drop(reset=False),
+    Refuse(503),
+    Refuse(500),
+    Refuse(429, retry_after=7),
+    Half(),
+    Half(reset=True),
+    WrongRange(),
+]
+OF_RANGES = [WrongLength(-1), WrongLength(3)]
+"""What tells nobody where an object is asked for whole."""
+
+
+@pytest.mark.parametrize("fault", [*PASS, *OF_RANGES], ids=repr)
+@pytest.mark.parametrize("kind", DATA)
+def test_what_passes_is_asked_again(proxy: FaultProxy, kind: str, fault: Fault) -> None:
+    if kind == "zarr" and fault in OF_RANGES:
+        pytest.skip("its objects are asked for whole")
+    view = opened(proxy, kind)
+    proxy.plan = once_each(fault)
+    loader = view.batches(16, shuffle=True)
+    for step, batch in enumerate(loader):
+        assert_array_equal(batch, ROWS[loader.positions(step)])
+    assert any(record.fault for record in proxy.log)
+
+
+@pytest.mark.parametrize("fault", PASS, ids=repr)
+@pytest.mark.parametrize("kind", DATA)
+def test_opening_asks_again(proxy: FaultProxy, kind: str, fault: Fault) -> None:
+    proxy.plan = once_each(fault)
+    assert_array_equal(opened(proxy, kind)[:5], ROWS[:5])
+
+
+@pytest.mark.parametrize("fault", [Stall(), Stall(after=3), Slow()], ids=repr)
+@pytest.mark.parametrize("kind", DATA)
+def test_a_stalled_answer_is_asked_for_again(
+    proxy: FaultProxy, kind: str, fault: Fault, no_patience: None
+) -> None:
+    view = opened(proxy, kind)
+    proxy.plan = once_each(fault)
+    assert_array_equal(view.take([3, 190, 50]), ROWS[[3, 190, 50]])
+
+
+STAY = {
+    "gone": (Refuse(404), "must exist|deleted", SourceError),
+    "forbidden": (Refuse(403), "403", SourceError),
+    "unknown": (Refuse(401), "401", SourceError),
+    "bad": (Refuse(400), "400", SourceError),
+    "whole": (Whole(), "parts of a file", SourceError),
+}
+
+
+@pytest.mark.parametrize("name", STAY)
+@pytest.mark.parametrize("kind", DATA)
+def test_what_stays_is_told_at_once(proxy: FaultProxy, kind: str, name: str) -> None:
+    fault, words, error = STAY[name]
+    if name == "whole" and kind == "zarr":
+        pytest.skip("its objects are asked for whole")
+    view = opened(proxy, kind)
+    view.take([100])  # the versions of its objects are known
+    chunk_cache.forget()
+    proxy.reset()
+    proxy.plan = lambda number, record: fault
+    with pytest.raises(error, match=words) as caught:
+        view.take([3, 100])
+    assert_idle(proxy)
+    assert caught.value.path is not None
+    assert caught.value.path.startswith(proxy.url)
+    assert (caught.value.key or "").strip("/") == (DATA[kind][1] or "")
+    assert caught.value.rows is not None
+    assert {3, 100} & set(caught.value.rows)
+    asked = [(record.path, record.start, record.stop) for record in proxy.log]
+    assert len(asked) == len(set(asked)) > 0
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_a_server_that_stays_busy(proxy: FaultProxy, kind: str) -> None:
+    view = opened(proxy, kind)
+    proxy.plan = lambda number, record: Refuse(503)
+    with pytest.raises(SourceError, match=r"503.*again later") as caught:
+        view.take([3])
+    assert 3 in caught.value.rows
+
+
+def write_anew(folder: Path, kind: str) -> None:
+    """Write other numbers of the same length, as another object of the same name."""
+    name, _ = DATA[kind]
+    other = folder / "other"
+    other.mkdir()
+    if name == "a.npy":
+        np.save(other / name, ROWS + 1)
+    elif name == "a.h5":
+        with h5py.File(other / name, "w") as file:
+            file["plain"] = ROWS + 1
+            file.create_dataset("gzip", data=ROWS + 1, chunks=(8, 4, 6), compression="gzip")
+    elif name == "a.zarr":
+        zarr.create_array(other / name, data=ROWS + 1, chunks=(8, 4, 6))
+    else:
+        zarr.create_array(other / name, data=ROWS + 1, chunks=(4, 4, 6), shards=(40, 4, 6))
+    for path in other.rglob("*"):
+        if path.is_file():
+            target = folder / path.relative_to(other)
+            status = target.stat()
+            os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns + 5_000_000_000))
+            path.replace(target)
+
+
+@pytest.mark.parametrize("etag", [True, "weak", False])
+@pytest.mark.parametrize("kind", DATA)
+def test_another_version(tmp_path: Path, kind: str, etag: Any) -> None:
+    write(tmp_path)
+    with RangeServer(tmp_path, etag=etag) as server:
+        view = opened(server, kind)
+        assert_array_equal(view[3], ROWS[3])
+        chunk_cache.forget()
+        write_anew(tmp_path, kind)
+        with pytest.raises(SourceError, match=r"changed|written anew") as caught:
+            view.take([3])
+        assert caught.value.rows is not None
+        assert 3 in caught.value.rows
+        again = opened(server, kind)
+        assert_array_equal(again[3], ROWS[3] + 1)
+        assert_idle(server)
+
+
+@pytest.mark.parametrize("kind", ["npy", "contiguous", "gzip", "shards"])
+def test_another_version_between_open_and_the_first_read(proxy: FaultProxy, kind: str) -> None:
+    view = opened(proxy, kind)
+    if kind == "shards":  # the array is known; the version of a shard since it was first read
+        view.take([3])
+        chunk_cache.forget()
+    write_anew(proxy.folder, kind)
+    with pytest.raises(SourceError, match=r"changed|written anew"):
+        view.take([3])
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_another_version_within_an_epoch(proxy: FaultProxy, kind: str) -> None:
+    """Batches of the first version, then an error: none of the second, none of both."""
+    view = opened(proxy, kind)
+    loader = view.batches(16, shuffle=True, seed=2)
+    for batch in loader.epoch(0):
+        del batch
+    chunk_cache.forget()
+
+    def read() -> None:
+        for step, batch in enumerate(loader.epoch(1)):
+            assert_array_equal(batch, ROWS[loader.positions(step, 1)])
+            if step == 2:
+                write_anew(proxy.folder, kind)
+                chunk_cache.forget()
+
+    with pytest.raises(SourceError, match=r"changed|written anew"):
+        read()
+
+
+def test_the_object_is_deleted(proxy: FaultProxy) -> None:
+    view = opened(proxy, "npy")
+    (proxy.folder / "a.npy").unlink()
+    with pytest.raises(MissingFileError) as caught:
+        view.take([3])
+    assert caught.value.rows == (3,)
+
+
+def test_the_object_was_cut_short(proxy: FaultProxy) -> None:
+    """Without a name of the version, and the time as it was: the length tells."""
+    with RangeServer(proxy.folder, etag=False) as server:
+        view = opened(server, "npy")
+        path = proxy.folder / "a.npy"
+        status = path.stat()
+        path.write_bytes(path.read_bytes()[:-5])
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(ChangedError):
+            view.take([3])
+
+
+def test_a_server_that_went_away(tmp_path: Path) -> None:
+    write(tmp_path)
+    with RangeServer(tmp_path) as server:
+        views = {kind: opened(server, kind) for kind in DATA}
+    for kind, view in views.items():
+        with pytest.raises(SourceError, match="reachable") as caught:
+            view.take([3])
+        assert caught.value.rows is not None, kind
+        assert 3 in caught.value.rows
+    assert link().held == 0
+
+
+def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "_TRIES", 2)
+    with pytest.raises(SourceError, match="reachable"):
+        ooc.open("http://no-such-host.invalid/a.npy")
+
+
+KINDS_OF_FAULTS: list[Fault] = [
+    Drop(),
+    Drop(reset=False),
+    Refuse(503),
+    Refuse(429),
+    Refuse(500),
+    Half(),
+    Half(0.9, reset=True),
+    WrongLength(-1),
+    WrongLength(7),
+    WrongRange(),
+    WrongRange(-1),
+]
+
+
+def check(error: OocdataError, proxy: FaultProxy) -> None:
+    assert isinstance(error, SourceError)
+    assert error.path is not None
+    assert error.path.startswith(proxy.url)
+
+
+def read_all(proxy: FaultProxy, kind: str, seed: int) -> int:
+    """Read an epoch; return how many batches came. They are right, or an error of ours ends it."""
+    chunk_cache.forget()
+    count = 0
+    try:
+        missing = None if kind in ("npy", "contiguous") else "error"
+        loader = opened(proxy, kind, missing).batches(16, shuffle=True, seed=seed)
+        for step, batch in enumerate(loader):
+            assert_array_equal(batch, ROWS[loader.positions(step)])
+            count += 1
+    except OocdataError as error:
+        check(error, proxy)
+    return count
+
+
+def test_a_hundred_faults(proxy: FaultProxy) -> None:
+    run_faults(proxy, 100)
+
+
+@pytest.mark.long
+def test_a_thousand_faults(proxy: FaultProxy, no_patience: None) -> None:
+    run_faults(proxy, 1000, Stall(), Stall(after=10))
+
+
+def run_faults(proxy: FaultProxy, count: int, *more: Fault) -> None:
+    """Read by turns, till so many requests have failed, some too often to be made good."""
+    plan = RandomFaults(1, 0.3, [*KINDS_OF_FAULTS, *more], in_a_row=20)
+    proxy.plan = plan
+    batches = seed = 0
+    while plan.injected < count:
+        for kind in DATA:
+            batches += read_all(proxy, kind, seed)
+            seed += 1
+        assert_idle(proxy)
+    assert batches > seed
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
+    folder = tmp_path_factory.mktemp("faults")
+    write(folder)
+    with RangeServer(folder) as server, FaultProxy(server.url) as made:
+        yield made
+
+
+def check_rows(error: SourceError, read: set[int]) -> None:
+    assert error.rows is not None
+    assert read & set(error.rows)
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_random_faults_over_random_boxes(everything: FaultProxy, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted(DATA)))
+    each = st.sampled_from([None, None, *KINDS_OF_FAULTS, Refuse(404), Refuse(403), Whole()])
+    faults = data.draw(st.lists(each, max_size=12))
+    lengths = [data.draw(st.integers(1, length)) for length in (10, 4, 6)]
+    ends = np.array(ROWS.shape) - lengths + 1
+    origins = np.array(
+        [[data.draw(st.integers(0, int(end) - 1)) for end in ends] for _ in range(3)], np.int64
+    )
+    extent, out = Extent.of(tuple(lengths)), np.full((3, *lengths), -1, "f4")
+    chunk_cache.forget()
+    everything.plan = lambda number, record: None
+    missing = None if kind in ("npy", "contiguous") else "error"  # as a refusal looks
+    source = opened(everything, kind, missing).source
+    everything.reset()
+    everything.plan = lambda number, record: faults[number] if number < len(faults) else None
+    try:
+        source.read(origins, extent, out)
+    except SourceError as error:
+        check(error, everything)
+        own = {row for box in origins[:, 0].tolist() for row in range(box, box + lengths[0])}
+        check_rows(error, own)
+    else:
+        assert_array_equal(out, boxes_of(ROWS, origins, extent))
+    assert_idle(everything)

@@ -1,0 +1,731 @@
+"""The cache folder against plain bytes: whatever happens to it, what is read is right."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import close_files, open_files
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from numpy.typing import NDArray
+
+from oocdata.engines import files
+from oocdata.errors import ArgumentError, CacheFolderWarning
+from oocdata.stores import entry as entries
+from oocdata.stores.entry import Entry
+from oocdata.stores.folder import CacheFolder
+
+PAGE, SEGMENT = 64, 4096
+SIZES = {"large": 10_001, "tiny": 70, "whole": 2 * SEGMENT, "empty": 0}
+DATA = {
+    name: np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    for name, size in SIZES.items()
+}
+
+
+def small(path: str | os.PathLike[str], limit: int = 1 << 30) -> CacheFolder:
+    return CacheFolder(path, limit=limit, page=PAGE, segment=SEGMENT)
+
+
+def opened(folder: CacheFolder, name: str = "large") -> Entry:
+    return folder.entry(f"s3://bucket/{name}", '"etag"', SIZES[name])
+
+
+def ranges(*pairs: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    starts, stops = np.array(pairs, np.int64).reshape(-1, 2).T
+    return starts, stops - starts
+
+
+def pages(starts: NDArray[np.int64], lengths: NDArray[np.int64], page: int = PAGE) -> set[int]:
+    return {
+        number
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+        for number in range(start // page, -(-(start + length) // page) if length else 0)
+    }
+
+
+def write(entry: Entry, data: NDArray[np.uint8], starts: Any, lengths: Any) -> None:
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        entry.write(start, data[start : start + length].tobytes())
+
+
+def read(entry: Entry, starts: Any, lengths: Any) -> NDArray[np.uint8] | None:
+    """Return the bytes of ranges, one after the other; None where they are not there."""
+    out = np.full(int(lengths.sum()), 77, np.uint8)
+    addresses = out.ctypes.data + lengths.cumsum() - lengths
+    return out if entry.read_runs(starts, addresses, lengths, out) else None
+
+
+def wanted(data: NDArray[np.uint8], starts: Any, lengths: Any) -> NDArray[np.uint8]:
+    return np.concatenate(
+        [
+            data[:0],
+            *(data[a : a + n] for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)),
+        ]
+    )
+
+
+def segment_files(folder: CacheFolder, entry: Entry) -> dict[int, str]:
+    return {
+        int(path.rsplit(".", 1)[1]): path
+        for _, path, _ in folder._room.files()
+        if f"/{entry._stem}." in path and path.rsplit(".", 1)[1].isdecimal()
+    }
+
+
+class Folder(RuleBasedStateMachine):
+    """Two instances, as two processes would have them, on one folder."""
+
+    names = st.sampled_from(list(SIZES))
+    which = st.integers(0, 1)
+    spans = st.just([(0.0, 1.0)]) | st.lists(
+        st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6
+    )
+
+    @initialize()
+    def begin(self) -> None:
+        self.path = mkdtemp()
+        self.folders = [small(self.path), small(self.path)]
+        self.entries = [{name: opened(one, name) for name in SIZES} for one in self.folders]
+        #: Pages that the folder holds, and those that an instance may still have open.
+        self.there: dict[str, set[int]] = {name: set() for name in SIZES}
+        self.open: dict[str, set[int]] = {name: set() for name in SIZES}
+        self.blobs: dict[str, bytes] = {}
+
+    def teardown(self) -> None:
+        self.folders, self.entries = [], []
+        shutil.rmtree(self.path)
+
+    def lose(self, name: str, number: int, *, is_open: bool) -> None:
+        each = SEGMENT // PAGE
+        lost = {one for one in self.there[name] if one // each == number}
+        self.there[name] -= lost
+        if is_open:
+            self.open[name] |= lost
+
+    @rule(name=names, which=which, spans=spans)
+    def fetched(self, name: str, which: int, spans: list[tuple[float, float]]) -> None:
+        size, data, entry = SIZES[name], DATA[name], self.entries[which][name]
+        pairs = [(round(min(one) * size), round(max(one) * size)) for one in spans]
+        starts, lengths = ranges(*pairs)
+        for _ in range(3):
+            missing = entry.missing(starts, lengths)
+            ends = missing[0] + missing[1]
+            assert (missing[0] % PAGE == 0).all()
+            assert ((ends % PAGE == 0) | (ends == size)).all()
+            assert (missing[0][1:] > ends[:-1]).all()
+            absent = pages(*missing)
+            assert not absent & self.there[name]
+            assert absent <= pages(starts, lengths)
+            assert pages(starts, lengths) - absent <= self.there[name] | self.open[name]
+            write(entry, data, *missing)
+            self.there[name] |= absent
+            found = read(entry, starts, lengths)
+            if found is not None:
+                break
+            assert self.open[name]  # a segment was cut that is open
+        assert found is not None
+        assert np.array_equal(found, wanted(data, starts, lengths))
+
+    @rule(name=names, which=which, span=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+    def read_at_once(self, name: str, which: int, span: tuple[float, float]) -> None:
+        size = SIZES[name]
+        some = ranges((round(min(span) * size), round(max(span) * size)))
+        found = read(self.entries[which][name], *some)
+        if found is not None:
+            assert np.array_equal(found, wanted(DATA[name], *some))
+
+    def file(self, name: str, share: float) -> tuple[int, str] | None:
+        found = sorted(segment_files(self.folders[0], self.entries[0][name]).items())
+        return found[round(share * (len(found) - 1))] if found else None
+
+    @rule(name=names, share=st.floats(0, 1))
+    def deleted(self, name: str, share: float) -> None:
+        if found := self.file(name, share):
+            os.unlink(found[1])
+            self.lose(name, found[0], is_open=True)
+
+    @rule(name=names, share=st.floats(0, 1), at=st.floats(0, 1), more=st.booleans())
+    def cut(self, name: str, share: float, at: float, more: bool) -> None:
+        if found := self.file(name, share):
+            length = os.stat(found[1]).st_size
+            os.truncate(found[1], length + 1 if more else int(at * max(length - 1, 0)))
+            self.lose(name, found[0], is_open=True)
+
+    @rule(name=names, share=st.floats(0, 1), at=st.floats(0, 1), bit=st.integers(0, 7))
+    def damaged(self, name: str, share: float, at: float, bit: int) -> None:
+        found = self.file(name, share)
+        if not found:
+            return
+        number, path = found
+        layout = self.entries[0][name]
+        first = int(layout._data_at(np.array(number)))
+        place = first + int(at * (os.stat(path).st_size - first - 1))
+        page = number * (SEGMENT // PAGE) + (place - first) // PAGE
+        if page not in self.there[name]:
+            return  # damaged twice it may be right
+        with open(path, "r+b") as file:
+            byte = os.pread(file.fileno(), 1, place)[0]
+            os.pwrite(file.fileno(), bytes([byte ^ 1 << bit]), place)
+        self.there[name].discard(page)
+        self.reopened()  # a process checks a page once
+
+    @rule(name=names, share=st.floats(0, 1))
+    def another_file(self, name: str, share: float) -> None:
+        if found := self.file(name, share):
+            Path(found[1]).write_bytes(bytes(5000))
+            self.lose(name, found[0], is_open=False)
+            self.reopened()
+
+    @rule()
+    def reopened(self) -> None:
+        self.folders = [small(self.path), small(self.path)]
+        self.entries = [{name: opened(one, name) for name in SIZES} for one in self.folders]
+        self.open = {name: set() for name in SIZES}
+
+    @rule(which=which, name=st.none() | names)
+    def cleared(self, which: int, name: str | None) -> None:
+        self.folders[which].clear(None if name is None else f"s3://bucket/{name}")
+        for one in SIZES if name is None else [name]:
+            self.open[one] |= self.there[one]
+            self.there[one] = set()
+            self.blobs.pop(one, None)
+        if name is None:
+            assert self.folders[which].nbytes == 0
+
+    @rule(which=which, name=names, content=st.binary(max_size=100))
+    def blob_kept(self, which: int, name: str, content: bytes) -> None:
+        self.entries[which][name].keep_blob("chunks", content)
+        self.blobs[name] = content
+
+    @invariant()
+    def blobs_are_right(self) -> None:
+        for each in self.entries:
+            for name, entry in each.items():
+                assert entry.blob("chunks") == self.blobs.get(name)
+
+
+TestFolder = Folder.TestCase
+TestFolder.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CacheFolder:
+    return small(tmp_path / "cache")
+
+
+def test_versions_are_apart(folder: CacheFolder) -> None:
+    first = folder.entry("s3://bucket/a", "1", 70)
+    first.write(0, bytes(70))
+    for name, version, size in (("a", "2", 70), ("a", "1", 71), ("b", "1", 70)):
+        other = folder.entry(f"s3://bucket/{name}", version, size)
+        assert other.missing(*ranges((0, 70)))[1].tolist() == [min(size, 2 * PAGE)]
+    assert folder.entry("s3://bucket/a", "1", 70) is first
+    assert {(one.name, one.version, one.size) for one in folder.show()} == {
+        ("s3://bucket/a", "1", 70)
+    }
+
+
+def test_wrong_calls(folder: CacheFolder, tmp_path: Path) -> None:
+    entry = opened(folder)
+    for start, length in ((1, 63), (0, 63), (64, 0), (9984, 64)):
+        if length:
+            with pytest.raises(ArgumentError, match="`start` must begin a page"):
+                entry.write(start, bytes(length))
+    for pair in ((-1, 5), (9_990, 10_002)):
+        with pytest.raises(ArgumentError, match="must be in the object"):
+            entry.missing(*ranges(pair))
+        with pytest.raises(ArgumentError, match="must be in the object"):
+            read(entry, *ranges(pair))
+    with pytest.raises(ArgumentError, match="`name` of a blob"):
+        entry.blob("../a")
+    with pytest.raises(ArgumentError, match="`limit` must be a whole number"):
+        folder.set_limit(0)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match="`cache` must be a folder that can be written"):
+        CacheFolder.at(tmp_path / "file")
+    (tmp_path / "other").mkdir()
+    for text in ("", "[]", '{"form": 0}'):
+        (tmp_path / "other" / "oocdata-cache.json").write_text(text)
+        with pytest.raises(ArgumentError, match="`cache` must be a folder of this version"):
+            CacheFolder.at(tmp_path / "other")
+
+
+def test_one_instance_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = CacheFolder.at("cache")
+    assert CacheFolder.at(tmp_path / "cache") is folder
+    entry = folder.entry("s3://bucket/a", "1", 70)
+    entry.write(0, bytes(70))
+    assert pickle.loads(pickle.dumps(entry)) is entry
+    assert (folder.page, folder.segment) == (4096, 32 << 20)
+    free = os.statvfs(tmp_path)
+    assert folder.limit == pytest.approx(min(64 << 30, free.f_bavail * free.f_frsize // 2), rel=0.1)
+
+
+def test_a_long_name(folder: CacheFolder) -> None:
+    entry = folder.entry("s3://" + "ä" * 5000 + "/end", "v" * 5000, 70)
+    entry.write(0, bytes(70))
+    (shown,) = folder.show()
+    assert shown.name.startswith("s3://ä")
+    assert shown.name.endswith("/end")
+    again = small(folder.path).entry(entry.name, entry.version, 70)
+    assert not again.missing(*ranges((0, 70)))[0].size
+
+
+# Kills and processes --------------------------------------------------------------------------
+
+
+def in_fork(work: Any) -> int:
+    """Run a function in a fork, which ends without what pytest would do at an exit."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def test_killed_fifty_times_while_it_is_written(tmp_path: Path) -> None:
+    size = 40 * SEGMENT + 11
+    data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    chance = random.Random(0)
+    whole: set[int] = set()
+    fetched = 0
+    for turn in range(50):
+        if not turn % 25:  # begins anew, or it would be whole soon
+            shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+            whole = set()
+        ends = os.pipe()
+
+        def fetching(order: int = turn, out: int = ends[1]) -> None:
+            entry = small(tmp_path / "cache").entry("s3://bucket/a", "1", size)
+            starts, lengths = entry.missing(*ranges((0, size)))
+            places = [
+                (place, min(place + 8 * PAGE, start + length))
+                for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+                for place in range(start, start + length, 8 * PAGE)
+            ]
+            random.Random(order).shuffle(places)
+            for start, stop in places:
+                entry.write(start, data[start:stop].tobytes())
+                os.write(out, np.array([start, stop]).tobytes())
+            signal.pause()
+
+        child = in_fork(fetching)
+        os.close(ends[1])
+        with os.fdopen(ends[0], "rb") as told:
+            for _ in range(chance.randrange(1, 40)):
+                if len(whole) * PAGE >= size:
+                    break
+                fetched += 1
+                told_now = np.frombuffer(told.read(16), np.int64)
+                now = set(range(told_now[0] // PAGE, -(-int(told_now[1]) // PAGE)))
+                assert not now & whole  # no byte is fetched again that was whole
+                whole |= now
+            os.kill(child, signal.SIGKILL)
+            rest = np.frombuffer(told.read(), np.int64).reshape(-1, 2)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        for start, stop in rest.tolist():
+            whole |= set(range(start // PAGE, -(-stop // PAGE)))
+        entry = small(tmp_path / "cache").entry("s3://bucket/a", "1", size)
+        absent = pages(*entry.missing(*ranges((0, size))))
+        assert not absent & whole
+        there = sorted(set(range(-(-size // PAGE))) - absent)
+        some = ranges(*((one * PAGE, min((one + 1) * PAGE, size)) for one in there))
+        found = read(entry, *some)
+        assert found is not None
+        assert np.array_equal(found, wanted(data, *some))
+        assert len(set(there) - whole) <= 8  # at most the one write under way
+        whole |= set(there)
+    assert fetched > 300
+
+
+def test_processes_write_and_read_at_once(tmp_path: Path) -> None:
+    size = 20 * SEGMENT
+    data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+
+    def working(seed: int) -> None:
+        chance = np.random.default_rng(seed)
+        entry = small(tmp_path / "cache").entry("s3://bucket/a", "1", size)
+        for _ in range(60):
+            starts = chance.integers(0, size - 2000, 8)
+            lengths = chance.integers(0, 2000, 8)
+            found = None
+            while found is None:
+                write(entry, data, *entry.missing(starts, lengths))
+                if not chance.integers(0, 10):  # as if it were evicted by a process
+                    name = chance.choice([p for _, p, _ in entry._folder._room.files()])
+                    with suppress(FileNotFoundError):
+                        os.unlink(str(name))
+                found = read(entry, starts, lengths)
+            assert np.array_equal(found, wanted(data, starts, lengths))
+
+    children = [in_fork(lambda seed=seed: working(seed)) for seed in range(4)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+
+
+def test_threads_while_segments_are_deleted(folder: CacheFolder) -> None:
+    size = 20 * SEGMENT
+    data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    entry = folder.entry("s3://bucket/a", "1", size)
+    right: list[bool] = []
+
+    def working(seed: int) -> None:
+        chance = np.random.default_rng(seed)
+        for turn in range(60):
+            starts, lengths = chance.integers(0, size - 900, 8), chance.integers(0, 900, 8)
+            write(entry, data, *entry.missing(starts, lengths))
+            if turn % 20 == 4 * seed:
+                folder.clear()
+            found = read(entry, starts, lengths)
+            if found is not None:
+                right.append(np.array_equal(found, wanted(data, starts, lengths)))
+
+    threads = [threading.Thread(target=working, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(right) > 60
+    assert all(right)
+
+
+def test_a_fork_while_a_thread_has_the_locks(folder: CacheFolder) -> None:
+    entry = opened(folder)
+    entry.write(0, DATA["large"][:SEGMENT].tobytes())
+
+    def working() -> None:
+        signal.alarm(20)  # or a deadlock would last
+        found = read(entry, *ranges((100, 900)))
+        assert found is not None
+        assert np.array_equal(found, DATA["large"][100:900])
+        entry.write(SEGMENT, DATA["large"][SEGMENT:].tobytes())
+        assert not entry.missing(*ranges((0, 10_001)))[0].size
+
+    with folder.lock, folder._room.lock:
+        child = in_fork(working)
+        assert os.waitpid(child, 0)[1] == 0
+    assert not entry.missing(*ranges((0, 10_001)))[0].size
+
+
+# Room -----------------------------------------------------------------------------------------
+
+
+def fill(folder: CacheFolder, name: str, nbytes: int, each: int = 64 << 10) -> None:
+    entry = folder.entry(name, "1", nbytes)
+    for start in range(0, nbytes, each):
+        entry.write(start, np.random.default_rng(start).bytes(min(each, nbytes - start)))
+
+
+def test_the_limit_holds(tmp_path: Path) -> None:
+    limit = 2 << 20
+    folder = CacheFolder(tmp_path / "cache", limit=limit, segment=256 << 10)
+    entry = folder.entry("s3://bucket/a", "1", 16 << 20)
+    chance = np.random.default_rng(0)
+    most = 0
+    for start in chance.permutation(256).tolist():
+        entry.write(start << 16, chance.bytes(1 << 16))
+        most = max(most, folder.nbytes)
+    assert limit // 2 < most <= limit
+    entry.write(0, bytes(4 << 20))  # by segments: what has no room is not kept
+    assert folder.nbytes <= limit
+    folder.entry("s3://bucket/b", "1", 70).keep_blob("large", bytes(3 << 20))
+    assert folder.entry("s3://bucket/b", "1", 70).blob("large") is None
+    folder.set_limit(1 << 20)
+    assert folder.nbytes <= 1 << 20
+    assert CacheFolder(tmp_path / "cache").limit == 1 << 20
+
+
+def test_the_limit_of_several_processes(tmp_path: Path) -> None:
+    limit = 4 << 20
+    CacheFolder(tmp_path / "cache", limit=limit, segment=256 << 10)
+
+    def filling(number: int) -> None:
+        fill(CacheFolder(tmp_path / "cache"), f"s3://bucket/{number}", 8 << 20)
+
+    children = [in_fork(lambda number=number: filling(number)) for number in range(3)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+    nbytes = CacheFolder(tmp_path / "cache").nbytes
+    assert limit // 2 < nbytes <= limit + 2 * limit // 16
+
+
+def test_a_process_follows_a_limit_that_another_set(tmp_path: Path) -> None:
+    folder = CacheFolder(tmp_path / "cache", limit=64 << 20, segment=256 << 10)
+    fill(folder, "s3://bucket/a", 4 << 20)
+    CacheFolder(tmp_path / "cache").set_limit(1 << 20)
+    assert folder.limit == 1 << 20
+    fill(folder, "s3://bucket/b", 8 << 20)
+    assert folder.nbytes <= 5 << 20  # a sixteenth of the limit that it knew
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    folder = CacheFolder(tmp_path / "cache", limit=8 << 20, segment=1 << 20)
+    names = [f"s3://bucket/{number}" for number in range(6)]
+    for name in names:
+        fill(folder, name, 1 << 20)
+    for used, (_, path, _) in enumerate(sorted(folder._room.files())):
+        os.utime(path, (used, used))
+    order = [one.name for one in folder.show()][::-1]
+    # Read by another process, the oldest becomes the newest.
+    other = CacheFolder(folder.path).entry(order[0], "1", 1 << 20)
+    assert not other.missing(*ranges((0, 1 << 20)))[0].size
+    assert read(other, *ranges((5, 900))) is not None
+    assert [one.name for one in folder.show()] == [order[0], *order[:0:-1]]
+    left = []
+    for room in (5, 4, 3, 2, 1):
+        folder.set_limit((room << 20) + (64 << 10))
+        left.append([one.name for one in folder.show()])
+    newest = [order[0], *order[:0:-1]]
+    assert left == [newest[:count] for count in (5, 4, 3, 2, 1)]
+
+
+def test_uses_are_noted_once_a_minute(folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = opened(folder)
+    entry.write(0, DATA["large"].tobytes())
+    now = [0.0]
+    noted: list[float] = []
+    monkeypatch.setattr(entries.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(entries.os, "utime", lambda file: noted.append(now[0]))
+    for now[0] in (1000.0, 1001.0, 1059.0, 1061.0, 1100.0, 1122.0):
+        assert read(entry, *ranges((0, 10_001))) is not None
+    assert noted == [1000.0] * 3 + [1061.0] * 3 + [1122.0] * 3  # of three segments
+
+
+def test_what_was_deleted_gives_its_space_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small(tmp_path / "cache")
+    entry, other = opened(folder), small(tmp_path / "cache")
+    entry.write(0, DATA["large"].tobytes())
+    assert len(open_files(tmp_path)) == 3
+    other.clear("s3://bucket/[l]arge")
+    assert len(open_files(tmp_path)) == 3
+    assert read(entry, *ranges((5, 9000))) is not None  # what is open is read on
+    monkeypatch.setattr(entries.time, "monotonic", lambda: 1e9)
+    assert read(entry, *ranges((5, 9000))) is not None
+    assert open_files(tmp_path) == []
+    assert read(entry, *ranges((5, 9000))) is None
+    assert pages(*entry.missing(*ranges((0, 10_001)))) == set(range(157))
+    entry.write(0, DATA["large"].tobytes())
+    assert folder.clear() > 0
+    assert open_files(tmp_path) == []
+
+
+def test_few_descriptors_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_most_open", lambda: 8)
+    size = 100 * SEGMENT
+    data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    entry = small(tmp_path / "cache").entry("s3://bucket/a", "1", size)
+    entry.write(0, data.tobytes())
+    assert len(open_files(tmp_path)) <= 8
+    starts = np.random.default_rng(1).permutation(100) * SEGMENT + 7
+    lengths = np.full(100, SEGMENT - 7)
+    lengths[:50] += 7  # across a border
+    lengths = np.minimum(lengths, size - starts)
+    found = read(entry, starts, lengths)
+    assert found is not None
+    assert np.array_equal(found, wanted(data, starts, lengths))
+    assert len(open_files(tmp_path)) <= 8
+    assert (
+        not small(tmp_path / "cache")
+        .entry("s3://bucket/a", "1", size)
+        .missing(starts, lengths)[0]
+        .size
+    )
+    assert len(open_files(tmp_path)) <= 8
+
+
+def test_a_segment_deleted_under_a_reader(
+    folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = opened(folder)
+    entry.write(0, DATA["large"].tobytes())
+    usual = entries.read_runs
+
+    def deleted_first(*arguments: Any) -> None:
+        folder.clear()
+        opened(small(folder.path)).write(0, bytes(PAGE))  # another file of that name
+        usual(*arguments)
+
+    monkeypatch.setattr(entries, "read_runs", deleted_first)
+    found = read(entry, *ranges((0, 10_001)))
+    assert found is not None
+    assert np.array_equal(found, DATA["large"])
+
+
+def test_a_file_of_the_same_name_is_another(tmp_path: Path) -> None:
+    entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
+    entry.write(0, DATA["large"].tobytes())
+    for path in segment_files(entry._folder, entry).values():
+        os.unlink(path)
+    write(other, DATA["large"], *ranges((0, PAGE), (SEGMENT, SEGMENT + PAGE)))
+    close_files()  # as if others were read: then they are opened again, and have one page each
+    assert read(entry, *ranges((0, 900))) is None
+    assert read(entry, *ranges((SEGMENT, SEGMENT + 900))) is None
+    absent = entry.missing(*ranges((0, 900), (SEGMENT, SEGMENT + 900)))
+    assert pages(*absent) == {*range(1, 15), *range(65, 79)}
+
+
+def test_what_another_process_wrote_after_a_deletion(tmp_path: Path) -> None:
+    entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
+    entry.write(0, DATA["large"][:PAGE].tobytes())
+    entry._folder.clear("nothing")
+    other._folder.clear()
+    other.write(0, DATA["large"][: 2 * PAGE].tobytes())
+    assert not entry.missing(*ranges((0, 2 * PAGE)))[0].size
+    found = read(entry, *ranges((0, 2 * PAGE)))
+    assert found is not None
+    assert np.array_equal(found, DATA["large"][: 2 * PAGE])
+
+
+@pytest.mark.parametrize("name", ["large", "tiny"])
+def test_every_damaged_byte_is_found(tmp_path: Path, name: str) -> None:
+    data = DATA[name]
+    entry = opened(small(tmp_path / "cache"), name)
+    entry.write(0, data.tobytes())
+    chance = np.random.default_rng(0)
+    for number, path in segment_files(entry._folder, entry).items():
+        whole = bytearray(Path(path).read_bytes())
+        first = int(entry._data_at(np.array(number)))
+        for page in range(-(-(len(whole) - first) // PAGE)):
+            length = min(PAGE, len(whole) - first - page * PAGE)
+            place = first + page * PAGE + int(chance.integers(length))
+            if page % 5 == 0:
+                place = 2048 + 4 * page  # its checksum
+            whole[place] ^= 1 << int(chance.integers(8))
+            Path(path).write_bytes(whole)
+            again = opened(small(tmp_path / "cache"), name)
+            absent = pages(*again.missing(*ranges((0, data.size))))
+            assert absent == {number * (SEGMENT // PAGE) + page}
+            again.write(
+                number * SEGMENT + page * PAGE,
+                data[number * SEGMENT + page * PAGE :][:length].tobytes(),
+            )
+            whole = bytearray(Path(path).read_bytes())
+        again = opened(small(tmp_path / "cache"), name)
+        assert not again.missing(*ranges((0, data.size)))[0].size
+
+
+# Trouble --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(path)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount")
+    try:
+        yield path
+    finally:
+        files._opened.clear()
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def use_until_full(path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
+    folder = CacheFolder(path / "cache", limit=1 << 30, segment=256 << 10)
+    entry = folder.entry("s3://bucket/a", "1", data.size)
+    starts = np.arange(0, data.size, 100 * 4096)
+    with pytest.warns(CacheFolderWarning, match="can't be written any more") as told:
+        write(entry, data, starts, np.minimum(100 * 4096, data.size - starts))
+    entry.keep_blob("chunks", b"a table")  # without another warning
+    assert len(told) == 1
+    assert "give another folder as `cache`" in str(told[0].message)
+    assert entry.blob("chunks") is None
+    for one in (entry, CacheFolder(path / "cache").entry("s3://bucket/a", "1", data.size)):
+        absent = pages(*one.missing(*ranges((0, data.size))), 4096)
+        assert 0 < len(absent) < data.size // 4096
+        there = sorted(set(range(data.size // 4096)) - absent)
+        some = ranges(*((page * 4096, (page + 1) * 4096) for page in there))
+        found = read(one, *some)
+        assert found is not None
+        assert np.array_equal(found, wanted(data, *some))
+
+
+def test_a_full_disk(tiny_disk: Path) -> None:
+    use_until_full(tiny_disk)
+
+
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    data = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
+    folder = CacheFolder(tmp_path / "cache", limit=1 << 30)
+    entry = folder.entry("s3://bucket/a", "1", data.size)
+    entry.write(0, data[: 1 << 20])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, usual[1]))
+    try:
+        starts = np.arange(1 << 20, data.size, 1 << 19)
+        with pytest.warns(CacheFolderWarning) as told:
+            write(entry, data, starts, np.full(starts.size, 1 << 19))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert len(told) == 1
+    for one in (entry, CacheFolder(folder.path).entry("s3://bucket/a", "1", data.size)):
+        starts, _ = one.missing(*ranges((0, data.size)))
+        assert 1 << 20 <= starts[0] < 2 << 20
+        found = read(one, *ranges((0, int(starts[0]))))
+        assert found is not None
+        assert np.array_equal(found, data[: starts[0]])
+
+
+def test_the_folder_goes_away(tmp_path: Path) -> None:
+    folder = small(tmp_path / "cache")
+    entry = opened(folder)
+    entry.write(0, DATA["large"][:SEGMENT].tobytes())
+    shutil.rmtree(folder.path)
+    found = read(entry, *ranges((0, SEGMENT)))
+    assert found is None or np.array_equal(found, DATA["large"][:SEGMENT])
+    rest = ranges((SEGMENT, 2 * SEGMENT), (2 * SEGMENT, 10_001))
+    with pytest.warns(CacheFolderWarning, match="can't be written any more") as told:
+        write(entry, DATA["large"], *rest)
+    assert len(told) == 1
+    assert not os.path.exists(folder.path)
+    assert (folder.nbytes, folder.show(), folder.clear()) == (0, [], 0)
+
+
+def test_a_folder_that_stopped_is_opened_anew(tmp_path: Path) -> None:
+    first = CacheFolder.at(tmp_path / "cache")
+    with pytest.warns(CacheFolderWarning, match="No space left"):
+        first.stop(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    again = CacheFolder.at(tmp_path / "cache")
+    assert again is not first
+    again.entry("s3://bucket/a", "1", 70).write(0, bytes(70))
+    assert again.nbytes > 0
+
+
+def test_a_page_is_there_only_with_its_checksum(
+    folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = opened(folder)
+    usual = entries._write_all
+    order: list[int] = []
+
+    def noted(file: int, data: Any, offset: int) -> None:
+        order.append(offset)
+        usual(file, data, offset)
+
+    monkeypatch.setattr(entries, "_write_all", noted)
+    entry.write(0, DATA["large"][:SEGMENT].tobytes())
+    assert order == [4096, 2048]  # the page before its checksum

@@ -1,0 +1,213 @@
+"""Real processes that read from a server: Ctrl-C, the end, forks and workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from servers.ranges import RangeServer
+from stored_layouts import numbers
+
+ROWS = numbers((400, 8, 8))
+KINDS = ("a.npy", "a.h5", "a.zarr", "shards.zarr")
+
+OPEN = """
+import multiprocessing, os, sys, threading
+import numpy as np
+import oocdata as ooc
+from oocdata.errors import SourceError
+from oocdata.stores.link import link
+view = ooc.open(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
+    folder = tmp_path_factory.mktemp("served")
+    np.save(folder / "a.npy", ROWS)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("u", data=ROWS, chunks=(8, 8, 8), compression="gzip")
+    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(8, 8, 8))
+    zarr.create_array(folder / "shards.zarr", data=ROWS, chunks=(8, 8, 8), shards=(80, 8, 8))
+    with RangeServer(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def server(served: RangeServer) -> Iterator[RangeServer]:
+    yield served
+    served.release()
+    served.wait_idle()
+
+
+class Child:
+    """A Python process that opens an array at a URL, and runs some lines."""
+
+    def __init__(self, server: RangeServer, kind: str, lines: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", OPEN + lines, f"{server.url}/{kind}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until(self, said: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{said}\n", self.process.communicate()
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str, str]:
+        try:
+            out, err = self.process.communicate(timeout=8)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        return self.process.returncode, out, err
+
+
+READS = {
+    "take": "view.take(np.arange(0, 400, 9))",
+    "epoch": "list(view.batches(16, shuffle=True))",
+    "one batch": "view.batches(16, shuffle=True).batch(0)",
+}
+
+WAITING = """
+def watch():
+    names = []
+    while names[:2] != ["wait", "result"]:
+        threading.Event().wait(0.005)
+        frame, names = sys._current_frames()[threading.main_thread().ident], []
+        while frame is not None:
+            names.append(frame.f_code.co_name)
+            frame = frame.f_back
+    print("waiting", flush=True)
+threading.Thread(target=watch, daemon=True).start()
+print('ready', flush=True)
+sys.stdin.readline()
+"""
+"""Say when the main thread waits for an answer: Python's own pools tear when they are interrupted
+as they start a thread."""
+
+
+@pytest.mark.parametrize("read", ["take", "epoch", "one batch"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_while_a_read_waits(server: RangeServer, kind: str, read: str) -> None:
+    child = Child(server, kind, WAITING + READS[read])
+    child.wait_until("ready")
+    server.hold()
+    child.go()
+    child.wait_until("waiting")
+    child.process.send_signal(signal.SIGINT)
+    code, _, err = child.end()
+    assert err.splitlines()[-1] == "KeyboardInterrupt", err
+    assert code in (1, -signal.SIGINT)
+    server.wait_idle()  # its connections are closed
+
+
+END = """
+def read():
+    try:
+        {read}
+    except BaseException as error:
+        print(error)
+thread = threading.Thread(target=read)
+print('ready', flush=True)
+sys.stdin.readline()
+thread.start()
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("read", ["take", "epoch"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_end_of_the_process_while_a_read_waits(
+    server: RangeServer, kind: str, read: str
+) -> None:
+    child = Child(server, kind, END.format(read=READS[read]))
+    child.wait_until("ready")
+    server.hold()
+    child.go()
+    server.wait_for(1)
+    child.go()
+    code, _, err = child.end()
+    assert (code, err) == (0, "")
+
+
+def test_an_epoch_that_was_begun_does_not_keep_the_process(server: RangeServer) -> None:
+    """Steps are read ahead by threads when the main one ends."""
+    child = Child(
+        server,
+        "a.npy",
+        "batches = iter(view.batches(16, shuffle=True))\nnext(batches)\n"
+        "print('ready', flush=True)\nsys.stdin.readline()\nnext(batches)\n",
+    )
+    child.wait_until("ready")
+    child.go()
+    code, _, err = child.end()
+    assert (code, err) == (0, "")
+
+
+FORK = """
+view.take([1])
+pid = os.fork()
+if not pid:
+    try:
+        view.take(np.arange(200, 210))
+    except SourceError as error:
+        print(error, flush=True)
+        os._exit(7)
+    os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+print(len(view.take(np.arange(200, 210))))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fork_after_a_read(server: RangeServer, kind: str) -> None:
+    code, out, err = Child(server, kind, FORK).end()
+    assert (code, err) == (0, "")
+    said, status, count = out.splitlines()
+    assert "spawn" in said
+    assert (status, count) == ("7", "10")
+
+
+WORKERS = """
+def read(rows):
+    return view.take(rows)
+def sums(view, rows, out):
+    out.put(float(view.take(rows).sum()))
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[2])
+    out = context.Queue()
+    each = [context.Process(target=sums, args=(view, np.arange(n, n + 9), out)) for n in (0, 90)]
+    [one.start() for one in each]
+    print(sum(out.get() for _ in each))
+    [one.join() for one in each]
+"""
+
+
+@pytest.mark.parametrize("how", ["spawn", "forkserver"])
+def test_processes_that_are_not_forked(server: RangeServer, how: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(OPEN + WORKERS)
+    command = [sys.executable, str(script), f"{server.url}/a.h5", how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    expected: Any = ROWS[:9].sum() + ROWS[90:99].sum()
+    assert float(done.stdout) == expected
+    assert os.path.exists(script)

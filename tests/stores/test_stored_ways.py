@@ -1,0 +1,205 @@
+"""How what reads from URLs travels, and what is given as several URLs."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+from servers.ranges import RangeServer
+from stored_layouts import numbers
+
+import oocdata as ooc
+from oocdata.describe import as_json, fingerprint, from_json
+from oocdata.engines.source import Source
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
+from oocdata.formats.npy import open_npy
+from oocdata.formats.opening import open_source
+from oocdata.testing import SourceConformance
+
+ROWS = numbers((200, 4, 6))
+WITHOUT_ZEROS = ("<f4", "<f8", "|u1", "<i2", "<c8", "<u8")
+"""A chunk of False alone is left out by Zarr's writers."""
+
+KINDS = ("a.npy", "a.h5", "a.zarr")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
+    folder = tmp_path_factory.mktemp("served")
+    np.save(folder / "a.npy", ROWS)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("u", data=ROWS, chunks=(8, 4, 6), compression="gzip")
+    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(8, 4, 6))
+    for number, part in enumerate(np.array_split(ROWS, 3)):
+        np.save(folder / f"part {number}.npy", part)
+    with RangeServer(folder) as made:
+        yield made
+
+
+class Served(SourceConformance):
+    """Of sources that read through a server, whose folder is the test's own."""
+
+    @pytest.fixture(autouse=True)
+    def served(self, tmp_path: Path) -> Iterator[None]:
+        with RangeServer(tmp_path) as self.server:
+            yield
+
+
+class TestNpy(Served):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        np.save(folder / "a.npy", array)
+        return open_npy(f"{self.server.url}/a.npy")
+
+
+@pytest.mark.long
+class TestFortranOrder(Served):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        np.save(folder / "a.npy", np.asfortranarray(array))
+        return open_npy(f"{self.server.url}/a.npy")
+
+
+class TestHdf5(Served):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        chunks = tuple(max(1, (length + 1) // 2) for length in array.shape)
+        with h5py.File(folder / "a.h5", "w") as file:
+            file.create_dataset("u", data=array, chunks=chunks, compression="gzip", shuffle=True)
+        return open_source(f"{self.server.url}/a.h5")
+
+
+@pytest.mark.long
+class TestHdf5Stored(Served):
+    """Chunks without filters, read by their places."""
+
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        with h5py.File(folder / "a.h5", "w") as file:
+            file.create_dataset("u", data=array, chunks=(1, *array.shape[1:]))
+        return open_source(f"{self.server.url}/a.h5")
+
+
+@pytest.mark.long
+class TestZarr(Served):
+    dtypes = WITHOUT_ZEROS
+
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        chunks = tuple(max(1, (length + 1) // 2) for length in array.shape)
+        zarr.create_array(folder / "a.zarr", data=array, chunks=chunks)
+        return open_source(f"{self.server.url}/a.zarr")
+
+
+class TestShards(Served):
+    dtypes = WITHOUT_ZEROS
+
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        chunks = tuple(max(1, (length + 1) // 2) for length in array.shape)
+        shards = (2 * chunks[0], *chunks[1:])
+        zarr.create_array(folder / "a.zarr", data=array, chunks=chunks, shards=shards)
+        return open_source(f"{self.server.url}/a.zarr")
+
+
+# ---- several URLs ----
+
+
+def test_files_end_to_end(server: RangeServer) -> None:
+    urls = [f"{server.url}/part%20{number}.npy" for number in range(3)]
+    loader = ooc.open(urls).batches(16, shuffle=True)
+    for step, batch in enumerate(loader):
+        assert_array_equal(batch, ROWS[loader.positions(step)])
+
+
+def test_a_file_of_this_machine_and_one_elsewhere(server: RangeServer) -> None:
+    view = ooc.open([server.folder / "a.npy", f"{server.url}/a.npy"])
+    loader = view.batches(16, shuffle=True)
+    for step, batch in enumerate(loader):
+        assert_array_equal(batch, ROWS[loader.positions(step) % 200])
+
+
+def test_http_can_not_list(server: RangeServer) -> None:
+    with pytest.raises(SourceError, match="list"):
+        ooc.open(f"{server.url}/part*.npy")
+
+
+def test_a_part_that_is_not_there(server: RangeServer) -> None:
+    with pytest.raises(MissingFileError, match=r"gone\.npy"):
+        ooc.open([f"{server.url}/a.npy", f"{server.url}/gone.npy"])
+
+
+def test_external_files_are_not_looked_for(server: RangeServer) -> None:
+    with pytest.raises(ArgumentError, match="external"):
+        ooc.open(f"{server.url}/a.h5", external=True)
+
+
+# ---- threads, processes and descriptions ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_workers(server: RangeServer, kind: str) -> None:
+    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True, workers=2)
+    batches = list(loader.epoch(0))
+    assert len(batches) == 13
+    for step, batch in enumerate(batches):
+        assert_array_equal(batch, ROWS[loader.positions(step)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pickles(server: RangeServer, kind: str) -> None:
+    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert_array_equal(copy.batch(3), ROWS[loader.positions(3)])
+
+
+READ = """
+import sys
+import numpy as np
+from oocdata.describe import from_json
+loader = from_json(sys.stdin.read())
+np.save(sys.stdout.buffer, np.concatenate(list(loader.epoch(1))))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_described_to_another_process(server: RangeServer, kind: str) -> None:
+    loader = ooc.open(f"{server.url}/{kind}")[10:].batches(16, shuffle=True)
+    text = as_json(loader)
+    assert json.loads(text)
+    assert fingerprint(from_json(text)) == fingerprint(loader)
+    command = [sys.executable, "-c", READ]
+    done = subprocess.run(command, input=text.encode(), capture_output=True, check=True)
+    positions = [loader.positions(step, 1) for step in range(len(loader))]
+    from io import BytesIO
+
+    assert_array_equal(np.load(BytesIO(done.stdout)), ROWS[10:][np.concatenate(positions)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_goes_on_at_a_step(server: RangeServer, kind: str) -> None:
+    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    for step, batch in enumerate(loader.epoch(2, start=5), 5):
+        assert_array_equal(batch, ROWS[loader.positions(step, 2)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks(server: RangeServer, kind: str) -> None:
+    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    found = []
+    for rank in range(2):
+        own = loader.shard(2, rank)
+        for step, batch in enumerate(own.epoch(0)):
+            assert_array_equal(batch, ROWS[own.positions(step)])
+            found += own.positions(step).tolist()
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_to_tensorflow(server: RangeServer, kind: str) -> None:
+    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    for step, batch in enumerate(loader.to_tf()):
+        assert_array_equal(batch.numpy(), ROWS[loader.positions(step)])
