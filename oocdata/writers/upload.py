@@ -237,7 +237,7 @@ def _metadata(address: Address) -> dict[str, bytes]:
 def _objects(address: Address) -> Iterator[tuple[Address, int]]:
     """Yield the objects below an address, and their bytes."""
     try:
-        for some in obstore().list(address.store, address.name):
+        for some in obstore().list(client(address.root, writes=True), address.name):
             for one in some:
                 yield Address(address.root, one["path"]), one["size"]
     except SourceError:

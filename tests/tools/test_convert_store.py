@@ -23,6 +23,8 @@ from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.stores import address
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import work as convert_work
+from oocdata.tools.convert.choosing import plan_of
+from oocdata.tools.info import contents
 from oocdata.writers import upload
 
 ROWS = np.random.default_rng(0).integers(0, 99, (100, 16, 24)).astype("i4")
@@ -83,6 +85,34 @@ def test_the_result_is_the_source(
     stored = obstore.list(s3.store(), name).collect()
     assert done.stored_bytes >= sum(one["size"] for one in stored if "/c/" in one["path"])
     assert left_here(source) == []
+
+
+def test_every_tool_takes_a_glob_of_a_store(s3: S3, source: Path) -> None:
+    for number in range(3):
+        np.save(source.with_name("part.npy"), ROWS[:40])
+        s3.store().put(f"parts/part{number}.npy", source.with_name("part.npy"))
+        s3.store("parts").put(f"run{number}.zarr/.zgroup", b'{"zarr_format": 2}')
+    url = "s3://data/parts/part*.npy"
+    (found,) = contents(url).described
+    assert (found.files, found.shape) == (3, (120, 16, 24))
+    assert [one.path for one in ooc.check(url).datasets] == [
+        f"s3://data/parts/part{number}.npy" for number in range(3)
+    ]
+    assert ooc.stats(url).shape == (120, 16, 24)
+    done = convert(url, "s3://data/parts/all.zarr", chunks=16)
+    assert done.plan.nbytes == 3 * ROWS[:40].nbytes
+    assert_array_equal(np.asarray(ooc.open("s3://data/parts/all.zarr"))[40:80], ROWS[:40])
+    assert "fetch  " in str(ooc.open(url).batches(16).explain())
+    with pytest.raises(SourceError, match="match at least one"):
+        ooc.check("s3://data/parts/none*.npy")
+
+
+def test_a_plan_says_where_and_how_much(s3: S3, source: Path) -> None:
+    plan = str(plan_of(ooc.open(source), "s3://data/plan.zarr"))
+    assert "\nto         s3://data/plan.zarr\n" in plan
+    assert "\nstore      about" in plan
+    assert "\ndisk " not in plan
+    assert objects(s3, "plan.zarr") == []
 
 
 def test_more_arrays_in_a_group(s3: S3, source: Path) -> None:

@@ -81,8 +81,9 @@ class Plan:
         if needed <= free:
             return
         how = "" if self.sampled is None else ", estimated from a sample"
-        on_disk = self.placement.on_disk
-        parts = f"{size(self.result_bytes if on_disk else 1 << 20)} for the result{how}"
+        parts = f"{size(self.result_bytes)} for the result{how}"
+        if not self.placement.on_disk:
+            parts = f"{size(1 << 20)} for notes"
         parts += "".join(f", {size(nbytes)} for {what}" for nbytes, what in self.more_disk)
         raise SourceError(
             f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free some, or "
