@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, UnknownFormatError
@@ -84,7 +83,7 @@ def _format_at(url: str) -> Format:
     """Return the format of what lies at a URL: an object, or several that are a Zarr hierarchy."""
     from oocdata.stores.files import probe  # not for `import oocdata`
 
-    name = re.split("[?#]", url)[0].rstrip("/")
+    name = url.rstrip("/")
     there, error = probe(name, _ZARR_METADATA)
     if there:
         return "zarr"
