@@ -18,7 +18,13 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from oocdata.errors import ArgumentError, MissingDependencyError, SourceError, UnknownFormatError
+from oocdata.errors import (
+    ArgumentError,
+    MissingDependencyError,
+    OocdataError,
+    SourceError,
+    UnknownFormatError,
+)
 from oocdata.stores.given import FileSystem, given_store, is_given
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
@@ -77,7 +83,10 @@ class Address:
                 f"{scheme}://. Give another store's array as an object: zarr.open_array(…).",
                 path=url,
             )
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise ArgumentError(f"`target` must be a URL that can be read; {error}.") from None
         if "@" in parts.netloc and scheme not in ("abfs", "abfss"):
             raise ArgumentError(
                 "`target` must be a URL without a user and password, which would get into "
@@ -89,6 +98,12 @@ class Address:
                 "`target` must be a URL without `?` and `#`, because what follows may be a "
                 f"signature, and parts of the file are asked for; got one for {parts.hostname}. "
                 "Use the address of the object itself, with credentials from the environment."
+            )
+        if scheme not in _SCHEMES:  # said after nothing in it can be a credential
+            raise UnknownFormatError(
+                f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
+                f"{scheme}://. Give another store's array as an object: zarr.open_array(…).",
+                path=url,
             )
         return cls(f"{scheme}://{parts.netloc}", unquote(parts.path.strip("/")))
 
@@ -103,7 +118,15 @@ class Address:
     @property
     def store(self) -> Any:
         """The client of the store."""
-        return given_store(self.root) if is_given(self.root) else client(self.root)
+        try:
+            return given_store(self.root) if is_given(self.root) else client(self.root)
+        except OocdataError:
+            raise
+        except Exception as error:  # as in `list_names`
+            words = str(error).split("\n")[0]
+            raise SourceError(
+                f"the store's settings must be complete; the client says: {words}.", path=self.url
+            ) from None
 
 
 @lru_cache(maxsize=64)
@@ -113,7 +136,7 @@ def client(root: str, *, writes: bool = False) -> Any:
     One that writes makes requests again by itself; those that read are the link's to make again.
     """
     obstore()
-    from_url = importlib.import_module("obstore.store").from_url
+    stores = importlib.import_module("obstore.store")
     options: dict[str, Any] = {
         # Times out by what was measured (`link`), not by a fixed number of seconds.
         "client_options": {"timeout": "1 day", "connect_timeout": "10s"},
@@ -122,15 +145,19 @@ def client(root: str, *, writes: bool = False) -> Any:
     if writes:
         options["client_options"]["timeout"] = "5 minutes"
         options["retry_config"] = {"max_retries": 8, "retry_timeout": timedelta(minutes=10)}
-    # Options that are given stand for all that the environment says of the client.
-    told = (os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "GOOGLE", "AZURE"))
-    if root.startswith("http://") or "true" in map(str.lower, told):
+    # Options that are given stand for all that the environment says of the client. A server of
+    # one's own: the tools of the clouds ask for no more than its URL.
+    told = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "GOOGLE", "AZURE")]
+    given = [root, *(value for name, value in os.environ.items() if "ENDPOINT" in name.upper())]
+    if "true" in map(str.lower, told) or any(one.startswith("http://") for one in given):
         options["client_options"]["allow_http"] = True
+    if root.startswith("http"):  # whatever the host: `from_url` takes some for buckets
+        return stores.HTTPStore.from_url(root, **options)
     if root.startswith("s3://"):
         provider = _aws_credentials()
         if provider is not None:
             options["credential_provider"] = provider
-    return from_url(root, **options)
+    return stores.from_url(root, **options)
 
 
 def _aws_credentials() -> Any:

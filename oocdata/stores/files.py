@@ -485,7 +485,7 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     found = zip(each, below, strict=True)
     there = [name for name, answer in found if isinstance(answer, Answer)]
     refused = next((one for one in below if isinstance(one, SourceError)), None)
-    if error is not None and not there and refused is not None:
+    if isinstance(error, MissingFileError) and not there and refused is not None:
         raise refused  # it may be there all the same
     return there, error
 

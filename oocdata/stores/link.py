@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from oocdata.stores.address import Address
 
-__all__ = ["Answer", "ChangedError", "Link", "Traffic", "link", "told"]
+__all__ = ["Answer", "ChangedError", "ForbiddenError", "Link", "Traffic", "link", "told"]
 
 Made = TypeVar("Made")
 
@@ -59,6 +59,10 @@ _ADDRESS = re.compile(r"\S+://\S+")
 
 class ChangedError(SourceError):
     """The object is another version than the one asked for."""
+
+
+class ForbiddenError(SourceError):
+    """The store says 403: also of what is not there, to whoever may not list."""
 
 
 @dataclass(slots=True)
@@ -301,6 +305,11 @@ class Link:
         client = address.store
         if isinstance(client, FileSystem):
             return await client.ask(address.name, options)
+        suffix = options.get("range", ())
+        if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # it knows none
+            whole = await obstore().head_async(client, address.name)
+            bounds = max(0, whole["size"] - suffix["suffix"]), whole["size"]
+            options = {"if_match": whole["e_tag"], **options, "range": bounds}
         found = await obstore().get_async(client, address.name, options=options or None)
         meta, data = found.meta, await found.bytes_async()
         modified: datetime = meta["last_modified"]
@@ -361,7 +370,7 @@ def told(error: Exception, url: str) -> SourceError:
     if isinstance(error, FileNotFoundError):
         return MissingFileError("the object must exist; the store has none of this name.", **about)
     if kind == "PermissionDeniedError":
-        return SourceError(
+        return ForbiddenError(
             "the store must allow the object to be read; it answered 403 (forbidden). Are the "
             "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
             "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true.",

@@ -88,13 +88,14 @@ READS = {
 
 WAITING = """
 def watch():
-    names = []
-    while names[:2] != ["wait", "result"]:
+    seen = 0
+    while seen < 20:  # not on its way there, where Python would not notice the signal
         threading.Event().wait(0.005)
         frame, names = sys._current_frames()[threading.main_thread().ident], []
         while frame is not None:
             names.append(frame.f_code.co_name)
             frame = frame.f_back
+        seen = seen + 1 if names[:2] == ["wait", "result"] else 0
     print("waiting", flush=True)
 threading.Thread(target=watch, daemon=True).start()
 print('ready', flush=True)

@@ -11,6 +11,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import count
@@ -32,7 +33,7 @@ from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.files import ObjectVersion, StoredFile, cache_folder, small
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.link import Answer, link
+from oocdata.stores.link import Answer, ForbiddenError, link
 from oocdata.stores.objects import StoredObjects
 
 __all__ = ["Remote", "remote_reader"]
@@ -67,11 +68,15 @@ class Remote(Store):
 
     def prefetch(self, names: Sequence[str]) -> None:
         """Ask for metadata files at once; each is asked for once."""
+        forbidden: SourceError | None = None
         new = [name for name in names if name not in self._small]
         for name, found in zip(new, small([self.address / name for name in new]), strict=True):
-            if isinstance(found, SourceError):
+            if isinstance(found, SourceError) and not isinstance(found, ForbiddenError):
                 raise found
-            self._small[name] = found
+            self._small[name] = found if isinstance(found, Answer) else None
+            forbidden = found if isinstance(found, ForbiddenError) else forbidden
+        if forbidden is not None and not any(self._small.values()):
+            raise forbidden
 
     def read(self, name: str, part: int = 0) -> bytes | None:
         """Return the bytes of a metadata file, or `part` of another object."""
@@ -137,6 +142,7 @@ class _Fetched:
             self._index = index if len(self._node.get("codecs", ())) == 1 else None
         self._address = Address.of(objects.store.path) / objects.key
         self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
+        self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
         self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(self._address, nbytes // 2, self.store.cache)
@@ -234,36 +240,49 @@ class _Fetched:
         begin, end = (-index.nbytes, None) if index.at_end else (0, index.nbytes)
         with self._lock:
             known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
-        asked = {}
-        for shard in shards:
-            if shard not in known:
-                address = self._address / metadata.name(shard)
-                asked[shard] = link().start(partial(link().get_if_there, address, begin, end))
-        for shard, done in asked.items():
-            address = self._address / metadata.name(shard)
-            try:
-                answer = done.result()
-            except SourceError as error:
-                raise self._about(error, self.objects.rows_of(shard)) from error
-            if answer is None:
-                known[shard] = None
-                continue
-            file = StoredFile(ObjectVersion.of(address, answer, self.store.cache))
-            try:
-                addresses = index.addresses(bytes(answer.data), file.version.nbytes)
-            except ValueError as error:
-                raise DamagedChunkError(
-                    f"the index of a shard must be readable; {error}. Restore the object.",
-                    path=address.url,
-                    key=self.objects.key or None,
-                    **self.objects.rows_of(shard),
-                ) from error
-            known[shard] = file, addresses
+            asked = [shard for shard in shards if shard not in known]
+            for shard in asked:  # what another thread has asked for, comes for both
+                if shard not in self._coming:
+                    address = self._address / metadata.name(shard)
+                    get = partial(link().get_if_there, address, begin, end)
+                    self._coming[shard] = link().start(get)
+            coming = {shard: self._coming[shard] for shard in asked}
+        try:
+            for shard, done in coming.items():
+                known[shard] = self._index_in(shard, done)
+        finally:
+            with self._lock:
+                for shard, done in coming.items():
+                    if self._coming.get(shard) is done:
+                        del self._coming[shard]
         with self._lock:
             if len(self._indices) + len(asked) > _MOST_INDICES:
                 self._indices.clear()
             self._indices.update({shard: known[shard] for shard in asked})
         return [known[shard] for shard in shards]
+
+    def _index_in(
+        self, shard: tuple[int, ...], done: Future[Answer | None]
+    ) -> tuple[StoredFile, Ints] | None:
+        """Return a shard with the addresses of its chunks, when its index has come."""
+        index, address = self._index, self._address / self.objects.metadata.name(shard)
+        assert index is not None
+        try:
+            answer = done.result()
+        except SourceError as error:
+            raise self._about(error, self.objects.rows_of(shard)) from error
+        if answer is None:
+            return None
+        file = StoredFile(ObjectVersion.of(address, answer, self.store.cache))
+        try:
+            return file, index.addresses(bytes(answer.data), file.version.nbytes)
+        except ValueError as error:
+            raise DamagedChunkError(
+                f"the index of a shard must be readable; {error}. Restore the object.",
+                path=address.url,
+                key=self.objects.key or None,
+                **self.objects.rows_of(shard),
+            ) from error
 
 
 class _RemoteReader(ZarrReader):

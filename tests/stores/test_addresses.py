@@ -1,0 +1,297 @@
+"""URLs of each store, listing and credentials; S3 by moto."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import h5py
+import numpy as np
+import pytest
+import typer.testing
+import zarr
+from numpy.testing import assert_array_equal
+from servers.faults import Refuse
+from servers.proxy import FaultProxy
+from servers.ranges import RangeServer
+from servers.s3 import S3
+from stored_layouts import numbers
+
+import oocdata as ooc
+from oocdata.cli import app
+from oocdata.describe import as_json, fingerprint
+from oocdata.errors import ArgumentError, MissingFileError, OocdataError, SourceError
+from oocdata.stores import address as addresses
+from oocdata.stores import link as links
+from oocdata.stores.address import Address, client, list_names
+
+ROWS = numbers((60, 4, 6))
+KEYS = {
+    "aws_access_key_id": "test",
+    "aws_secret_access_key": "test",
+    "region_name": "us-east-1",
+}
+SECRET = "AbraCadabra0815"
+
+
+@pytest.fixture(autouse=True)
+def new_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clients take credentials when they are made."""
+    monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
+    client.cache_clear()
+    yield
+    client.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    folder = tmp_path_factory.mktemp("bucket")
+    np.save(folder / "a.npy", ROWS)
+    (folder / "parts").mkdir()
+    for number, part in enumerate(np.array_split(ROWS, 12)):
+        np.save(folder / "parts" / f"x {number}.npy", part)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("u", data=ROWS, chunks=(8, 4, 6), compression="gzip")
+    group = zarr.create_group(folder / "g.zarr")
+    group.create_array("inner/u", data=ROWS, chunks=(8, 4, 6))
+    group.create_array("inner/v", data=ROWS + 1, chunks=(8, 4, 6))
+    with S3() as server:
+        server.upload(folder)
+        yield server
+
+
+@pytest.fixture
+def s3(bucket: S3, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{bucket.bucket}"
+
+
+def check(view: ooc.View, rows: np.ndarray = ROWS) -> None:
+    loader = view.batches(16, shuffle=True)
+    for step, batch in enumerate(loader):
+        assert_array_equal(batch, rows[loader.positions(step)])
+
+
+def test_objects_of_a_bucket(s3: str) -> None:
+    check(ooc.open(f"{s3}/a.npy"))
+    check(ooc.open(f"{s3}/a.h5", "u"))
+    check(ooc.open(f"{s3}/g.zarr/inner/u"))
+
+
+def test_a_group_without_consolidated_metadata_is_listed(s3: str) -> None:
+    check(ooc.open(f"{s3}/g.zarr", "inner/v"), ROWS + 1)
+    check(ooc.open(f"{s3}/g.zarr", "inner/*"), np.concatenate([ROWS, ROWS + 1]))
+    with pytest.raises(OocdataError, match="inner/u"):
+        ooc.open(f"{s3}/g.zarr")
+
+
+def test_a_glob_of_a_bucket(s3: str) -> None:
+    """In natural order, also where names are quoted."""
+    check(ooc.open(f"{s3}/parts/x*.npy"))
+    check(ooc.open(f"{s3}/*/x [0-9].npy"), ROWS[:50])
+    with pytest.raises(MissingFileError, match="glob"):
+        ooc.open(f"{s3}/parts/y*.npy")
+
+
+def test_names_below_an_address(s3: str) -> None:
+    found = dict(list_names(Address.of(f"{s3}/g.zarr")))
+    assert found == {"inner": True, "zarr.json": False}
+    assert dict(list_names(Address.of(s3)))["parts"] is True
+
+
+def test_a_bucket_or_a_key_that_is_not_there(s3: str) -> None:
+    for url in (f"{s3}/gone.npy", "s3://no-such-bucket/a.npy"):
+        with pytest.raises(MissingFileError, match="must exist") as caught:
+            ooc.open(url)
+        assert caught.value.path == url
+    with pytest.raises(SourceError, match="no-such-bucket"):
+        ooc.open("s3://no-such-bucket/*.npy")
+
+
+def test_without_credentials(s3: str, bucket: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    boto3.client("s3", endpoint_url=bucket.url, **KEYS).put_object_acl(
+        Bucket=bucket.bucket, Key="a.npy", ACL="public-read"
+    )
+    check(ooc.open(f"{s3}/a.npy"))
+
+
+# ---- the same, over HTTP ----
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RangeServer]:
+    (tmp_path / "box").mkdir()
+    np.save(tmp_path / "box" / "a.npy", ROWS)
+    with RangeServer(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_store_that_forbids_what_is_not_there(server: RangeServer, version: Any) -> None:
+    """As S3 does to whoever may read, but not list."""
+    group = zarr.create_group(server.folder / "g.zarr", zarr_format=version)
+    group.create_array("u", data=ROWS, chunks=(8, 4, 6))
+    with FaultProxy(server.url) as proxy:
+        proxy.plan = lambda number, record: (
+            None if (server.folder / record.path.lstrip("/")).is_file() else Refuse(403)
+        )
+        check(ooc.open(f"{proxy.url}/g.zarr", "u"))
+        check(ooc.open(f"{proxy.url}/g.zarr/u"))
+        check(ooc.open(f"{proxy.url}/box/a.npy"))
+        with pytest.raises(SourceError, match="403"):
+            ooc.open(f"{proxy.url}/h.zarr", "u")
+
+
+def test_azure(server: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    zarr.create_array(
+        server.folder / "box" / "s.zarr", data=ROWS, chunks=(4, 4, 6), shards=(20, 4, 6)
+    )
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acc")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.url)
+    monkeypatch.setenv("AZURE_SKIP_SIGNATURE", "true")
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    check(ooc.open("az://box/a.npy"))
+    check(ooc.open("az://box/s.zarr"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://bucket.s3.us-west-2.amazonaws.com/a/b.npy",
+        "https://s3.us-west-2.amazonaws.com/bucket/a/b.npy",
+        "https://account.blob.core.windows.net/box/a.npy",
+        "https://storage.googleapis.com/bucket/a.npy",
+        "https://0123.r2.cloudflarestorage.com/bucket/a.npy",
+        "http://localhost:9000/bucket/a.npy",
+    ],
+)
+def test_https_is_plain_http_whatever_the_host(url: str) -> None:
+    """No bucket is read out of it, nobody is asked for credentials."""
+    address = Address.of(url)
+    assert type(address.store).__name__ == "HTTPStore"
+    assert address.url == url
+
+
+def test_a_store_that_lacks_a_setting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "_TRIES", 1)
+    for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SourceError, match="Account must be specified") as caught:
+        ooc.open("az://box/a.npy")
+    assert caught.value.path == "az://box/a.npy"
+
+
+# ---- what must not be told ----
+
+SIGNED = [
+    "http://user:{}@127.0.0.1:9/a.npy",
+    "https://{}@host/a.npy",
+    "https://host/a.npy?X-Amz-Signature={}",
+    "https://host/a.npy?sv=2022&sig={}",
+    "s3://bucket/a.npy?key={}",
+    "https://host/a.npy#{}",
+    "s3://{}:key@bucket/a.npy",
+    "ftp://user:{}@host/a.npy",
+    "hf://user:{}@host/a.npy",
+    "postgresql://user:{}@host/a.npy?sig={}",
+    "HTTPS://user:{}@host/a.npy",
+]
+OPENERS: dict[str, Callable[[str], Any]] = {
+    "open": ooc.open,
+    "glob": lambda url: ooc.open(url.replace("a.npy", "*.npy")),
+    "list": lambda url: ooc.open([url]),
+    "key": lambda url: ooc.open(url, "u"),
+    "raw": lambda url: ooc.open(url, dtype="f4", shape=(-1, 4)),
+    "preview": ooc.preview,
+    "check": ooc.check,
+    "stats": ooc.stats,
+}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("url", SIGNED)
+def test_a_url_with_a_credential_is_refused_and_not_echoed(url: str, opener: str) -> None:
+    url = url.replace("{}", SECRET)
+    with pytest.raises(OocdataError) as caught:
+        OPENERS[opener](url)
+    assert SECRET not in "".join(traceback.format_exception(caught.value, chain=True)).replace(
+        f"{opener}({url!r})", ""
+    )
+    assert SECRET not in repr(caught.value)
+
+
+@pytest.mark.parametrize("command", ["info", "check", "preview", "stats"])
+def test_the_command_line_does_not_echo_it(
+    command: str,
+) -> None:
+    done = typer.testing.CliRunner().invoke(app, [command, f"https://host/a.npy?sig={SECRET}"])
+    assert done.exit_code
+    assert SECRET not in done.output
+    assert "signature" in done.output
+
+
+def test_keys_of_the_environment_are_told_nowhere(
+    s3: str, bucket: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"ID{SECRET}")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", f"TOKEN{SECRET}")
+    view = ooc.open(f"{s3}/a.npy")
+    loader = view.batches(16, shuffle=True)
+    told = [as_json(loader), fingerprint(loader), repr(view), repr(view.storage), str(view)]
+    told += [repr(loader), loader.explain().__str__(), repr(view.source)]
+    told.append(pickle.dumps(loader).decode("latin-1"))
+    with FaultProxy(bucket.url) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        client.cache_clear()
+        for status in (400, 401, 403, 404, 500, 503):
+            proxy.plan = lambda number, record, status=status: Refuse(status)
+            for read in (lambda: ooc.open(f"{s3}/a.npy"), lambda: ooc.open(f"{s3}/*.npy")):
+                try:
+                    read()
+                except SourceError as error:
+                    told += traceback.format_exception(error)
+                    told += [repr(error), str(pickle.dumps(error))]
+    assert len(told) > 20
+    for text in told:
+        assert SECRET not in text
+
+
+def test_a_signature_of_the_environment_is_told_nowhere(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Azure's is part of the URL that the client asks for."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acc")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", f"sv=2022-11-02&sig={SECRET}")
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+    told: list[str] = []
+    with FaultProxy(server.url) as proxy:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", proxy.url)
+        for status in (400, 401, 403, 404, 500, 503):
+            proxy.plan = lambda number, record, status=status: Refuse(status)
+            with pytest.raises(SourceError) as caught:
+                ooc.open("az://box/a.npy")
+            told += traceback.format_exception(caught.value)
+        assert any(SECRET in record.path for record in proxy.log)
+    client.cache_clear()
+    with pytest.raises(SourceError, match="reachable") as caught:
+        ooc.open("az://box/a.npy")
+    told += traceback.format_exception(caught.value)
+    assert told
+    for text in told:
+        assert SECRET not in text
+
+
+def test_every_scheme_is_known() -> None:
+    assert set(addresses._SCHEMES) == {"s3", "gs", "az", "abfs", "abfss", "http", "https"}
+    with pytest.raises(ArgumentError, match="without"):
+        Address.of("https://a:b@host/x")

@@ -1,0 +1,243 @@
+"""What is asked of a server, counted by the server: each byte once, no more at a time than said."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+from servers.ranges import RangeServer
+from stored_layouts import numbers
+
+import oocdata as ooc
+from oocdata.engines.cache import cache as chunk_cache
+from oocdata.stores import files
+from oocdata.stores.link import REQUESTS, link
+
+ROWS = numbers((512, 64, 64))
+"""16 KiB a row, 8 MiB in all."""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
+    folder = tmp_path_factory.mktemp("counted")
+    np.save(folder / "a.npy", ROWS)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["plain"] = ROWS
+        file.create_dataset("gzip", data=ROWS, chunks=(8, 64, 64), compression="gzip")
+        file.create_dataset("again", data=ROWS, chunks=(8, 64, 64), compression="gzip")
+    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(8, 64, 64))
+    zarr.create_array(folder / "shards.zarr", data=ROWS, chunks=(8, 64, 64), shards=(64, 64, 64))
+    with RangeServer(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def server(served: RangeServer) -> Iterator[RangeServer]:
+    chunk_cache.forget()
+    files._blocks.clear()
+    served.reset()
+    yield served
+    served.release()
+    for _ in range(200):
+        gc.collect(1)
+        if link().held == served.at_once == 0:
+            break
+        threading.Event().wait(0.01)
+    assert (link().held, served.at_once) == (0, 0)
+
+
+STORED = {
+    "npy": ("a.npy", None),
+    "plain": ("a.h5", "plain"),
+    "gzip": ("a.h5", "gzip"),
+    "zarr": ("a.zarr", None),
+    "shards": ("shards.zarr", None),
+}
+
+
+def opened(server: RangeServer, kind: str) -> ooc.View:
+    name, key = STORED[kind]
+    return ooc.open(f"{server.url}/{name}", key)
+
+
+def fetched(server: RangeServer) -> Counter[tuple[str, int | None, int | None]]:
+    return Counter((one.path, one.start, one.stop) for one in server.log if one.status < 400)
+
+
+def round_trips(server: RangeServer, work: Any) -> int:
+    """Return how many rounds of requests work takes, each answered when no more come."""
+    server.hold()
+    done = threading.Event()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    rounds = 0
+    while not done.is_set():
+        came = -1
+        while server.requests != came and not done.wait(0.03):
+            came = server.requests
+        if server.at_once and not done.is_set():
+            rounds += 1
+            server.release(server.at_once)
+            done.wait(0.02)
+    thread.join()
+    server.release()
+    if errors:
+        raise errors[0]
+    return rounds
+
+
+TRIPS = {"npy": 8, "plain": 15, "gzip": 15, "zarr": 8, "shards": 8}
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_round_trips_to_the_first_batch(server: RangeServer, kind: str) -> None:
+    def work() -> None:
+        loader = opened(server, kind).batches(32, shuffle=True)
+        assert_array_equal(loader.batch(0), ROWS[loader.positions(0)])
+
+    assert round_trips(server, work) <= TRIPS[kind]
+    assert server.most_at_once <= REQUESTS
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_an_epoch_fetches_each_byte_once(server: RangeServer, kind: str) -> None:
+    view = opened(server, kind)
+    server.reset()
+    loader = view.batches(32, shuffle="block")
+    for step, batch in enumerate(loader.epoch(0)):
+        assert_array_equal(batch, ROWS[loader.positions(step)])
+    assert set(fetched(server).values()) == {1}
+    assert server.most_at_once <= REQUESTS
+    stored = sum(path.stat().st_size for path in files_of(server.folder, kind))
+    assert server.nbytes <= 1.35 * stored
+    server.reset()
+    list(loader.epoch(1))
+    if kind not in ("npy", "plain"):  # what was decoded is in the cache
+        assert server.requests == 0
+
+
+def files_of(folder: Path, kind: str) -> list[Path]:
+    path = folder / STORED[kind][0]
+    return [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
+
+
+@pytest.mark.parametrize("kind", ["npy", "plain"])
+def test_rows_in_any_order_fetch_what_they_need(server: RangeServer, kind: str) -> None:
+    view = opened(server, kind)
+    server.reset()
+    loader = view.batches(32, shuffle="global")
+    for step, batch in enumerate(loader.epoch(0)):
+        assert_array_equal(batch, ROWS[loader.positions(step)])
+    assert server.nbytes <= 1.35 * ROWS.nbytes
+    assert server.requests <= len(ROWS)  # neighbours are joined
+
+
+def test_neighbours_are_one_request(server: RangeServer) -> None:
+    view = opened(server, "npy")
+    server.reset()
+    assert_array_equal(view.take([7, 8, 9, 100, 102, 400]), ROWS[[7, 8, 9, 100, 102, 400]])
+    assert server.requests == 3
+    assert server.nbytes == 7 * ROWS[0].nbytes  # row 101 costs less than a request
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_pairs_fetch_what_both_take_once(server: RangeServer, kind: str) -> None:
+    view = opened(server, kind)
+    pairs = ooc.zip(view, view[:, ::2])
+    server.reset()
+    loader = pairs.batches(32)
+    for step, (rows, halves) in enumerate(loader.epoch(0)):
+        assert_array_equal(rows, ROWS[loader.positions(step)])
+        assert_array_equal(halves, ROWS[loader.positions(step), ::2])
+    assert set(fetched(server).values()) == {1}
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zarr", "shards"])
+def test_ranks_fetch_their_lanes(server: RangeServer, kind: str) -> None:
+    view = opened(server, kind)
+    loader = view.batches(32, shuffle=True)
+    chunks, total = [], 0
+    for rank in range(4):
+        chunk_cache.forget()
+        server.reset()
+        own = loader.shard(4, rank)
+        for step, batch in enumerate(own.epoch(0)):
+            assert_array_equal(batch, ROWS[own.positions(step)])
+        chunks.append(server.nbytes)
+        total += server.nbytes
+    stored = sum(path.stat().st_size for path in files_of(server.folder, kind))
+    stored = stored // 4 if kind == "gzip" else stored  # the file holds four arrays' bytes at most
+    assert max(chunks) <= 0.6 * total
+    assert total <= 4 * 1.35 * stored
+
+
+def test_nothing_is_asked_for_when_the_loader_is_closed(server: RangeServer) -> None:
+    epoch = opened(server, "npy").batches(8, shuffle="global").epoch(0)
+    next(epoch)
+    epoch.close()  # type: ignore[attr-defined]
+    server.wait_idle()
+    came = server.requests
+    gc.collect()
+    link().start(_nothing).result()
+    assert server.requests == came
+
+
+async def _nothing() -> None: ...
+
+
+BOUNDED = """
+import resource, sys, threading
+import numpy as np
+import oocdata as ooc
+from oocdata.stores.link import link
+most, over = 0, threading.Event()
+def watch():
+    global most
+    while not over.wait(0.001):
+        most = max(most, link().held)
+view = ooc.open(sys.argv[1])
+loader = view.batches(16, shuffle="global")
+threading.Thread(target=watch, daemon=True).start()
+total = 0.0
+for epoch in range(2):
+    for batch in loader.epoch(epoch):
+        total += float(batch.sum())
+over.set()
+print(most, total, link().traffic.most)
+"""
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr", "shards"])
+def test_held_within_the_bound(
+    server: RangeServer, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = 8 << 20
+    monkeypatch.setenv("OOCDATA_MEMORY", str(memory))
+    command = [sys.executable, "-c", BOUNDED, f"{server.url}/{STORED[kind][0]}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    most, total, at_once = done.stdout.split()
+    assert float(total) == 2 * float(ROWS.sum(dtype="f8"))
+    one_batch = 16 * 8 * ROWS[0].nbytes if kind != "npy" else 16 * ROWS[0].nbytes
+    assert int(most) <= memory // 4 + one_batch
+    assert int(at_once) <= REQUESTS
