@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -109,10 +109,13 @@ class Asked(Held[Answer]):
     async def _range(self, number: int) -> Answer:
         return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
 
-    def find(self, wanted: Pieces) -> tuple[Pieces, Ints]:
-        """Return pieces, and the range in which each lies; -1 for one that lies in none."""
+    def find(self, wanted: Pieces, *, taken: bool = False) -> tuple[Pieces, Ints]:
+        """Return pieces, and the range in which each lies; -1 for one that lies in none.
+
+        Of ranges that are held; with `taken`, also of those that were taken.
+        """
         pieces, found = wanted.cut(self.starts)
-        held = np.array([left > 0 for left in self._left], np.bool_)
+        held = np.array([taken or left > 0 for left in self._left], np.bool_)
         inside = (found >= 0) & (pieces.offsets + pieces.counts <= self.stops[found]) & held[found]
         return pieces, np.where(inside, found, -1)
 
@@ -349,17 +352,17 @@ class StoredFile:
         runs = np.concatenate([np.stack(one[:2], axis=1) for one in wanted])
         inside = runs.sum(axis=1) <= self.version.nbytes  # reading them says that they are not
         offsets, counts = np.unique(runs[inside], axis=0).T
-        if once:  # what is decoded by whoever asked first is in the cache for all
-            with self.lock:
-                others = list(self.asked)
-            for other in others:
-                _, found = other.find(Pieces(offsets, offsets, offsets, counts))
-                if len(found) == len(offsets):  # none lies across two ranges
-                    offsets, counts = offsets[found < 0], counts[found < 0]
-        if not len(offsets):
-            yield
-            return
-        with ask(self, offsets, counts, once=once):
+        with ExitStack() as stack:
+            with self.lock:  # or two who need the same both find that nobody has asked for it
+                # What is decoded by whoever asked first is in the cache for all. What was taken is
+                # being decoded, or is since whoever asks now has looked.
+                for other in list(self.asked) if once else ():
+                    pieces = Pieces(offsets, offsets, offsets, counts)
+                    _, found = other.find(pieces, taken=True)
+                    if len(found) == len(offsets):  # none lies across two ranges
+                        offsets, counts = offsets[found < 0], counts[found < 0]
+                if len(offsets):
+                    stack.enter_context(ask(self, offsets, counts, once=once))
             yield
 
     # As of a stream, for headers and metadata.
@@ -523,17 +526,17 @@ class _Stream(io.RawIOBase):
 
 _lock = threading.Lock()
 _blocks: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
-_files: OrderedDict[ObjectVersion, tuple[threading.Lock, list[Asked]]] = OrderedDict()
+_files: OrderedDict[ObjectVersion, tuple[Any, list[Asked]]] = OrderedDict()
 
 
-def _shared(version: ObjectVersion) -> tuple[threading.Lock, list[Asked]]:
+def _shared(version: ObjectVersion) -> tuple[Any, list[Asked]]:
     """Return what all who read an object share: a lock, and what was asked for."""
     with _lock:
         found = _files.get(version)
         if found is None:
             for old in [old for old, (_, asked) in _files.items() if not asked][:-1024]:
                 del _files[old]
-            found = _files[version] = threading.Lock(), []
+            found = _files[version] = threading.RLock(), []
         return found
 
 
