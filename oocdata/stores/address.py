@@ -77,12 +77,6 @@ class Address:
             If it holds a credential, which would get into descriptions and messages.
         """
         scheme = url.partition("://")[0].lower()
-        if not is_given(url) and scheme not in _SCHEMES:
-            raise UnknownFormatError(
-                f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
-                f"{scheme}://. Give another store's array as an object: zarr.open_array(…).",
-                path=url,
-            )
         try:
             parts = urlsplit(url)
         except ValueError as error:
@@ -99,7 +93,9 @@ class Address:
                 f"signature, and parts of the file are asked for; got one for {parts.hostname}. "
                 "Use the address of the object itself, with credentials from the environment."
             )
-        if scheme not in _SCHEMES:  # said after nothing in it can be a credential
+        if (
+            not is_given(url) and scheme not in _SCHEMES
+        ):  # said after nothing in it can be a credential
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
                 f"{scheme}://. Give another store's array as an object: zarr.open_array(…).",

@@ -123,10 +123,13 @@ class Asked(Held[Answer]):
     async def _range(self, number: int) -> Answer:
         return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
 
-    def find(self, wanted: Pieces) -> tuple[Pieces, Ints]:
-        """Return pieces, and the range in which each lies; -1 for one that lies in none."""
+    def find(self, wanted: Pieces, *, taken: bool = False) -> tuple[Pieces, Ints]:
+        """Return pieces, and the range in which each lies; -1 for one that lies in none.
+
+        Of ranges that are held; with `taken`, also of those that were taken.
+        """
         pieces, found = wanted.within(self.starts, self.stops)
-        held = np.array([left > 0 for left in self._left], np.bool_)
+        held = np.array([taken or left > 0 for left in self._left], np.bool_)
         return pieces, np.where((found >= 0) & held[found], found, -1)
 
     def taken(self, number: int, nbytes: int) -> None:
@@ -250,7 +253,7 @@ class StoredFile:
     def __init__(self, version: ObjectVersion) -> None:
         self.version = version
         self.address = Address.of(version.path)
-        self.lock, self.asked, self._turn = _shared(version)
+        self.lock, self.asked = _shared(version)
         self.entry = _entry(version)
 
     def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
@@ -403,24 +406,23 @@ class StoredFile:
         inside = runs.sum(axis=1) <= self.version.nbytes  # reading them says that they are not
         offsets, counts = np.unique(runs[inside], axis=0).T
         with ExitStack() as stack:
-            with self._turn:  # of several who want the same, one asks for it
+            with self.lock:  # or two who need the same both find that nobody has asked for it
                 if self.entry is not None and len(offsets):
                     offsets, counts = self.entry.missing(offsets, counts)
-                # What is decoded, or kept, by whoever asked first is there for all.
+                # What is decoded by whoever asked first is in the cache for all, and what is kept
+                # is in the folder. What was taken is being decoded, or is since it was looked for.
                 if once or self.entry is not None:
                     offsets, counts = self._not_asked(offsets, counts)
                 if len(offsets):
-                    # What is kept may be asked for by others, before it is written.
+                    # What is kept may be taken by others, before it is written.
                     alone = once and self.entry is None
                     stack.enter_context(ask(self, offsets, counts, once=alone))
             yield
 
     def _not_asked(self, offsets: Ints, counts: Ints) -> tuple[Ints, Ints]:
         """Return the runs that nobody has asked for yet."""
-        with self.lock:
-            others = list(self.asked)
-        for other in others:
-            pieces, found = other.find(Pieces(offsets, offsets, offsets, counts))
+        for other in list(self.asked):
+            pieces, found = other.find(Pieces(offsets, offsets, offsets, counts), taken=True)
             offsets, counts = pieces.offsets[found < 0], pieces.counts[found < 0]
         return offsets, counts
 
@@ -630,19 +632,17 @@ class _Stream(io.RawIOBase):
 _lock = threading.Lock()
 _blocks: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
 _fetched: Counter[ObjectVersion] = Counter()
-_files: OrderedDict[ObjectVersion, tuple[threading.Lock, list[Asked], threading.Lock]] = (
-    OrderedDict()
-)
+_files: OrderedDict[ObjectVersion, tuple[Any, list[Asked]]] = OrderedDict()
 
 
-def _shared(version: ObjectVersion) -> tuple[threading.Lock, list[Asked], threading.Lock]:
-    """Return what all who read an object share: what was asked for, its lock, and one for turns."""
+def _shared(version: ObjectVersion) -> tuple[Any, list[Asked]]:
+    """Return what all who read an object share: a lock, and what was asked for."""
     with _lock:
         found = _files.get(version)
         if found is None:
-            for old in [old for old, (_, asked, _) in _files.items() if not asked][:-1024]:
+            for old in [old for old, (_, asked) in _files.items() if not asked][:-1024]:
                 del _files[old]
-            found = _files[version] = threading.Lock(), [], threading.Lock()
+            found = _files[version] = threading.RLock(), []
         return found
 
 

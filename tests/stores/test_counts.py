@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from conftest import our_threads
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 from stored_layouts import numbers
@@ -127,7 +128,7 @@ def test_an_epoch_fetches_each_byte_once(server: RangeServer, kind: str) -> None
     loader = view.batches(32, shuffle="block")
     for step, batch in enumerate(loader.epoch(0)):
         assert_array_equal(batch, ROWS[loader.positions(step)])
-    assert set(fetched(server).values()) == {1}
+    assert {one: n for one, n in fetched(server).items() if n > 1} == {}
     assert server.most_at_once <= REQUESTS
     stored = sum(path.stat().st_size for path in files_of(server.folder, kind))
     assert server.nbytes <= 1.35 * stored
@@ -196,6 +197,8 @@ def test_nothing_is_asked_for_when_the_loader_is_closed(server: RangeServer) -> 
     epoch = opened(server, "npy").batches(8, shuffle="global").epoch(0)
     next(epoch)
     epoch.close()  # type: ignore[attr-defined]
+    while our_threads():  # which end the step that they are at
+        threading.Event().wait(0.01)
     server.wait_idle()
     came = server.requests
     gc.collect()

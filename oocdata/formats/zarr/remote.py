@@ -205,8 +205,10 @@ class _Fetched:
                 if not isinstance(error.cause, SourceError):
                     raise
                 raise self._about(error.cause, self.objects.rows(places[which])) from error
-            for number, part in zip(which.tolist(), np.split(memory, ends[:-1]), strict=True):
-                found[number] = part
+            for number, stop, nbytes in zip(
+                which.tolist(), ends.tolist(), sizes.tolist(), strict=True
+            ):
+                found[number] = memory[stop - nbytes : stop]
         return found
 
     def _about(self, error: SourceError, rows: dict[str, Any]) -> SourceError:
