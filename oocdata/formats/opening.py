@@ -88,7 +88,7 @@ def open_source(
         "format": format, "pictures": pictures,
     }  # fmt: skip
     if any(isinstance(one, str) and is_url(one) for one in _each(target)):
-        from oocdata.stores.files import one_look  # not for `import oocdata`
+        from oocdata.stores.versions import one_look  # not for `import oocdata`
 
         with one_look(cache):
             return _open_source(target, key, options)
@@ -257,7 +257,7 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
         )
     files = [part for part in parts if isinstance(part, str) and is_url(part) and _is_file(part)]
     if files:
-        from oocdata.stores.files import look  # not for `import oocdata`
+        from oocdata.stores.looking import look  # not for `import oocdata`
 
         look(files)
     opened = [open_source(part, key, **options) for part in parts]

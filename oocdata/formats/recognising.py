@@ -81,7 +81,7 @@ def format_of(path: str) -> Format:
 
 def _format_at(url: str) -> Format:
     """Return the format of what lies at a URL: an object, or several that are a Zarr hierarchy."""
-    from oocdata.stores.files import probe  # not for `import oocdata`
+    from oocdata.stores.looking import probe  # not for `import oocdata`
 
     name = url.rstrip("/")
     there, error = probe(name, _ZARR_METADATA)

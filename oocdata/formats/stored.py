@@ -53,7 +53,8 @@ def file_of(version: Version) -> File:
     """Return what reads a version of a file or of an object."""
     if isinstance(version, FileVersion):
         return OpenFile(version)
-    from oocdata.stores.files import ObjectVersion, StoredFile
+    from oocdata.stores.files import StoredFile
+    from oocdata.stores.versions import ObjectVersion
 
     assert isinstance(version, ObjectVersion)
     return StoredFile(version)

@@ -9,9 +9,11 @@ import numpy as np
 
 from oocdata.engines.soon import Soon
 from oocdata.memory import scratch_share
-from oocdata.stores.files import StoredFile, ask, joined
+from oocdata.stores.asked import ask
+from oocdata.stores.files import StoredFile
 from oocdata.stores.link import REQUESTS
 from oocdata.stores.objects import StoredObjects
+from oocdata.stores.pieces import joined
 
 __all__ = ["Cost", "cost_of", "fetch_all"]
 

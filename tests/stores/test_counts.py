@@ -22,7 +22,7 @@ from stored_layouts import numbers
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.stores import files
+from oocdata.stores import blocks
 from oocdata.stores.link import REQUESTS, link
 
 ROWS = numbers((512, 64, 64))
@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 @pytest.fixture
 def server(served: RangeServer) -> Iterator[RangeServer]:
     chunk_cache.forget()
-    files._blocks.clear()
+    blocks._blocks.clear()
     served.reset()
     yield served
     served.release()

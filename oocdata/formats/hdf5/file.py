@@ -13,7 +13,7 @@ import importlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from oocdata.engines.files import FileVersion, Version
@@ -26,8 +26,10 @@ from oocdata.errors import (
     UnknownFormatError,
     place,
 )
-from oocdata.formats.hdf5.metadata import MetadataStream
 from oocdata.formats.stored import is_url, stored_file
+
+if TYPE_CHECKING:
+    from oocdata.formats.hdf5.metadata import MetadataStream
 
 __all__ = [
     "FILTERS", "compare_open", "fill_value", "find_beside", "hdf5_library", "hdf5_lock", "is_hdf5",
@@ -152,6 +154,8 @@ def open_file(path: str) -> Any:
 
 def _open_stored(url: str) -> Any:
     """Open an object in a store; its metadata are fetched in blocks as HDF5 asks for them."""
+    from oocdata.formats.hdf5.metadata import MetadataStream  # the client takes long to import
+
     stream = MetadataStream(stored_file(url))
     _streams[url] = stream
     try:

@@ -9,7 +9,6 @@ of version 1 (III.A.1), symbol table nodes (III.B), local heaps (III.D), object 
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.engines.runs import UnfinishedError
+from oocdata.stores.stream import ObjectStream
 
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
@@ -94,7 +94,7 @@ def _of_header(data: bytes) -> Iterator[tuple[int, int]]:
         at += 8 + nbytes
 
 
-class MetadataStream(io.RawIOBase):
+class MetadataStream(ObjectStream):
     """The bytes of an object, as HDF5 reads them; ``repr`` gives its URL, which names the file.
 
     Parameters
@@ -108,32 +108,14 @@ class MetadataStream(io.RawIOBase):
     """
 
     def __init__(self, file: StoredFile) -> None:
-        super().__init__()
-        self.file, self.walks, self._place = file, False, 0
+        super().__init__(file)
+        self.walks = False
         self._pieces: dict[int, bytes] = {}
         self._unfollowed: dict[int, bytes] = {}
         self._held = 0
 
     def __repr__(self) -> str:
         return self.file.version.path
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the place that is read next."""
-        return self._place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Choose the place that is read next, and return it."""
-        begin = (0, self._place, self.file.version.nbytes)[whence]
-        self._place = max(0, begin + offset)
-        return self._place
 
     def readinto(self, buffer: Any) -> int:
         """Fill all of the buffer, as far as the object goes: HDF5 takes what is left for zeros."""

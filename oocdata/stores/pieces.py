@@ -1,0 +1,86 @@
+"""Runs of bytes as ranges to fetch, and as parts of ranges that were fetched. Integers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Pieces", "joined"]
+
+Ints = NDArray[np.int64]
+
+GAP = 32 << 10
+"""Bytes between two ranges that cost less to fetch than a request of their own does."""
+
+PART = 8 << 20
+"""Longer ranges are fetched in parts, side by side."""
+
+
+class Pieces(NamedTuple):
+    """Runs of bytes, or parts of them: the run of each, where it begins, where it goes."""
+
+    runs: Ints
+    offsets: Ints
+    addresses: Ints
+    counts: Ints
+
+    def of(self, some: Ints) -> Pieces:
+        """Return some of them."""
+        return Pieces(*(column[some] for column in self))
+
+    def within(self, starts: Ints, stops: Ints) -> tuple[Pieces, Ints]:
+        """Return them cut at the borders of ranges, and the range in which each lies; -1 for none.
+
+        Examples
+        --------
+        >>> runs = Pieces(*(np.array([number]) for number in (0, 8, 1000, 10)))
+        >>> pieces, ranges = runs.within(np.array([5, 12]), np.array([10, 20]))
+        >>> pieces.offsets.tolist(), pieces.counts.tolist(), ranges.tolist()
+        ([8, 10, 12], [2, 2, 6], [0, -1, 1])
+        """
+        borders = np.stack((starts, stops), axis=1).ravel()
+        first = np.searchsorted(borders, self.offsets, side="right") - 1
+        last = np.searchsorted(borders, self.offsets + self.counts - 1, side="right") - 1
+        whole, parts = self, first
+        if (first != last).any():
+            numbers = last - first + 1
+            steps = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+            parts = np.repeat(first, numbers) + steps
+            whole = self.of(np.repeat(np.arange(len(numbers)), numbers))
+            ends = np.append(borders, np.iinfo(np.int64).max)[parts + 1]
+            begins = np.where(steps > 0, borders[parts], whole.offsets)
+            counts = np.minimum(whole.offsets + whole.counts, ends) - begins
+            moved = whole.addresses + begins - whole.offsets
+            some = counts > 0
+            whole = Pieces(whole.runs, begins, moved, counts).of(some)
+            parts = parts[some]
+        return whole, np.where(parts % 2, -1, parts // 2)
+
+
+def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return runs as ranges to fetch, and how many bytes of each range are wanted.
+
+    Ranges ascend and don't overlap; neighbours are joined, long ones cut.
+
+    Examples
+    --------
+    >>> starts, stops, wanted = joined(np.array([90_000, 0, 5, 5]), np.array([10, 8, 8, 8]))
+    >>> starts.tolist(), stops.tolist(), wanted.tolist()
+    ([0, 90000], [13, 90010], [24, 10])
+    """
+    order = np.argsort(offsets, kind="stable")
+    starts, counts = offsets[order], lengths[order]
+    ends = np.maximum.accumulate(starts + counts)
+    firsts = np.flatnonzero(np.append(True, starts[1:] > ends[:-1] + GAP))
+    starts, stops = starts[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
+    parts = np.maximum(1, -(-(stops - starts) // PART))
+    if (parts > 1).any():
+        within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+        starts = np.repeat(starts, parts) + within * PART
+        stops = np.minimum(np.repeat(stops, parts), starts + PART)
+    pieces, ranges = Pieces(order, offsets, offsets, lengths).within(starts, stops)
+    wanted = np.zeros(len(starts), np.int64)
+    np.add.at(wanted, ranges, pieces.counts)
+    return starts, stops, wanted

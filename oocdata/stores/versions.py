@@ -1,0 +1,102 @@
+"""Which version of an object is read, and where what is fetched of it is kept.
+
+While files are opened, several parts of the package look at the same few objects. What they find is
+noted for as long as that takes, so that each object is asked for once and is one version for all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from oocdata.stores.address import Address
+from oocdata.stores.folder import CacheFolder
+from oocdata.stores.link import Answer
+
+__all__ = ["ObjectVersion", "cache_folder", "looked_at", "note", "one_look"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """What tells one version of an object from another.
+
+    Attributes
+    ----------
+    path : str
+        Its URL.
+    nbytes : int
+    tag : str
+        The store's name of the version (ETag); empty where it gives none.
+    modified : int
+        Nanoseconds since the epoch, to the second.
+    cache : str
+        The folder in which what is fetched is kept; empty without one.
+    """
+
+    path: str
+    nbytes: int
+    tag: str
+    modified: int
+    cache: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, address: Address, answer: Answer, cache: str | None = None) -> ObjectVersion:
+        """Return the version of which an answer is a part."""
+        kept = cache_folder() if cache is None else cache
+        return cls(address.url, answer.nbytes, answer.tag, answer.modified, kept)
+
+    def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
+        """Do nothing: each answer says of which version it is, and is compared when it comes."""
+
+
+_looked: ContextVar[dict[Address, Any] | None] = ContextVar("looked", default=None)
+_cache: ContextVar[str | None] = ContextVar("cache", default=None)
+
+
+@contextmanager
+def one_look(cache: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Ask once for what several look at, for as long as a block takes: one version of each.
+
+    Parameters
+    ----------
+    cache : path, optional
+        The folder in which is kept what is fetched of the files that are opened in this block, then
+        and later; by default the environment says which.
+    """
+    folder = _cache.get()
+    if cache is not None:
+        folder = os.path.abspath(os.path.expanduser(os.fspath(cache)))
+        CacheFolder.at(folder)  # or an error, here
+    looked = _looked.get()
+    asked, kept = _looked.set({} if looked is None else looked), _cache.set(folder)
+    try:
+        yield
+    finally:
+        _cache.reset(kept)
+        _looked.reset(asked)
+
+
+def cache_folder() -> str:
+    """Return the folder in which what is fetched is kept; empty without one."""
+    chosen = _cache.get()
+    return os.environ.get("OOCDATA_CACHE", "") if chosen is None else chosen
+
+
+def looked_at() -> dict[Address, Any]:
+    """Return what is known of objects within `one_look`; nothing besides.
+
+    A file whose beginning was fetched, the answer of a small object, an error, or None of an object
+    that is not there.
+    """
+    return _looked.get() or {}
+
+
+def note(address: Address, found: Any) -> None:
+    """Note what was found of an object, within `one_look`."""
+    looked = _looked.get()
+    if looked is not None:
+        looked[address] = found
