@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -46,7 +46,13 @@ def serve(batches: Callable[[], Iterable[Any]], elements: Callable[[Any], int]) 
 
 
 def measured(
-    module: str, names: Iterable[str], given: Sequence[str], rounds: int
+    module: str,
+    names: Iterable[str],
+    given: Sequence[str],
+    rounds: int,
+    *,
+    warm_up: int = 1,
+    pythons: Mapping[str, str] | None = None,
 ) -> dict[str, list[dict[str, float]]]:
     """Return what each way took in each round; a round before them warms up.
 
@@ -57,10 +63,14 @@ def measured(
     names : iterable of str
     given : sequence of str
     rounds : int
+    warm_up : int
+        Rounds before them.
+    pythons : mapping of str to str, optional
+        The interpreters of ways that do not run in this one.
     """
     processes = {
         name: subprocess.Popen(
-            [sys.executable, "-m", module, "--way", name, *given],
+            [(pythons or {}).get(name, sys.executable), "-m", module, "--way", name, *given],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -70,7 +80,7 @@ def measured(
     }
     found: dict[str, list[dict[str, float]]] = {name: [] for name in processes}
     try:
-        for _ in range(rounds + 1):
+        for _ in range(rounds + warm_up):
             for name, process in processes.items():
                 assert process.stdin is not None
                 assert process.stdout is not None
@@ -80,7 +90,7 @@ def measured(
     finally:
         for process in processes.values():
             process.communicate()
-    return {name: each[1:] for name, each in found.items()}
+    return {name: each[warm_up:] for name, each in found.items()}
 
 
 def table(

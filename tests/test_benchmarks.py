@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from servers.ranges import RangeServer
 
 from benchmarks import __main__ as command
 from benchmarks import rounds
@@ -38,6 +40,10 @@ from benchmarks.results import Figure, Results, ratio
 from benchmarks.rounds import Plan, Process, run
 from benchmarks.section import Section, Target
 from benchmarks.sections import SECTIONS
+from benchmarks.stores import CASES as STORE_CASES
+from benchmarks.stores import WAYS as STORE_WAYS
+from benchmarks.stores import first_batch, resident
+from benchmarks.stores import write as write_stored
 from benchmarks.targets import faster
 from benchmarks.ways import WAYS, Way
 from oocdata.engines.cache import cache
@@ -527,3 +533,43 @@ def test_ways_of_rows_of_unequal_length(name: str, tmp_path: Path) -> None:
         assert sum(int(np.asarray(values).sum(dtype="i8")) for values in whole) == tokens
         if kind == "padded":
             assert {int(batch.shape[1]) for batch in found} == {1024}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
+    folder = tmp_path_factory.mktemp("stored")
+    for case in STORE_CASES.values():
+        write_stored(case, folder, 9 << 20)
+    with RangeServer(folder) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("case", "way"),
+    [
+        (case, way)
+        for case, where in STORE_CASES.items()
+        for way, (ending, packages, _) in STORE_WAYS.items()
+        if where.name.endswith(ending) and "aiohttp" not in packages
+    ],
+)
+def test_ways_of_stores(case: str, way: str, stored: RangeServer) -> None:
+    _, packages, make = STORE_WAYS[way]
+    for package in packages:
+        pytest.importorskip(package)
+    batches = make(STORE_CASES[case], stored.url)
+    for _ in range(2):
+        before = stored.nbytes
+        found = [
+            batch if isinstance(batch, int) else int(np.asarray(batch).nbytes)
+            for batch in batches()
+        ]
+        assert sum(found) == 9 << 20
+        assert stored.nbytes - before > 3 << 20  # over the link, not out of memory
+
+
+@pytest.mark.parametrize("case", STORE_CASES)
+def test_other_figures_of_stores(case: str, stored: RangeServer) -> None:
+    given = STORE_CASES[case], stored.url, str(stored.folder)
+    assert first_batch(*given)["requests"] > 0
+    assert resident(*given)["stated"] > 0

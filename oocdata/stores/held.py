@@ -39,7 +39,7 @@ class Held(Generic[Made]):
         self._sizes, self._fetch = sizes, fetch
         self._futures: list[Future[Made]] = [Future() for _ in sizes]
         self._turns: dict[int, asyncio.Future[None]] = {}
-        self._tasks: list[asyncio.Task[Made]] = []
+        self._tasks: dict[int, asyncio.Task[Made]] = {}
         self._closed = threading.Event()
         self._at_once = at_once
 
@@ -80,7 +80,7 @@ class Held(Generic[Made]):
             return
         for number, done in enumerate(self._futures):
             self._turns[number] = link().room(self._sizes[number], at_once=self._at_once)
-            self._tasks.append(link().task(self._one(number), done))
+            self._tasks[number] = link().task(self._one(number), done)
 
     async def _one(self, number: int) -> Made:
         await self._turns[number]
@@ -93,7 +93,8 @@ class Held(Generic[Made]):
     def _drop(self, number: int) -> None:
         turn = self._turns.pop(number, None)
         if turn is not None:
-            self._tasks[number].cancel()
+            # Ended, it would hold the answer for as long as this, which lies in a cycle, is there.
+            self._tasks.pop(number).cancel()
             link().leave(turn, self._sizes[number])
         self._futures[number].cancel()  # where it was never begun
         gone: Future[Made] = Future()
