@@ -20,11 +20,11 @@ _RUN_BYTES = 32 << 20
 _RUNS = 4
 """Runs that share the memory for batches: two are read, one is handed out, one is in use."""
 
-_RUNS_FAR = 8
+_RUNS_FAR = 16
 """The same where bytes lie in a store. More of them wait for the link, each asks for its bytes when
 it begins, and while one is decoded the link must not be idle."""
 
-_READING_FAR = 3
+_READING_FAR = 6
 """So many times as many runs are read at a time there."""
 
 _MOST_STEPS = 64

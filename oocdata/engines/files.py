@@ -117,12 +117,16 @@ class File(Protocol):
         """Raise `SourceError` if it is another version by now."""
         ...
 
+    def is_far(self) -> bool:
+        """Return whether it is worth while to ask for bytes before they are read."""
+        ...
+
     def soon(
         self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, once: bool = False
     ) -> list[Soon]:
         """Return what says that runs of bytes will be read, `once` or as often as they are given.
 
-        Nothing where the kernel reads them: it needs not be told.
+        Nothing of what is not far.
         """
         ...
 
@@ -369,10 +373,14 @@ class OpenFile:
         """Raise if the file is another version; see `FileVersion.compare`."""
         self.opened().compare(key)
 
+    def is_far(self) -> bool:
+        """Return False: the kernel reads it."""
+        return False
+
     def soon(
         self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, once: bool = False
     ) -> list[Soon]:
-        """Return nothing: the kernel reads it."""
+        """Return nothing."""
         return []
 
     def __del__(self) -> None:

@@ -173,6 +173,8 @@ class Strided:
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
+        if not self.file.is_far():
+            return []
         plan = plan_box(
             extent.lengths, extent.strides, self.strides, self.stored.itemsize, None, holes=False
         )

@@ -88,6 +88,11 @@ class Entry:
 
     # What is there ------------------------------------------------------------------------------
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the object is known to be in the folder."""
+        return self._there.is_whole
+
     def missing(self, starts: Ints, lengths: Ints | int) -> tuple[Ints, Ints]:
         """Return which bytes of some ranges are not in the folder, or damaged there.
 

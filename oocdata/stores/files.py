@@ -198,6 +198,10 @@ class StoredFile:
     def __hash__(self) -> int:
         return hash(self.version)
 
+    def is_far(self) -> bool:
+        """Return whether some of it is not in the cache folder."""
+        return self.entry is None or not self.entry.is_whole
+
     def soon(self, offsets: Ints, lengths: Ints | int, *, once: bool = False) -> list[Soon]:
         """Return what says that runs of bytes will be read; see `oocdata.engines.files.File`."""
         counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)

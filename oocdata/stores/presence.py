@@ -51,6 +51,11 @@ class Presence:
         # Segments of which all pages have their bits: then nobody need look at them.
         self._whole: set[int] = set()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all pages of the object have their bits."""
+        return len(self._whole) * self._size >= self._nbytes
+
     def lacking(self, starts: Ints, ends: Ints) -> Ints:
         """Return the pages of ranges, none of them empty, that have no bit; ascending."""
         first, last = starts // self._size, (ends - 1) // self._size

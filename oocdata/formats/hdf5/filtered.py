@@ -73,6 +73,8 @@ class FilteredChunks:
 
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
         """Return what decoding chunks will take out of a store."""
+        if not self.file.is_far():
+            return []
         offsets, sizes, _ = self._located(places)
         there = offsets >= 0
         return self.file.soon(offsets[there], sizes[there].astype(np.int64), once=True)
