@@ -81,14 +81,17 @@ def format_of(path: str) -> Format:
 
 def _format_at(url: str) -> Format:
     """Return the format of what lies at a URL: an object, or several that are a Zarr hierarchy."""
-    from oocdata.stores.looking import probe  # not for `import oocdata`
+    # Not for `import oocdata`.
+    from oocdata.stores.address import Address
+    from oocdata.stores.looking import probe
 
     name = url.rstrip("/")
+    Address.of(name)  # or an error, before anything of it is told
+    _refuse_foreign(foreign([name], url=True), url)
     there, error = probe(name, _ZARR_METADATA)
     if there:
         return "zarr"
     if error is not None:
-        _refuse_foreign(foreign([name], url=True), url)
         raise error
     with opened(name) as (file, version):
         head = file.read(64)

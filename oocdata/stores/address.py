@@ -98,7 +98,7 @@ class Address:
         ):  # said after nothing in it can be a credential
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
-                f"{scheme}://. Give another store's array as an object: zarr.open_array(…).",
+                f"{scheme}://. Open another store by fsspec or obstore: ooc.open(name, store=…).",
                 path=url,
             )
         return cls(f"{scheme}://{parts.netloc}", unquote(parts.path.strip("/")))

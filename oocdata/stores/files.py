@@ -272,8 +272,8 @@ class StoredFile:
 
 
 def _entry(version: ObjectVersion) -> Entry | None:
-    """Return where an object is kept; None where nothing tells its versions apart, or where."""
-    if not version.cache or not (version.tag or version.modified):
+    """Return where an object is kept; None where it is not."""
+    if not version.cache:
         return None
     which = f"{version.tag} {version.modified}"
     return CacheFolder.at(version.cache).entry(version.path, which, version.nbytes)

@@ -15,6 +15,7 @@ from typing import Any
 
 from oocdata.stores.address import Address
 from oocdata.stores.folder import CacheFolder
+from oocdata.stores.given import is_given
 from oocdata.stores.link import Answer
 
 __all__ = ["ObjectVersion", "cache_folder", "looked_at", "note", "one_look"]
@@ -47,6 +48,9 @@ class ObjectVersion:
     def of(cls, address: Address, answer: Answer, cache: str | None = None) -> ObjectVersion:
         """Return the version of which an answer is a part."""
         kept = cache_folder() if cache is None else cache
+        # Times alone don't tell two versions of a second apart; and what one process calls a store
+        # that its user opened, another calls so too.
+        kept = kept if answer.tag and not is_given(address.root) else ""
         return cls(address.url, answer.nbytes, answer.tag, answer.modified, kept)
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:

@@ -60,6 +60,8 @@ class Remote(Store):
     def __init__(self, path: str, cache: str | None = None) -> None:
         super().__init__(path)
         self.cache = cache_folder() if cache is None else cache
+        if is_given(path):  # which another process calls so too
+            self.cache = ""
         self.address = Address.of(path)
         self._small: dict[str, Answer | None] = {}
 

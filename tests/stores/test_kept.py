@@ -1,0 +1,207 @@
+"""What is fetched is kept in a cache folder: right bytes, and none fetched twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from numpy.testing import assert_array_equal
+from servers.ranges import RangeServer
+
+import oocdata as ooc
+from oocdata.engines.cache import cache as chunks
+from oocdata.errors import ArgumentError
+from oocdata.stores.folder import CacheFolder
+
+ROWS = np.random.default_rng(0).integers(0, 500, (96, 64, 32)).astype("i4")
+
+LAYOUTS = {
+    "npy": ("a.npy", None),
+    "contiguous": ("a.h5", "plain"),
+    "gzip": ("a.h5", "gzip"),
+    "several": ("a.h5", "runs/*/u"),
+    "zarr": ("a.zarr", None),
+    "shards": ("shards.zarr", None),
+}
+
+
+def write(folder: Path) -> None:
+    np.save(folder / "a.npy", ROWS)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["plain"] = ROWS
+        file.create_dataset("gzip", data=ROWS, chunks=(4, 64, 32), compression="gzip")
+        for part in range(2):
+            rows = ROWS[48 * part : 48 * (part + 1)]
+            file.create_dataset(f"runs/{part}/u", data=rows, chunks=(4, 64, 32), compression="lzf")
+    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(4, 64, 32))
+    zarr.create_array(folder / "shards.zarr", data=ROWS, chunks=(4, 64, 32), shards=(24, 64, 32))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "files").mkdir()
+    write(tmp_path / "files")
+    return tmp_path / "files"
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[RangeServer]:
+    with RangeServer(folder) as server:
+        yield server
+
+
+def read(view: ooc.View, epoch: int = 0) -> Any:
+    """Read an epoch in a shuffled order; nothing decoded is left of an earlier one."""
+    chunks.forget()
+    loader = view.batches(8, shuffle=True, seed=3)
+    out = np.empty_like(ROWS)
+    for step, batch in enumerate(loader.epoch(epoch)):
+        out[loader.positions(step, epoch)] = batch
+    return out
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_second_epoch_fetches_nothing(server: RangeServer, tmp_path: Path, layout: str) -> None:
+    name, key = LAYOUTS[layout]
+    view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
+    assert_array_equal(read(view), ROWS)
+    server.reset()
+    assert_array_equal(read(view, epoch=1), ROWS)
+    assert server.nbytes == 0
+
+
+def epoch_elsewhere(url: str, key: str | None, kept: str, told: Any) -> None:
+    told.send(bool(np.array_equal(read(ooc.open(url, key, cache=kept)), ROWS)))
+
+
+@pytest.mark.parametrize("layout", ["npy", "gzip", "zarr"])
+def test_another_process_fetches_metadata_alone(
+    server: RangeServer, tmp_path: Path, layout: str
+) -> None:
+    name, key = LAYOUTS[layout]
+    kept = tmp_path / "kept"
+    read(ooc.open(f"{server.url}/{name}", key, cache=kept))
+    server.reset()
+    ours, theirs = multiprocessing.Pipe()
+    work = (f"{server.url}/{name}", key, str(kept), theirs)
+    other = multiprocessing.get_context("spawn").Process(target=epoch_elsewhere, args=work)
+    other.start()
+    other.join()
+    assert ours.recv()
+    assert server.nbytes <= 256 << 10 or layout == "npy"  # of one file, its beginning
+    assert server.nbytes < ROWS.nbytes / 2
+
+
+@pytest.mark.parametrize("layout", ["npy", "gzip", "zarr", "shards"])
+def test_a_new_version_is_fetched_anew(
+    folder: Path, server: RangeServer, tmp_path: Path, layout: str
+) -> None:
+    name, key = LAYOUTS[layout]
+    read(ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept"))
+    global ROWS
+    old, ROWS = ROWS, ROWS + 1
+    try:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        write(folder)
+        view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
+        assert_array_equal(read(view), ROWS)
+    finally:
+        ROWS = old
+
+
+@pytest.mark.parametrize("layout", ["npy", "gzip", "zarr", "shards"])
+def test_damage_in_the_folder_is_never_delivered(
+    server: RangeServer, tmp_path: Path, layout: str
+) -> None:
+    name, key = LAYOUTS[layout]
+    kept = tmp_path / "kept"
+    read(ooc.open(f"{server.url}/{name}", key, cache=kept))
+    files = [file for file in (kept / "objects").rglob("*") if file.is_file()]
+    for file in files:
+        data = bytearray(file.read_bytes())
+        for place in range(len(data) // 2, len(data), 999):
+            data[place] ^= 255
+        file.write_bytes(data)
+    moved = tmp_path / "moved"  # which this process has not looked at
+    shutil.move(kept, moved)
+    assert_array_equal(read(ooc.open(f"{server.url}/{name}", key, cache=moved)), ROWS)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_folder_without_room(server: RangeServer, tmp_path: Path, layout: str) -> None:
+    name, key = LAYOUTS[layout]
+    CacheFolder(tmp_path / "kept", limit=64 << 10)
+    view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
+    for epoch in range(2):
+        assert_array_equal(read(view, epoch), ROWS)
+
+
+def test_workers_share_the_folder(server: RangeServer, tmp_path: Path) -> None:
+    view = ooc.open(f"{server.url}/a.npy", cache=tmp_path / "kept")
+    read(view)
+    server.reset()
+    batches = view.batches(8, workers=2).epoch(0)
+    assert_array_equal(np.concatenate(list(batches)), ROWS)
+    assert server.nbytes < ROWS.nbytes / 2
+
+
+def test_the_environment_says_where(
+    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OOCDATA_CACHE", str(tmp_path / "kept"))
+    view = ooc.open(f"{server.url}/a.npy")
+    assert_array_equal(read(view), ROWS)
+    (kept,) = CacheFolder.at(tmp_path / "kept").show()
+    assert kept.name == f"{server.url}/a.npy"
+    assert kept.nbytes >= ROWS.nbytes
+
+
+def test_without_a_name_of_the_version_nothing_is_kept(folder: Path, tmp_path: Path) -> None:
+    """Two versions of one second would be taken for each other."""
+    with RangeServer(folder, etag=False) as server:
+        for name, key in (LAYOUTS["npy"], LAYOUTS["zarr"]):
+            view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
+            assert_array_equal(read(view), ROWS)
+    assert CacheFolder.at(tmp_path / "kept").show() == []
+
+
+def test_nothing_is_kept_of_stores_that_were_opened_here(folder: Path, tmp_path: Path) -> None:
+    """Another process calls another store by the same name."""
+    obstore = pytest.importorskip("obstore.store")
+    for name, key in (LAYOUTS["npy"], LAYOUTS["gzip"], LAYOUTS["zarr"]):
+        store = obstore.LocalStore(str(folder))
+        view = ooc.open(name, key, store=store, cache=tmp_path / "kept")
+        assert_array_equal(read(view), ROWS)
+    assert CacheFolder.at(tmp_path / "kept").show() == []
+
+
+def test_a_folder_is_for_urls(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="`cache` must be given for URLs only"):
+        ooc.open(folder / "a.npy", cache=tmp_path / "kept")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match="`cache` must be a folder"):
+        ooc.open("https://host/a.npy", cache=tmp_path / "file")
+
+
+def test_tables_of_several_patterns_are_not_mixed_up(
+    folder: Path, server: RangeServer, tmp_path: Path
+) -> None:
+    """Datasets alike in shape and chunks: their tables of chunks are kept under names of theirs."""
+    with h5py.File(folder / "b.h5", "w") as file:
+        for part in range(4):
+            name = f"{'even' if part % 2 == 0 else 'odd'}/{part}"
+            file.create_dataset(name, data=ROWS[:8] + part, chunks=(4, 64, 32), compression="lzf")
+    for _ in range(2):
+        for kind, parts in (("even", (0, 2)), ("odd", (1, 3))):
+            view = ooc.open(f"{server.url}/b.h5", f"{kind}/*", cache=tmp_path / "kept")
+            wanted = np.concatenate([ROWS[:8] + part for part in parts])
+            chunks.forget()
+            assert_array_equal(np.asarray(view), wanted)
