@@ -50,6 +50,8 @@ class Asked(Held[Answer]):
     def begin(self) -> None:
         """Ask for all; see `Held.begin`."""
         super().begin()
+        if self._at_once:  # for whoever waits alone: another would take what it still needs
+            return
         with self.file.lock:
             self.file.asked.append(self)
 

@@ -157,7 +157,8 @@ class StoredFile:
             if not len(left.runs):
                 return
         with ask(self, left.offsets, left.counts, at_once=True) as own:
-            self._take(own, left)
+            left = self._take(own, left)
+        assert not len(left.runs)  # nobody else takes of it
 
     def _take(self, asked: Asked, wanted: Pieces) -> Pieces:
         """Copy what lies in ranges that were asked for; return what does not, or not any more."""

@@ -1,0 +1,64 @@
+"""Several threads read the same bytes at the same time: each gets all of its own."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_array_equal
+from servers.ranges import RangeServer
+
+import oocdata as ooc
+from oocdata.stores.files import StoredFile
+
+EACH, APART = 500, 70_000  # too far apart to be fetched as one range
+
+
+def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
+    """What one has taken and let go, the other must not be left without."""
+    data = np.random.default_rng(0).integers(0, 256, 60 * APART, np.uint8)
+    (tmp_path / "a.bin").write_bytes(data.tobytes())
+    starts = np.arange(0, len(data), APART)
+    wanted = np.stack([data[start : start + EACH] for start in starts])
+    wrong: list[int] = []
+
+    def read(file: StoredFile, turn: threading.Barrier, order: Any) -> None:
+        out = np.zeros((len(starts), EACH), np.uint8)
+        turn.wait()
+        file.read_runs(starts[order], out.ctypes.data + order * EACH, EACH, out)
+        wrong.append(int((out != wanted).any(axis=1).sum()))
+
+    with RangeServer(tmp_path) as server:
+        file = StoredFile.at(f"{server.url}/a.bin")
+        for number in range(30):
+            turn = threading.Barrier(3)
+            orders = [np.random.default_rng((number, who)).permutation(60) for who in range(3)]
+            threads = [threading.Thread(target=read, args=(file, turn, one)) for one in orders]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert wrong == [0] * 90
+    assert file.asked == []
+
+
+def test_views_of_one_file_in_several_threads(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).integers(0, 500, (40, 3000))
+    np.save(tmp_path / "a.npy", rows)
+    wrong: list[int] = []
+
+    def read(view: ooc.View) -> None:
+        for _ in range(10):
+            wrong.append(int((np.asarray(view) != rows).sum()))
+
+    with RangeServer(tmp_path) as server:
+        view = ooc.open(f"{server.url}/a.npy")
+        threads = [threading.Thread(target=read, args=(view,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert_array_equal(np.asarray(view), rows)
+    assert wrong == [0] * 30
