@@ -19,14 +19,13 @@ from oocdata.box import Extent, point_origins
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
-from oocdata.engines.soon import soon
+from oocdata.engines.soon import Cost, cost_of, soon
 from oocdata.engines.source import Source, Storage
-from oocdata.memory import cache_share
+from oocdata.memory import cache_share, scratch_share
 from oocdata.order.lanes import laned
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
-    from oocdata.stores.costs import Cost
 
 __all__ = [
     "Chunks", "Fetching", "amplification", "cached_bytes", "chunk_bytes", "chunk_numbers",
@@ -209,12 +208,15 @@ class Fetching:
         That are read together.
     first : Cost
         Of the first read of the first epoch, without what is in memory already.
+    trips : int
+        Round trips of that read that follow one another.
     epoch : Cost
         Of an epoch, as the first reads of it are.
     """
 
     batches: int
     first: Cost
+    trips: int
     epoch: Cost
 
 
@@ -225,7 +227,7 @@ def fetching(loader: Loader) -> Fetching | None:
     """
     if not loader.dataset.is_remote or not len(loader):
         return None
-    from oocdata.stores.costs import Cost, cost_of  # not for `import oocdata`
+    from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
     together, steps = loader.steps_together, len(loader)
     runs = -(-steps // together)
@@ -254,7 +256,9 @@ def fetching(loader: Loader) -> Fetching | None:
         round(nbytes * times),
         walked == steps and not chunks and costs[0].exact and not all(kept),
     )
-    return Fetching(together, costs[0], epoch)
+    first = costs[0]
+    trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
+    return Fetching(together, first, trips, epoch)
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:

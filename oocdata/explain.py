@@ -23,8 +23,8 @@ from oocdata.runs import Ahead
 from oocdata.threads import cores
 
 if TYPE_CHECKING:
+    from oocdata.engines.soon import Cost
     from oocdata.loader import Loader
-    from oocdata.stores.costs import Cost
 
 __all__ = ["Explanation", "as_typed", "explain", "size"]
 
@@ -172,7 +172,7 @@ def _fetched(fetching: Fetching) -> str:
     what = "the first batch" if fetching.batches == 1 else f"the first {fetching.batches} batches"
     if not first.requests:
         return f"nothing for {what}, which is in memory; {_cost(epoch)} in an epoch"
-    trips = "1 round trip" if first.trips == 1 else f"{first.trips} round trips"
+    trips = "1 round trip" if fetching.trips == 1 else f"{fetching.trips} round trips"
     return f"{_cost(first)} in {trips} for {what}; {_cost(epoch)} in an epoch"
 
 

@@ -54,7 +54,6 @@ from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
-from oocdata.formats.stored import is_given
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.bucketed import Bucketed
@@ -183,7 +182,7 @@ class Encoder:
         """Return how a source is opened, and what tells it from others."""
         storage, rows = source.storage(), getattr(source, "rows", None)
         opened = storage.opened
-        if opened is not None and is_given(str(opened.get("target"))):
+        if opened is not None and _is_given(opened.get("target")):
             raise _error(place, "it is read through a store that was opened here. Open it by URL.")
         if opened is None and isinstance(rows, RowSource):
             opened = {"target": rows}
@@ -200,6 +199,15 @@ class Encoder:
             "content": content(source),
         }
         return {"source": parts}
+
+
+def _is_given(target: Any) -> bool:
+    """Return whether a source lies in a store that the user opened, of this process alone."""
+    if not isinstance(target, str) or "://" not in target:
+        return False
+    from oocdata.stores.given import is_given  # not where all lies on disks
+
+    return is_given(target)
 
 
 def _error(place: str, reason: str) -> DescriptionError:

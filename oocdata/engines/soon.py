@@ -16,7 +16,24 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 
-__all__ = ["Asks", "Soon", "asked", "soon"]
+__all__ = ["Asks", "Cost", "Soon", "asked", "by_file", "cost_of", "soon"]
+
+
+class Cost(NamedTuple):
+    """What it takes to fetch some bytes.
+
+    Attributes
+    ----------
+    requests : int
+    nbytes : int
+        That are sent; more than are used where neighbouring ranges are joined.
+    exact : bool
+        False where objects are fetched whole whose lengths are not known.
+    """
+
+    requests: int = 0
+    nbytes: int = 0
+    exact: bool = True
 
 
 class Asks(Hashable, Protocol):
@@ -30,6 +47,14 @@ class Asks(Hashable, Protocol):
         wanted : sequence
             What several `Soon` say.
         """
+        ...
+
+    def cost(self, wanted: Sequence[Any]) -> Cost:
+        """Return what it takes to ask for it."""
+        ...
+
+    def fetch_all(self, wanted: Sequence[Any]) -> int:
+        """Fetch it for nobody, and return how many bytes came; of what the link can do."""
         ...
 
 
@@ -67,10 +92,31 @@ def asked(all_soon: Iterable[Soon]) -> Iterator[None]:
     ...     pass
     asked for ['a', 'b']
     """
+    with ExitStack() as stack:
+        for file, wanted in by_file(all_soon).items():
+            stack.enter_context(file.asking(wanted))
+        yield
+
+
+def by_file(all_soon: Iterable[Soon]) -> dict[Asks, list[Any]]:
+    """Return what is wanted of each file."""
     files: dict[Asks, list[Any]] = {}
     for one in all_soon:
         files.setdefault(one.file, []).append(one.wanted)
-    with ExitStack() as stack:
-        for file, wanted in files.items():
-            stack.enter_context(file.asking(wanted))
-        yield
+    return files
+
+
+def cost_of(all_soon: Iterable[Soon]) -> Cost:
+    """Return what it costs to ask for bytes together, as `asked` does.
+
+    Examples
+    --------
+    >>> cost_of([])
+    Cost(requests=0, nbytes=0, exact=True)
+    """
+    each = [file.cost(wanted) for file, wanted in by_file(all_soon).items()]
+    return Cost(
+        sum(one.requests for one in each),
+        sum(one.nbytes for one in each),
+        all(one.exact for one in each),
+    )

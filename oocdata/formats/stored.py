@@ -12,7 +12,7 @@ from oocdata.engines.files import File, FileVersion, OpenFile, Version
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["absolute", "file_of", "is_given", "is_url", "opened", "stored_file", "version_of"]
+__all__ = ["absolute", "file_of", "is_url", "opened", "stored_file", "version_of"]
 
 
 def is_url(path: str) -> bool:
@@ -24,17 +24,6 @@ def is_url(path: str) -> bool:
     (True, False)
     """
     return "://" in path and not path.startswith("file://")
-
-
-def is_given(path: str) -> bool:
-    """Return whether a path leads into a store that the user opened, and is of this process alone.
-
-    Examples
-    --------
-    >>> is_given("store-1://store/a.npy"), is_given("s3://bucket/a.npy")
-    (True, False)
-    """
-    return path.startswith("store-") and is_url(path)
 
 
 def stored_file(url: str) -> StoredFile:

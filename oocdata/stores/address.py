@@ -12,6 +12,7 @@ import importlib
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -25,11 +26,15 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
+from oocdata.stores.failures import told
 from oocdata.stores.given import FileSystem, given_store, is_given
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
 
 _MAGIC = re.compile(r"[*[]")
+
+_LISTINGS = 32
+"""Folders that are listed at a time."""
 
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 
@@ -93,9 +98,8 @@ class Address:
                 f"signature, and parts of the file are asked for; got one for {parts.hostname}. "
                 "Use the address of the object itself, with credentials from the environment."
             )
-        if (
-            not is_given(url) and scheme not in _SCHEMES
-        ):  # said after nothing in it can be a credential
+        # Said after the rest: what is echoed must hold no credential.
+        if not is_given(url) and scheme not in _SCHEMES:
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
                 f"{scheme}://. Open another store by fsspec or obstore: ooc.open(name, store=…).",
@@ -182,8 +186,6 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
     oocdata.errors.SourceError
         If the store can't list; HTTP can't.
     """
-    from oocdata.stores.link import told
-
     if address.root.startswith("http"):
         raise SourceError(
             "names must be given one by one over HTTP, which can't list what there is; got a "
@@ -216,15 +218,20 @@ def matching(url: str) -> list[str]:
         If the store can't list; HTTP can't.
     """
     address = Address.of(url)
-    found = [Address(address.root, "")]
-    for step in address.name.split("/"):
-        if not _MAGIC.search(step):
+    steps = address.name.split("/")
+    found, drawn = [Address(address.root, "")], False
+    for number, step in enumerate(steps):
+        drawn = drawn or bool(_MAGIC.search(step))
+        if not drawn:
             found = [one / step for one in found]
             continue
-        found = [
-            one / name
-            for one in found
-            for name, _ in list_names(one)
-            if fnmatch.fnmatchcase(name, step)
-        ]
+        # Also a step without a pattern is looked for, after one: not each folder has it.
+        with ThreadPoolExecutor(_LISTINGS) as threads:
+            below = threads.map(lambda one: list(list_names(one)), found)
+            found = [
+                one / name
+                for one, names in zip(found, below, strict=True)
+                for name, is_folder in names
+                if fnmatch.fnmatchcase(name, step) and (is_folder or number == len(steps) - 1)
+            ]
     return [one.url for one in found]

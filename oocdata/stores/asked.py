@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.stores.answer import Answer
+from oocdata.stores.failures import ChangedError
 from oocdata.stores.held import Held
-from oocdata.stores.link import Answer, ChangedError, link
+from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces, joined
 from oocdata.stores.versions import ObjectVersion
 
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["Asked", "ask", "asked_of", "fetch"]
+__all__ = ["Asked", "Shared", "ask", "fetch"]
 
 Ints = NDArray[np.int64]
 
@@ -52,8 +54,8 @@ class Asked(Held[Answer]):
         super().begin()
         if self._at_once:  # for whoever waits alone: another would take what it still needs
             return
-        with self.file.lock:
-            self.file.asked.append(self)
+        with self.file.shared.lock:
+            self.file.shared.asked.append(self)
 
     async def _range(self, number: int) -> Answer:
         return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
@@ -77,9 +79,9 @@ class Asked(Held[Answer]):
 
     def close(self) -> None:
         """Hold nothing any more; see `Held.close`."""
-        with self.file.lock:
-            if self in self.file.asked:
-                self.file.asked.remove(self)
+        with self.file.shared.lock:
+            if self in self.file.shared.asked:
+                self.file.shared.asked.remove(self)
         super().close()
 
 
@@ -121,16 +123,26 @@ def ask(
         asked.close()
 
 
+class Shared:
+    """What all who read one version of an object share.
+
+    Attributes
+    ----------
+    lock : RLock
+        Whoever looks for what was asked for holds it until it has asked for the rest.
+    asked : list of Asked
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.asked: list[Asked] = []
+
+    @staticmethod
+    def of(version: ObjectVersion) -> Shared:
+        """Return what is shared by those who read a version, for as long as somebody does."""
+        with _lock:
+            return _shared.setdefault(version, Shared())
+
+
 _lock = threading.Lock()
-_files: OrderedDict[ObjectVersion, tuple[Any, list[Asked]]] = OrderedDict()
-
-
-def asked_of(version: ObjectVersion) -> tuple[Any, list[Asked]]:
-    """Return what all who read an object share: a lock, and what was asked for."""
-    with _lock:
-        found = _files.get(version)
-        if found is None:
-            for old in [old for old, (_, asked) in _files.items() if not asked][:-1024]:
-                del _files[old]
-            found = _files[version] = threading.RLock(), []
-        return found
+_shared: WeakValueDictionary[ObjectVersion, Shared] = WeakValueDictionary()

@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.runs import UnfinishedError, write_memory
-from oocdata.engines.soon import Soon
+from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.asked import Asked, ask, asked_of
+from oocdata.stores.answer import Answer
+from oocdata.stores.asked import Asked, Shared, ask
 from oocdata.stores.blocks import BLOCK, count_block, keep_block, kept_block
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.link import Answer, link
+from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces, joined
 from oocdata.stores.stream import ObjectStream
 from oocdata.stores.versions import ObjectVersion, looked_at, note
@@ -58,7 +59,7 @@ class StoredFile:
     def __init__(self, version: ObjectVersion) -> None:
         self.version = version
         self.address = Address.of(version.path)
-        self.lock, self.asked = asked_of(version)
+        self.shared = Shared.of(version)
         self.entry = _entry(version)
 
     def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
@@ -150,8 +151,8 @@ class StoredFile:
     def _read_fetched(self, offsets: Ints, addresses: Ints, counts: Ints) -> None:
         """Read runs out of what was asked for, and ask for the rest."""
         left = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
-        with self.lock:
-            asked = list(self.asked)
+        with self.shared.lock:
+            asked = list(self.shared.asked)
         for one in asked:
             left = self._take(one, left)
             if not len(left.runs):
@@ -212,11 +213,13 @@ class StoredFile:
     def asking(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> Iterator[None]:
         """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
         once = all(one[2] for one in wanted)
-        runs = np.concatenate([np.stack(one[:2], axis=1) for one in wanted])
-        inside = runs.sum(axis=1) <= self.version.nbytes  # reading them says that they are not
-        offsets, counts = np.unique(runs[inside], axis=0).T
+        offsets, counts = _runs(wanted)
+        inside = offsets + counts <= self.version.nbytes  # reading them says that they are not
+        offsets, counts = offsets[inside], counts[inside]
         with ExitStack() as stack:
-            with self.lock:  # or two who need the same both find that nobody has asked for it
+            with (
+                self.shared.lock
+            ):  # or two who need the same both find that nobody has asked for it
                 if self.entry is not None and len(offsets):
                     offsets, counts = self.entry.missing(offsets, counts)
                 # What is decoded by whoever asked first is in the cache for all, and what is kept
@@ -229,9 +232,28 @@ class StoredFile:
                     stack.enter_context(ask(self, offsets, counts, once=alone))
             yield
 
+    def cost(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> Cost:
+        """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
+        offsets, counts = _runs(wanted)
+        if self.entry is not None:
+            offsets, counts = self.entry.missing(offsets, counts)
+        if not len(offsets):
+            return Cost()
+        starts, stops, _ = joined(offsets, counts)
+        return Cost(len(starts), int((stops - starts).sum()))
+
+    def fetch_all(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> int:
+        """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
+        found = 0
+        with ask(self, *_runs(wanted)) as asked:
+            for number in range(len(asked.starts)):
+                found += len(asked.take(number).data)
+                asked.drop(number)
+        return found
+
     def _not_asked(self, offsets: Ints, counts: Ints) -> tuple[Ints, Ints]:
         """Return the runs that nobody has asked for yet."""
-        for other in list(self.asked):
+        for other in list(self.shared.asked):
             pieces, found = other.find(Pieces(offsets, offsets, offsets, counts), taken=True)
             offsets, counts = pieces.offsets[found < 0], pieces.counts[found < 0]
         return offsets, counts
@@ -270,6 +292,13 @@ class StoredFile:
             count_block(self.version)
             keep_block((self.version, number), kept)
         return kept
+
+
+def _runs(wanted: Sequence[tuple[Ints, Ints, bool]]) -> tuple[Ints, Ints]:
+    """Return offsets and lengths of runs, each once."""
+    runs = np.concatenate([np.stack(one[:2], axis=1) for one in wanted])
+    offsets, counts = np.unique(runs, axis=0).T
+    return offsets, counts
 
 
 def _entry(version: ObjectVersion) -> Entry | None:

@@ -13,7 +13,6 @@ import atexit
 import concurrent.futures.thread  # noqa: F401  # it must register its end before ours
 import os
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -21,12 +20,14 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.memory import scratch_share
+from oocdata.stores import failures
 from oocdata.stores.address import obstore
 from oocdata.stores.answer import Answer
+from oocdata.stores.failures import ChangedError, TornError, may_pass, told
 from oocdata.stores.given import FileSystem
 
 if TYPE_CHECKING:
@@ -34,14 +35,13 @@ if TYPE_CHECKING:
 
     from oocdata.stores.address import Address
 
-__all__ = ["Answer", "ChangedError", "ForbiddenError", "Link", "Traffic", "link", "told"]
+__all__ = ["Link", "Traffic", "link"]
 
 Made = TypeVar("Made")
 
 REQUESTS = 64
 """Under way at a time."""
 
-_TRIES = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 """Seconds before a request is made again, doubled each time; drawn from half to one and a half."""
 
@@ -51,18 +51,6 @@ taken for a dead one for ever."""
 
 _TIMES_USUAL = 10
 """An answer may take so many times as long as those before it."""
-
-_STATUS = re.compile(r"status code: (\d{3})")
-_NO_HOST = re.compile("dns error|failed to lookup", re.IGNORECASE)
-_ADDRESS = re.compile(r"\S+://\S+")
-
-
-class ChangedError(SourceError):
-    """The object is another version than the one asked for."""
-
-
-class ForbiddenError(SourceError):
-    """The store says 403: also of what is not there, to whoever may not list."""
 
 
 @dataclass(slots=True)
@@ -233,7 +221,7 @@ class Link:
         Raises
         ------
         oocdata.errors.SourceError
-            As `told` has it.
+            As `oocdata.stores.failures.told` has it.
         """
         options: dict[str, Any] = {}
         if start < 0:
@@ -247,7 +235,7 @@ class Link:
         if unless:
             options["if_none_match"] = unless
         pause, patience = _FIRST_PAUSE, max(_PATIENCE, _TIMES_USUAL * self._usual)
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(failures.TRIES)):
             try:
                 async with self._slot():
                     began = time.monotonic()
@@ -257,7 +245,7 @@ class Link:
                 self.traffic.nbytes += len(answer.data)
                 wanted = range(answer.nbytes)[start:stop]
                 if len(answer.data) != len(wanted):
-                    raise _TornError(f"{len(answer.data)} bytes came of {len(wanted)}")
+                    raise TornError(f"{len(answer.data)} bytes came of {len(wanted)}")
                 if tag and answer.tag and answer.tag != tag:
                     raise ChangedError("it has changed", path=address.url)
                 return answer
@@ -267,7 +255,7 @@ class Link:
                     return None
                 if isinstance(error, SourceError):
                     raise
-                if not left or not _may_pass(error):
+                if not left or not may_pass(error):
                     raise told(error, address.url) from None
             self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no secret
@@ -318,10 +306,6 @@ class Link:
         )
 
 
-class _TornError(Exception):
-    """An answer that is not as long as was asked for."""
-
-
 def _ended() -> SourceError:
     return SourceError("the interpreter must not be ending when stores are read from; it is.")
 
@@ -344,72 +328,6 @@ def _pass_on(task: asyncio.Task[Made], done: Future[Made], *, ending: bool) -> N
         done.set_exception(error)
     else:
         done.set_result(task.result())
-
-
-def _may_pass(error: Exception) -> bool:
-    """Return whether the same request may have another answer soon."""
-    if isinstance(error, TimeoutError | _TornError | ConnectionError):
-        return True
-    if type(error).__name__ != "GenericError":
-        return False
-    if _NO_HOST.search(str(error)):
-        return False
-    status = _STATUS.search(str(error))
-    # Without one, no answer came, or half of it.
-    return status is None or status[1] in ("408", "429") or status[1][0] == "5"
-
-
-class _About(TypedDict):
-    path: str
-
-
-def told(error: Exception, url: str) -> SourceError:
-    """Return what the client says as an error of this package, without headers and signatures."""
-    kind, about = type(error).__name__, _About(path=url)
-    status = _STATUS.search(str(error))
-    if isinstance(error, FileNotFoundError):
-        return MissingFileError("the object must exist; the store has none of this name.", **about)
-    if kind == "PermissionDeniedError":
-        return ForbiddenError(
-            "the store must allow the object to be read; it answered 403 (forbidden). Are the "
-            "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
-            "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true.",
-            **about,
-        )
-    if kind == "UnauthenticatedError":
-        return SourceError(
-            "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
-            "the store's own command-line tool.",
-            **about,
-        )
-    if kind == "PreconditionError":
-        return ChangedError("the object has changed", **about)
-    if kind == "NotSupportedError":
-        return SourceError(
-            "the server must answer requests for parts of a file; it sends the whole file "
-            "whatever is asked for. Download the file, or use another server.",
-            **about,
-        )
-    if isinstance(error, TimeoutError):
-        return SourceError(
-            f"the server must answer; {_TRIES} requests had no answer in time. Is it reachable?",
-            **about,
-        )
-    if status is not None:
-        hint = " Try again later." if _may_pass(error) else ""
-        return SourceError(
-            f"the server must send the object; it answered {status[1]}.{hint}", **about
-        )
-    if "region" in str(error):
-        return SourceError(
-            "the store must be asked in its own region; it sent on to another. Set AWS_REGION.",
-            **about,
-        )
-    words = _ADDRESS.sub("…", str(error).split("\n")[0])  # which may hold a signature
-    return SourceError(
-        f"the server must be reachable; the client says: {words[:200]}. Is the address right?",
-        **about,
-    )
 
 
 _link: Link | None = None

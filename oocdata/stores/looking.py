@@ -8,9 +8,10 @@ from typing import Any
 
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import Address
+from oocdata.stores.answer import Answer
 from oocdata.stores.blocks import BLOCK
 from oocdata.stores.files import StoredFile
-from oocdata.stores.link import Answer, link
+from oocdata.stores.link import link
 from oocdata.stores.versions import looked_at, note
 
 __all__ = ["look", "probe", "small"]

@@ -10,11 +10,14 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from oocdata.engines.soon import Cost
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import Address
+from oocdata.stores.answer import Answer
+from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
-from oocdata.stores.link import Answer, ChangedError, link
+from oocdata.stores.link import link
 
 if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
@@ -50,16 +53,11 @@ class StoredObjects:
     def __reduce__(self) -> tuple[type[StoredObjects], tuple[Address, int, str]]:
         return StoredObjects, (self.address, int(self._usual), self.cache)
 
-    def is_kept(self, name: str) -> bool:
+    def _is_kept(self, name: str) -> bool:
         """Return whether an object is in the cache folder, and known to be of today's version."""
         known = self._versions.get(name) if self.cache else None
         kept = self._kept(self.address / name) if known is not None else None
         return kept is not None and _version(kept) == known
-
-    @property
-    def usual_bytes(self) -> int:
-        """About how long an object is."""
-        return int(self._usual)
 
     @contextmanager
     def asking(self, wanted: Sequence[Sequence[str]], *, at_once: bool = False) -> Iterator[None]:
@@ -68,8 +66,7 @@ class StoredObjects:
         held: Held[Answer | None] | None = None
         try:
             with self._lock:
-                each = dict.fromkeys(name for names in wanted for name in names)
-                names = [name for name in each if name not in self._asked]
+                names = [name for name in _names(wanted) if name not in self._asked]
                 held = Held(
                     [int(self._usual)] * len(names),
                     lambda number: self._fetch(names[number]),
@@ -85,6 +82,17 @@ class StoredObjects:
                         del self._asked[name]
             if held is not None:
                 held.close()
+
+    def cost(self, wanted: Sequence[Sequence[str]]) -> Cost:
+        """Return what it takes to ask for objects; nothing for those that are kept."""
+        number = sum(not self._is_kept(name) for name in _names(wanted))
+        return Cost(number, number * int(self._usual), not number)
+
+    def fetch_all(self, wanted: Sequence[Sequence[str]]) -> int:
+        """Fetch objects for nobody; see `oocdata.engines.soon.Asks`."""
+        names = _names(wanted)
+        with self.asking([names]):
+            return sum(len(data) for data in self.take(names) if data is not None)
 
     def take(self, names: Sequence[str]) -> list[Any]:
         """Return the bytes of objects, whether they were asked for or not; None for an absent one.
@@ -165,6 +173,11 @@ class StoredObjects:
         about = json.dumps([answer.tag, answer.modified]).encode()
         length = len(about).to_bytes(_LENGTH, "little")
         self._entry(address).keep_blob("object", length + about + bytes(answer.data))
+
+
+def _names(wanted: Sequence[Sequence[str]]) -> list[str]:
+    """Return names, each once."""
+    return list(dict.fromkeys(name for names in wanted for name in names))
 
 
 def _version(answer: Answer) -> tuple[int, str, int]:

@@ -7,16 +7,16 @@ noted for as long as that takes, so that each object is asked for once and is on
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from oocdata.stores.address import Address
+from oocdata.stores.answer import Answer
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given
-from oocdata.stores.link import Answer
 
 __all__ = ["ObjectVersion", "cache_folder", "looked_at", "note", "one_look"]
 
@@ -52,9 +52,6 @@ class ObjectVersion:
         # that its user opened, another calls so too.
         kept = kept if answer.tag and not is_given(address.root) else ""
         return cls(address.url, answer.nbytes, answer.tag, answer.modified, kept)
-
-    def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
-        """Do nothing: each answer says of which version it is, and is compared when it comes."""
 
 
 _looked: ContextVar[dict[Address, Any] | None] = ContextVar("looked", default=None)

@@ -22,7 +22,8 @@ from typing import Any
 
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address, client, obstore
-from oocdata.stores.link import Answer, told
+from oocdata.stores.answer import Answer
+from oocdata.stores.failures import told
 from oocdata.stores.looking import small
 from oocdata.writers.codec import Format
 from oocdata.writers.placement import PARTIAL, Placement

@@ -26,6 +26,7 @@ from oocdata.cli import app
 from oocdata.describe import as_json, fingerprint
 from oocdata.errors import ArgumentError, MissingFileError, OocdataError, SourceError
 from oocdata.stores import address as addresses
+from oocdata.stores import failures
 from oocdata.stores import link as links
 from oocdata.stores.address import Address, client, list_names
 
@@ -97,6 +98,13 @@ def test_a_glob_of_a_bucket(s3: str) -> None:
     check(ooc.open(f"{s3}/*/x [0-9].npy"), ROWS[:50])
     with pytest.raises(MissingFileError, match="glob"):
         ooc.open(f"{s3}/parts/y*.npy")
+
+
+def test_a_glob_whose_last_steps_not_every_folder_has(s3: str) -> None:
+    check(ooc.open(f"{s3}/*/x 1.npy"), ROWS[5:10])
+    check(ooc.open(f"{s3}/*/inner/u"))
+    with pytest.raises(MissingFileError, match="glob"):
+        ooc.open(f"{s3}/*/gone.npy")
 
 
 def test_names_below_an_address(s3: str) -> None:
@@ -182,7 +190,7 @@ def test_https_is_plain_http_whatever_the_host(url: str) -> None:
 
 
 def test_a_store_that_lacks_a_setting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "_TRIES", 1)
+    monkeypatch.setattr(failures, "TRIES", 1)
     for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SourceError, match="Account must be specified") as caught:

@@ -37,8 +37,10 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import MissingFileError, OocdataError, SourceError
+from oocdata.stores import failures
 from oocdata.stores import link as links
-from oocdata.stores.link import ChangedError, link
+from oocdata.stores.failures import ChangedError
+from oocdata.stores.link import link
 from oocdata.testing import boxes_of
 
 ROWS = numbers((200, 4, 6))
@@ -304,7 +306,7 @@ def test_a_server_that_went_away(tmp_path: Path) -> None:
 
 
 def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "_TRIES", 2)
+    monkeypatch.setattr(failures, "TRIES", 2)
     with pytest.raises(SourceError, match="reachable"):
         ooc.open("http://no-such-host.invalid/a.npy")
 

@@ -41,7 +41,7 @@ def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join()
     assert wrong == [0] * 90
-    assert file.asked == []
+    assert file.shared.asked == []
 
 
 def test_views_of_one_file_in_several_threads(tmp_path: Path) -> None:
@@ -50,8 +50,7 @@ def test_views_of_one_file_in_several_threads(tmp_path: Path) -> None:
     wrong: list[int] = []
 
     def read(view: ooc.View) -> None:
-        for _ in range(10):
-            wrong.append(int((np.asarray(view) != rows).sum()))
+        wrong.extend(int((np.asarray(view) != rows).sum()) for _ in range(10))
 
     with RangeServer(tmp_path) as server:
         view = ooc.open(f"{server.url}/a.npy")

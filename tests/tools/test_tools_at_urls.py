@@ -175,7 +175,7 @@ def test_the_first_read_costs_what_was_said(
     assert server.requests == said.first.requests
     if said.first.exact:
         assert server.nbytes == said.first.nbytes
-    assert said.first.trips == 1
+    assert said.trips == 1
     cache.forget()
     server.reset()
     for step in range(0, len(loader), said.batches):

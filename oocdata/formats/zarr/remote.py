@@ -31,9 +31,11 @@ from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
 from oocdata.formats.zarr.store import Status, Store, calm, join
 from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
 from oocdata.stores.address import Address, list_names
+from oocdata.stores.answer import Answer
+from oocdata.stores.failures import ForbiddenError
 from oocdata.stores.files import StoredFile
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.link import Answer, ForbiddenError, link
+from oocdata.stores.link import link
 from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.versions import ObjectVersion, cache_folder

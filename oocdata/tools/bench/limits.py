@@ -27,7 +27,7 @@ from oocdata.datasets.request import of_sources
 from oocdata.datasets.spec import leaves
 from oocdata.engines.buffers import empty
 from oocdata.engines.cache import cache
-from oocdata.engines.soon import soon
+from oocdata.engines.soon import by_file, soon
 from oocdata.order import Order, Sequential, Shuffle
 from oocdata.threads import cores
 from oocdata.tools.profile.pacing import Measure
@@ -169,8 +169,6 @@ def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
     """
     if not dataset.is_remote or not len(dataset):
         return None
-    from oocdata.stores.costs import fetch_all  # not where nothing is remote
-
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
     count = max(1, min(len(dataset), _FETCHED_BYTES // max(1, nbytes)))
     run = max(1, count // _RUNS)
@@ -181,9 +179,8 @@ def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
         positions = (starts[:, None] + np.arange(run)).ravel()
         requests = of_sources(dataset.requests(positions, Draw(positions=positions)))
         cache.forget()
-        return fetch_all(
-            one for own in requests for one in soon(own.source, own.origins, own.extent)
-        )
+        wanted = (one for own in requests for one in soon(own.source, own.origins, own.extent))
+        return sum(file.fetch_all(each) for file, each in by_file(wanted).items())
 
     each = fetch(0) / (count // run * run)
     return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), each
