@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import asked_for
+from oocdata.datasets.request import ArrayRequest, asked_for
 from oocdata.datasets.spec import Batch, Spec, batched_spec, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from oocdata.engines.soon import Asks
     from oocdata.explain import Explanation
     from oocdata.tools.profile import Profile
 
@@ -212,7 +213,7 @@ class Loader:
         """Return how many steps iteration has under way; see `oocdata.runs.plan_ahead`."""
         return plan_ahead(
             self.steps_together, self.batch_bytes, parallel, prefetch,
-            cached=self.cached, far=self.dataset.is_remote,
+            cached=self.cached,
         )  # fmt: skip
 
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
@@ -286,18 +287,38 @@ class Loader:
         >>> ooc.open(np.arange(10)).batches(4).run(Run(epoch=0, start=1, stop=3))
         [array([4, 5, 6, 7]), array([8, 9])]
         """
-        if run.stop - run.start == 1 or self.dataset.is_mapped:
-            return [self.batch(step, run.epoch) for step in range(run.start, run.stop)]
+        if not self.dataset.is_remote:
+            return self.read(run)
+        with self.asked(run):
+            return self.read(run)
+
+    def asked(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
+        """Have what a run takes out of stores under way for as long as a block takes."""
         steps = [self.steps.positions(step, run.epoch) for step in range(run.start, run.stop)]
-        positions = np.concatenate(steps)
-        # No function draws from it: the only randomness left is keyed by position.
-        draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
+        return asked_for(self._requests(run, np.concatenate(steps))[0])
+
+    def read(self, run: Run) -> list[Batch]:
+        """Read a run of steps, as `run` does, of which all that lies in stores was asked for."""
+        steps = [self.steps.positions(step, run.epoch) for step in range(run.start, run.stop)]
+        if len(steps) == 1 or self.dataset.is_mapped:
+            each = zip(range(run.start, run.stop), steps, strict=True)
+            lane = self.steps.lane
+            return [
+                self.dataset.gather(own, Draw(self.seed, run.epoch, step, lane, own))
+                for step, own in each
+            ]
+        requests, draw = self._requests(run, np.concatenate(steps))
         lengths = [len(step) for step in steps]
         number = buffers.count()
-        requests = self.dataset.requests(positions, draw)
-        with asked_for(requests) if self.dataset.is_remote else nullcontext():
-            arrays = [request.read_parts(lengths, number) for request in requests]
+        arrays = [request.read_parts(lengths, number) for request in requests]
         return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
+
+    def _requests(
+        self, run: Run, positions: NDArray[np.int64]
+    ) -> tuple[tuple[ArrayRequest, ...], Draw]:
+        # No function draws from it: the only randomness left is keyed by position.
+        draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
+        return self.dataset.requests(positions, draw), draw
 
     def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the steps from `start` on to the end of so many epochs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty, empty_parts
 from oocdata.engines.places import read_to
-from oocdata.engines.soon import asked, soon
+from oocdata.engines.soon import Asks, asked, soon
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
@@ -245,7 +245,7 @@ class Composite(ArrayRequest):
         return replace(self, members=members, shape=shape)
 
 
-def asked_for(requests: Iterable[ArrayRequest]) -> AbstractContextManager[None]:
+def asked_for(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Asks]]:
     """Have what requests take out of stores under way for as long as a block takes."""
     each = of_sources(requests)
     return asked(one for own in each for one in soon(own.source, own.origins, own.extent))

@@ -49,6 +49,10 @@ class Asks(Hashable, Protocol):
         """
         ...
 
+    def has_room(self) -> bool:
+        """Return whether asking for more now has it under way now."""
+        ...
+
     def cost(self, wanted: Sequence[Any]) -> Cost:
         """Return what it takes to ask for it."""
         ...
@@ -79,8 +83,10 @@ def soon(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
 
 
 @contextmanager
-def asked(all_soon: Iterable[Soon]) -> Iterator[None]:
+def asked(all_soon: Iterable[Soon]) -> Iterator[Sequence[Asks]]:
     """Have bytes under way for as long as a block takes; those of one file are asked for once.
+
+    Provides the files that were asked.
 
     Examples
     --------
@@ -92,10 +98,11 @@ def asked(all_soon: Iterable[Soon]) -> Iterator[None]:
     ...     pass
     asked for ['a', 'b']
     """
+    files = by_file(all_soon)
     with ExitStack() as stack:
-        for file, wanted in by_file(all_soon).items():
+        for file, wanted in files.items():
             stack.enter_context(file.asking(wanted))
-        yield
+        yield list(files)
 
 
 def by_file(all_soon: Iterable[Soon]) -> dict[Asks, list[Any]]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.spec import Batch
 from oocdata.errors import DatasetGoneError, RestoreError
 from oocdata.loader import Loader
 from oocdata.memory import account
+from oocdata.reading.asking import AskAhead
 from oocdata.reading.inflight import input_bytes, run_bytes
 from oocdata.reading.merged import Merged
-from oocdata.runs import Pass, Run
+from oocdata.runs import Pass
 
 if TYPE_CHECKING:
     from oocdata.reading.workers.pool import WorkerPool
@@ -111,16 +112,10 @@ class Reader:
         self, over: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
     ) -> ReadAhead:
         if not self._loader.workers:
-            read = self._loader.reader()
             nbytes = sum(each(self._loader, over.together) for each in (run_bytes, input_bytes))
-            threads = _Threads(
-                self._plan,
-                nbytes,
-                self._loader.cached,
-                lambda run: finish(read(run)),
-            )
+            threads = _Threads(self._loader, over, number, self._plan, nbytes, finish)
             return ReadAhead(threads, over, number)
-        return ReadAhead(_Workers(self, over.together, finish), over, number)
+        return ReadAhead(_Workers(self, over, finish), over, number)
 
     def take_out(self, together: int) -> WorkerPool:
         """Return worker processes with room for runs of so many steps."""
@@ -198,7 +193,7 @@ class ReadAhead:
         """Begin to read as many more runs as there is room for."""
         ahead = len(self._ahead)
         while self.number + ahead < self._runs and self._readers.take(ahead):
-            self._ahead.append(self._readers.begin(self.over.run(self.number + ahead)))
+            self._ahead.append(self._readers.begin(self.number + ahead))
             ahead += 1
 
     def close(self) -> None:
@@ -212,13 +207,23 @@ class _Threads:
     """Threads that read runs of one pass, and what they have in flight."""
 
     def __init__(
-        self, plan: Ahead, nbytes: int, cached: bool, read: Callable[[Run], list[Any]]
+        self,
+        loader: Loader | Stream,
+        over: Pass,
+        number: int,
+        plan: Ahead,
+        nbytes: int,
+        finish: Callable[[list[Batch]], list[Any]],
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
-        self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, cached
+        self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
         self._account, self._runs = account(), 0
-        self._read = read
+        self._over, self._finish = over, finish
+        self._reader = loader.reader()
+        self._asking: AskAhead | None = None
+        if isinstance(loader, Loader) and loader.dataset.is_remote:
+            self._reader, self._asking = loader.read, AskAhead(loader, over, number)
         self._pool = ThreadPoolExecutor(plan.reading, "oocdata-read-ahead")
 
     def take(self, ahead: int) -> bool:
@@ -234,13 +239,20 @@ class _Threads:
         self._runs -= 1
         self._account.give(self._nbytes, cached=self._cached)
 
-    def begin(self, run: Run) -> Callable[[], list[Any]]:
-        return self._pool.submit(self._read, run).result
+    def begin(self, number: int) -> Callable[[], list[Any]]:
+        return self._pool.submit(self._read, number).result
+
+    def _read(self, number: int) -> list[Any]:
+        run = self._over.run(number)
+        with nullcontext() if self._asking is None else self._asking.reading(number):
+            return self._finish(self._reader(run))
 
     def close(self, ahead: Sequence[Any]) -> None:
         # Without waiting: what is dropped in a cycle is closed by whatever thread the collector
         # happens to run in, and that may be the one that is waited for, or hold what it needs.
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._asking is not None:
+            self._asking.close()
         runs, self._runs = self._runs, 0
         self._account.give(runs * self._nbytes, cached=self._cached)
 
@@ -249,21 +261,21 @@ class _Workers:
     """Worker processes that read runs; what they have in flight is bounded by their pool."""
 
     def __init__(
-        self, reader: Reader, together: int, finish: Callable[[list[Batch]], list[Any]]
+        self, reader: Reader, over: Pass, finish: Callable[[list[Batch]], list[Any]]
     ) -> None:
-        self._reader, self._together, self._finish = reader, together, finish
+        self._reader, self._over, self._finish = reader, over, finish
         self._pool: WorkerPool | None = None
 
     def take(self, ahead: int) -> bool:
         if self._pool is None:
-            self._pool = self._reader.take_out(self._together)
+            self._pool = self._reader.take_out(self._over.together)
         return ahead < self._pool.most
 
     def give(self) -> None: ...
 
-    def begin(self, run: Run) -> Callable[[], list[Any]]:
+    def begin(self, number: int) -> Callable[[], list[Any]]:
         assert self._pool is not None
-        call = self._pool.begin(run)
+        call = self._pool.begin(self._over.run(number))
         return lambda: self._finish(call.result())
 
     def close(self, ahead: Sequence[Any]) -> None:

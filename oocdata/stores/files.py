@@ -232,6 +232,10 @@ class StoredFile:
                     stack.enter_context(ask(self, offsets, counts, once=alone))
             yield
 
+    def has_room(self) -> bool:
+        """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
+        return link().has_room
+
     def cost(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> Cost:
         """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
         offsets, counts = _runs(wanted)

@@ -46,6 +46,7 @@ class Held(Generic[Made]):
     def begin(self) -> None:
         """Ask for all. Apart from making it, so that `close` comes after it whatever happens."""
         link().check()
+        link().count(sum(self._sizes))
         link().call(self._begin)
 
     def take(self, number: int) -> Made:
@@ -77,6 +78,7 @@ class Held(Generic[Made]):
 
     def _begin(self) -> None:
         if self._closed.is_set():
+            link().count(-sum(self._sizes))
             return
         for number, done in enumerate(self._futures):
             self._turns[number] = link().room(self._sizes[number], at_once=self._at_once)
@@ -96,6 +98,7 @@ class Held(Generic[Made]):
             # Ended, it would hold the answer for as long as this, which lies in a cycle, is there.
             self._tasks.pop(number).cancel()
             link().leave(turn, self._sizes[number])
+            link().count(-self._sizes[number])
         self._futures[number].cancel()  # where it was never begun
         gone: Future[Made] = Future()
         self._futures[number] = gone

@@ -93,6 +93,7 @@ class Link:
         self._under_way = 0
         self._since = 0.0
         self._held = 0
+        self._asked, self._counting = 0, threading.Lock()
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._usual = 0.1
         # It must not keep the process from ending: nothing that it does outlives its answer.
@@ -189,6 +190,16 @@ class Link:
 
     def _fits(self, nbytes: int) -> bool:
         return not self._held or self._held + nbytes <= scratch_share()
+
+    def count(self, nbytes: int) -> None:
+        """Count bytes as asked for, in any thread; less than 0 as no more."""
+        with self._counting:
+            self._asked += nbytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what is asked for now need not wait for room."""
+        return self._asked < scratch_share()
 
     @property
     def held(self) -> int:

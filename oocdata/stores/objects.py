@@ -83,6 +83,10 @@ class StoredObjects:
             if held is not None:
                 held.close()
 
+    def has_room(self) -> bool:
+        """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
+        return link().has_room
+
     def cost(self, wanted: Sequence[Sequence[str]]) -> Cost:
         """Return what it takes to ask for objects; nothing for those that are kept."""
         number = sum(not self._is_kept(name) for name in _names(wanted))

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,10 @@ def server(served: RangeServer) -> Iterator[RangeServer]:
     served.release()
     for _ in range(200):
         gc.collect(1)
-        if link().held == served.at_once == 0:
+        if link().held == link()._asked == served.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, served.at_once) == (0, 0)
+    assert (link().held, link()._asked, served.at_once) == (0, 0, 0)
 
 
 STORED = {
@@ -193,17 +194,38 @@ def test_ranks_fetch_their_lanes(server: RangeServer, kind: str) -> None:
     assert total <= 4 * 1.35 * stored
 
 
+@pytest.mark.parametrize("kind", ["npy", "plain", "zarr"])
+def test_more_is_asked_for_than_is_read(server: RangeServer, kind: str) -> None:
+    """The link is busy while one run is read at a time: to the end, here, where memory allows."""
+    rows = opened(server, kind)[::8]  # a row of each chunk, too far apart to be joined
+    loader = rows.batches(4, shuffle="global" if kind != "zarr" else False)
+    server.reset()
+    server.hold()
+    epoch = loader.epoch(0, parallel=1, prefetch=0)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(next, epoch)
+        while server.at_once < REQUESTS:
+            threading.Event().wait(0.001)
+        assert loader.steps_together * 4 <= 16
+        server.release()
+        assert_array_equal(first.result(), ROWS[::8][loader.positions(0)])
+        for step, batch in enumerate(epoch, start=1):
+            assert_array_equal(batch, ROWS[::8][loader.positions(step)])
+    assert server.requests == 64
+
+
 def test_nothing_is_asked_for_when_the_loader_is_closed(server: RangeServer) -> None:
     epoch = opened(server, "npy").batches(8, shuffle="global").epoch(0)
     next(epoch)
     epoch.close()  # type: ignore[attr-defined]
     while our_threads():  # which end the step that they are at
         threading.Event().wait(0.01)
-    server.wait_idle()
-    came = server.requests
-    gc.collect()
     link().start(_nothing).result()
-    assert server.requests == came
+    came = link().traffic.requests
+    gc.collect()
+    server.wait_idle()
+    link().start(_nothing).result()
+    assert (link().traffic.requests, link().held) == (came, 0)
 
 
 async def _nothing() -> None: ...

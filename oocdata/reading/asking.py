@@ -1,0 +1,92 @@
+"""Asking ahead: what the next runs take out of stores is under way while earlier ones are read.
+
+What was asked for takes room for its bytes alone; a run that is read takes a thread besides, and
+room for its batches. So more runs are asked for than read, for as long as stores take more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oocdata.engines.soon import Asks
+    from oocdata.loader import Loader
+    from oocdata.runs import Pass
+
+__all__ = ["AskAhead"]
+
+_FARTHEST = 64
+"""Runs that are asked for beyond the one that is read, at most: small ones never fill a link."""
+
+
+class AskAhead:
+    """The runs of a pass from `number` on, asked for in order by whoever reads one of them.
+
+    Parameters
+    ----------
+    loader : Loader
+    over : Pass
+    number : int
+    """
+
+    def __init__(self, loader: Loader, over: Pass, number: int) -> None:
+        self._loader, self._over = loader, over
+        self._lock = threading.Lock()
+        self._next = number
+        self._asked: dict[int, Future[ExitStack]] = {}
+        self._stores: Sequence[Asks] = ()
+        self._closed = False
+
+    @contextmanager
+    def reading(self, number: int) -> Iterator[None]:
+        """Have what a run takes under way for as long as a block takes, and more runs after it.
+
+        Raises
+        ------
+        oocdata.errors.SourceError
+            If it can't be asked for.
+        CancelledError
+            If nobody waits for the runs any more.
+        """
+        self._ask(number)
+        with self._lock:
+            asked = self._asked.pop(number, None)
+        if asked is None:
+            raise CancelledError
+        with asked.result():  # another thread may be about to ask for it
+            yield
+
+    def _ask(self, upto: int) -> None:
+        """Ask for what is not asked for yet up to a run, and after it while there is room."""
+        while True:
+            with self._lock:
+                number = self._next
+                room = number <= upto or all(one.has_room() for one in self._stores)
+                if self._closed or not room or number >= min(len(self._over), upto + _FARTHEST):
+                    return
+                self._next += 1
+                done = self._asked[number] = Future()
+            stack = ExitStack()
+            try:
+                self._stores = stack.enter_context(self._loader.asked(self._over.run(number)))
+                done.set_result(stack)
+            except BaseException as error:  # of whoever reads that run
+                done.set_exception(error)
+
+    def close(self) -> None:
+        """Give up what was asked for and is not read yet. May be called again."""
+        with self._lock:
+            self._closed = True
+            given_up, self._asked = self._asked, {}
+        # The last first: else what is given up makes room for requests of what will be.
+        for number in sorted(given_up, reverse=True):
+            given_up[number].add_done_callback(_give_up)
+
+
+def _give_up(asked: Future[ExitStack]) -> None:
+    if asked.exception() is None:
+        asked.result().close()

@@ -1,0 +1,111 @@
+"""Asking for runs ahead of those that are read: how far, in which order, and what is given up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from oocdata.errors import SourceError
+from oocdata.reading.asking import AskAhead
+from oocdata.runs import Pass, Run
+
+
+class Store:
+    """Stands for a loader and for the store that it reads: notes what is under way."""
+
+    def __init__(self, room: int, fails: int = -1) -> None:
+        self.room, self.fails = room, fails
+        self.asked: list[int] = []
+        self.under_way: set[int] = set()
+        self.lock = threading.Lock()
+
+    def has_room(self) -> bool:
+        return len(self.under_way) < self.room
+
+    @contextmanager
+    def ask(self, run: Run) -> Iterator[list[Any]]:
+        with self.lock:
+            self.asked.append(run.start)
+        if run.start == self.fails:
+            raise SourceError("it must be there; it is not.")
+        self.under_way.add(run.start)
+        yield [self]
+        self.under_way.remove(run.start)
+
+
+def ahead(store: Store, runs: int = 20, number: int = 0) -> AskAhead:
+    loader: Any = type("Loader", (), {"asked": staticmethod(store.ask)})
+    return AskAhead(loader, Pass(first=0, length=runs, steps=runs, together=1), number)
+
+
+@pytest.mark.parametrize("room", [1, 4, 100])
+def test_runs_are_asked_for_in_order_while_there_is_room(room: int) -> None:
+    store = Store(room)
+    asking = ahead(store)
+    for number in range(20):
+        with asking.reading(number):
+            assert number in store.under_way
+            assert len(store.under_way) == min(room, 20 - number)
+    assert store.asked == list(range(20))
+    assert not store.under_way
+
+
+def test_a_pass_that_begins_later() -> None:
+    store = Store(3)
+    with ahead(store, number=17).reading(17):
+        assert store.asked == [17, 18, 19]
+
+
+def test_small_runs_are_asked_for_so_far_and_no_further() -> None:
+    store = Store(1 << 30)
+    with ahead(store, runs=1000).reading(0):
+        assert len(store.asked) == 64
+
+
+def test_an_error_is_that_of_its_own_run() -> None:
+    store = Store(100, fails=3)
+    asking = ahead(store)
+    for number in range(6):
+        if number == 3:
+            with pytest.raises(SourceError, match="must be there"), asking.reading(number):
+                pass
+        else:
+            with asking.reading(number):
+                pass
+    assert store.asked == list(range(20))
+
+
+def test_what_is_not_read_any_more_is_given_up() -> None:
+    store = Store(8)
+    asking = ahead(store)
+    with asking.reading(0):
+        asking.close()
+        assert store.under_way == {0}  # which is being read
+    assert not store.under_way
+    with pytest.raises(CancelledError), asking.reading(1):
+        pass
+    asking.close()
+    assert store.asked == list(range(8))
+
+
+def test_several_threads() -> None:
+    """Each run is asked for once, whoever comes first."""
+    store = Store(5)
+    asking = ahead(store, runs=500)
+    turn = threading.Barrier(4)
+
+    def read(number: int) -> bool:
+        if number < 4:
+            turn.wait()
+        with asking.reading(number):
+            return number in store.under_way
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read, range(500)))
+    assert sorted(store.asked) == list(range(500))
+    assert not store.under_way
