@@ -37,6 +37,7 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import MissingFileError, OocdataError, SourceError
+from oocdata.formats.zarr import remote
 from oocdata.stores import failures
 from oocdata.stores import link as links
 from oocdata.stores.failures import ChangedError
@@ -271,6 +272,29 @@ def test_another_version_within_an_epoch(proxy: FaultProxy, kind: str) -> None:
 
     with pytest.raises(SourceError, match=r"changed|written anew"):
         read()
+
+
+def test_a_shard_whose_index_was_forgotten(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read again, of another version by now."""
+    monkeypatch.setattr(remote, "_MOST_INDICES", 1)
+    array = zarr.create_array(
+        proxy.folder / "few.zarr",
+        data=ROWS[:32],
+        chunks=(4, *ROWS.shape[1:]),
+        shards=(8, *ROWS.shape[1:]),
+    )
+    view = ooc.open(f"{proxy.url}/few.zarr")
+    for row in (0, 8, 16, 0):
+        assert_array_equal(view[row], ROWS[row])
+        chunk_cache.forget()
+    array[:8] = ROWS[8:16]
+    assert_array_equal(view[16], ROWS[16])
+    with pytest.raises(SourceError, match="written anew") as caught:
+        view[0]
+    assert caught.value.rows is not None
+    assert 0 in caught.value.rows
 
 
 def test_the_object_is_deleted(proxy: FaultProxy) -> None:

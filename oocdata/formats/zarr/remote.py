@@ -32,7 +32,7 @@ from oocdata.formats.zarr.store import Status, Store, calm, join
 from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
-from oocdata.stores.failures import ForbiddenError
+from oocdata.stores.failures import ChangedError, ForbiddenError
 from oocdata.stores.files import StoredFile
 from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import link
@@ -149,6 +149,7 @@ class _Fetched:
         self._address = Address.of(objects.store.path) / objects.key
         self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
         self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
+        self._versions: dict[tuple[int, ...], int] = {}  # also of those that were forgotten
         self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(self._address, nbytes // 2, self.store.cache)
@@ -257,7 +258,16 @@ class _Fetched:
             coming = {shard: self._coming[shard] for shard in asked}
         try:
             for shard, done in coming.items():
-                known[shard] = self._index_in(shard, done)
+                known[shard] = found = self._index_in(shard, done)
+                version = hash(None if found is None else found[0].version)
+                if self._versions.setdefault(shard, version) != version:
+                    raise ChangedError(
+                        "the object must be as it was when it was first read; it was written "
+                        "anew. Open the array again.",
+                        path=(self._address / metadata.name(shard)).url,
+                        key=self.objects.where["key"],
+                        **self.objects.rows_of(shard),
+                    )
         finally:
             with self._lock:
                 for shard, done in coming.items():
