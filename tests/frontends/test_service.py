@@ -21,6 +21,7 @@ import pytest
 import service_functions
 import tensorflow as tf
 from ports import lasting_ports
+from servers.ranges import RangeServer
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
@@ -174,6 +175,22 @@ class TestEpochs:
         dataset = loader.to_tf(service=service, parallel=3, prefetch=0)
         assert isinstance(dataset.element_spec, dict)
         assert drawn(dataset) == expected(loader, 0)
+
+    def test_a_file_in_a_store(self, service: str, tmp_path: Path) -> None:
+        """The readers fetch it by its URL, each the chunks of the steps that it is dealt."""
+        rows = np.random.default_rng(0).integers(0, 1 << 30, (4096, 16, 16))
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file.create_dataset("u", data=rows, chunks=(8, 16, 16), compression="gzip")
+        with RangeServer(tmp_path) as server:
+            order = ooc.BlockShuffle(8, 4, lanes=1)
+            loader = ooc.open(f"{server.url}/a.h5", "u").batches(16, shuffle=order, seed=5)
+            dataset = loader.to_tf(service=service)
+            server.reset()
+            found = drawn(dataset)
+            fetched = server.nbytes
+            assert found == expected(loader, 0)
+        # Each reader fetches the metadata too, and the chunks that a border between two cuts.
+        assert fetched <= 1.5 * (tmp_path / "a.h5").stat().st_size
 
     def test_what_functions_draw_depends_on_the_step_alone(
         self, service: str, view: ooc.View
