@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from oocdata.engines.soon import Cost
@@ -60,28 +60,31 @@ class StoredObjects:
         return kept is not None and _version(kept) == known
 
     @contextmanager
-    def asking(self, wanted: Sequence[Sequence[str]], *, at_once: bool = False) -> Iterator[None]:
+    def asking(self, wanted: Sequence[Sequence[str]]) -> Iterator[None]:
         """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""
-        names: list[str] = []
-        held: Held[Answer | None] | None = None
-        try:
+        with ExitStack() as stack:
             with self._lock:
+                # What was taken is being decoded, or is since it was looked for.
                 names = [name for name in _names(wanted) if name not in self._asked]
-                held = Held(
-                    [int(self._usual)] * len(names),
-                    lambda number: self._fetch(names[number]),
-                    at_once=at_once,
-                )
+                held = stack.enter_context(self._held(names, at_once=False))
+                stack.callback(self._forget, names)
                 self._asked.update({name: (held, number) for number, name in enumerate(names)})
-                held.begin()
             yield
+
+    def _forget(self, names: Sequence[str]) -> None:
+        with self._lock:
+            for name in names:
+                self._asked.pop(name, None)
+
+    @contextmanager
+    def _held(self, names: Sequence[str], *, at_once: bool) -> Iterator[Held[Answer | None]]:
+        sizes = [int(self._usual)] * len(names)
+        held = Held(sizes, lambda number: self._fetch(names[number]), at_once=at_once)
+        try:
+            held.begin()
+            yield held
         finally:
-            with self._lock:
-                for name in names:
-                    if self._asked.get(name, (None, 0))[0] is held:
-                        del self._asked[name]
-            if held is not None:
-                held.close()
+            held.close()
 
     def has_room(self) -> bool:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
@@ -105,7 +108,7 @@ class StoredObjects:
         ------
         oocdata.errors.SourceError
         """
-        found: dict[str, Any] = {}
+        found: dict[str, Answer | None] = {}
         for name in names:
             with self._lock:
                 held, number = self._asked.get(name, (None, 0))
@@ -115,15 +118,14 @@ class StoredObjects:
                 answer = held.take(number)
             except CancelledError:
                 continue
-            found[name] = None if answer is None else answer.data
-            with self._lock:
-                self._asked.pop(name, None)
+            found[name] = answer
             held.drop(number)
         left = [name for name in dict.fromkeys(names) if name not in found]
         if left:
-            with self.asking([left], at_once=True):
-                found.update(zip(left, self.take(left), strict=True))
-        return [found[name] for name in names]
+            with self._held(left, at_once=True) as own:  # which nobody else takes of
+                found.update({name: own.take(number) for number, name in enumerate(left)})
+        answers = [found[name] for name in names]
+        return [None if answer is None else answer.data for answer in answers]
 
     async def _fetch(self, name: str) -> Answer | None:
         address, known = self.address / name, self._versions.get(name)

@@ -11,7 +11,9 @@ from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 
 import oocdata as ooc
+from oocdata.stores.address import Address
 from oocdata.stores.files import StoredFile
+from oocdata.stores.objects import StoredObjects
 
 EACH, APART = 500, 70_000  # too far apart to be fetched as one range
 
@@ -42,6 +44,25 @@ def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
                 thread.join()
     assert wrong == [0] * 90
     assert file.shared.asked == []
+
+
+def test_objects_that_two_batches_need(tmp_path: Path) -> None:
+    """What the first took, and decodes, the second does not ask for; it fetches what it lacks."""
+    (tmp_path / "0").write_bytes(b"zero")
+    with RangeServer(tmp_path) as server:
+        objects = StoredObjects(Address.of(server.url), 100)
+        with objects.asking([["0", "1"]]):
+            assert objects.take(["0", "1"]) == [b"zero", None]
+            with objects.asking([["1", "0"]]):
+                assert server.requests == 2
+                assert objects.take(["0", "0"]) == [b"zero", b"zero"]
+                came = server.requests
+                assert came <= 3  # 2 where it was not yet let go
+            with objects.asking([["0"]]):
+                assert server.requests == came
+        with objects.asking([["0"]]):
+            assert objects.take(["0"]) == [b"zero"]
+        assert server.requests == came + 1
 
 
 def test_views_of_one_file_in_several_threads(tmp_path: Path) -> None:
