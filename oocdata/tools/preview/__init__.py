@@ -29,7 +29,7 @@ from oocdata.tools.preview.reading import (
     read,
     usual_count,
 )
-from oocdata.tools.preview.scale import Drawing, Panel, Scale, colormap_of
+from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ def preview(
 ) -> Preview:
     """Look at some elements of a dataset.
 
-    Little is read whatever the size of the file: at most about 128 MiB. Histograms, means and
-    ranges are of the values that are read, not of the whole file.
+    Little is read whatever the size of the file: at most about 128 MiB, unless you say how many.
+    Means and ranges are of the values that are read, not of the whole file.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def preview(
         if not isinstance(dataset, View):
             raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
         dataset = dataset.next_frame()
-    drawing = Drawing(_checked(limits), colormap)
+    limits = _checked(limits)
     if colormap is not None:
         colormap_of(colormap)
     if len(dataset) == 0:
@@ -246,13 +246,26 @@ def preview(
     parts = parts_of(dataset, layout, channel)
     number = min(count or usual_count(dataset, parts), len(dataset))
     parts = fitted(dataset, parts, number)
-    positions = choose_positions(dataset, parts, number, rows, consecutive=consecutive)
-    drawn = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
-    unit, packed = _unit(view_of(dataset))
-    drawn = drawn._replace(notes=(*drawn.notes, *packed))
-    axes = {part.name: part.axes for part in parts}
-    name = Opening.of(dataset).name
-    return Preview(name, _array(dataset), axes, unit=unit, **drawn._asdict())
+    positions = choose_positions(dataset, number, rows, consecutive=consecutive)
+    arrays = read(dataset, parts, positions)
+    shown, labels, elements, scales = panels_of(dataset, parts, positions, arrays, limits, colormap)
+    unit, notes = _unit(view_of(dataset))
+    notes += [note for part in parts for note in part.notes()]
+    if any(part.dtype.kind == "c" for part in parts):
+        notes.append("complex numbers are shown as their magnitude")
+    if any(scale.how == COLOUR for scale in scales):
+        notes.append(f"channels 0, 1, 2 are shown as {COLOUR}")
+    return Preview(
+        name=Opening.of(dataset).name,
+        array=_array(dataset),
+        axes={part.name: part.axes for part in parts},
+        rows=shown,
+        labels=labels,
+        elements=elements,
+        scales=scales,
+        unit=unit,
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def _checked(limits: tuple[float, float] | None) -> tuple[float, float] | None:

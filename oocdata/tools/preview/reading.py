@@ -2,18 +2,18 @@
 
 At most `VALUES` values are kept, and about `READ_BYTES` read, so of large frames lines and columns
 are left out. Of chunks that are decoded whole, at most `DECODED_BYTES` are, or those of three
-elements: rows then come from fewer chunks, and of frames in many chunks a window is shown.
+elements: where nobody says how many, fewer are shown, and of frames in many chunks a window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, Blocks
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
@@ -42,15 +42,22 @@ Rows = slice | Sequence[int] | None
 def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
     """Return how many elements are shown where nobody says: about 24 pictures, at most 12."""
     if all(part.axes.kind in ("number", "table") for part in parts):
-        return _NUMBERS
+        return _affordable(dataset, parts, _NUMBERS)
     pictures = sum(part.panels for part in parts if part.axes.kind != "number")
     if alike(parts):
         pictures += parts[0].panels  # of their difference
-    count = min(12, max(_FEWEST, _PICTURES // pictures))
+    return _affordable(dataset, parts, min(12, max(_FEWEST, _PICTURES // pictures)))
+
+
+def _affordable(dataset: Dataset, parts: Sequence[Part], count: int) -> int:
+    """Return so many elements, or fewer if all their chunks were too much to decode."""
+    stored = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
     cost = _cost(dataset, parts)
-    if cost and dataset.blocks == ADDRESSABLE:
-        count = min(count, max(_FEWEST, DECODED_BYTES // cost))
-    return count
+    return (
+        min(count, max(_FEWEST, DECODED_BYTES // cost))
+        if cost and stored > DECODED_BYTES
+        else count
+    )
 
 
 def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, ...]:
@@ -94,12 +101,7 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
 
 
 def choose_positions(
-    dataset: Dataset,
-    parts: Sequence[Part],
-    count: int,
-    rows: Rows = None,
-    *,
-    consecutive: bool = False,
+    dataset: Dataset, count: int, rows: Rows = None, *, consecutive: bool = False
 ) -> NDArray[np.int64]:
     """Return the positions that are shown: those named, or `count` of a range."""
     if rows is not None and not isinstance(rows, slice):
@@ -116,29 +118,8 @@ def choose_positions(
         said = ":".join("" if one is None else str(one) for one in given)
         raise ArgumentError(f"`rows` must hold a position below {len(dataset):,}; got {said}.")
     number = min(count, len(among))
-    if consecutive:
-        return np.asarray(among[:number], np.int64)
-    places = _even(len(among), number)
-    cost = _cost(dataset, parts) if parts else 0
-    blocks = dataset.blocks
-    together = blocks.length if isinstance(blocks, Blocks) else 1
-    length = max(1, together // abs(among.step))
-    if length > 1 and cost and (fit := max(1, DECODED_BYTES // cost)) < number:
-        # So many rows from each of a few blocks, which are spread evenly themselves.
-        starts = _even(-(-len(among) // length), fit) * length
-        each = -(-number // len(starts))
-        lists = [
-            start + _even(min(length, len(among) - start), min(each, len(among) - start))
-            for start in starts
-        ]
-        held = np.unique(np.concatenate(lists))
-        places = held[_even(len(held), number)]
-    return among.start + among.step * places
-
-
-def _even(length: int, count: int) -> NDArray[np.int64]:
-    """Return `count` places from the first to the last."""
-    return np.unique(np.round(np.linspace(0, length - 1, count)).astype(np.int64))
+    places = np.arange(number) if consecutive else np.linspace(0, len(among) - 1, number).round()
+    return among.start + among.step * np.unique(places).astype(np.int64)
 
 
 def read(
