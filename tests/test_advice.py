@@ -113,13 +113,6 @@ def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
     assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
 
 
-def test_batches_that_are_too_small() -> None:
-    found = told(PLAIN, rates={"sequential": {1: [11.0], 256: [100.0]}})
-    assert "those of 256 give 9.1 times as many elements/s" in found["batch"].text
-    for rounds in ([12.0], [90.0, 100.0, 10.5]):  # alike, and too far apart to say
-        assert told(PLAIN, rates={"sequential": {1: [11.0], 256: rounds}}) == {}
-
-
 def test_a_slow_function_comes_first() -> None:
     assert "workers=2" in advise(CHUNKED, Measured(mapped=0.9))[0].text
     several = advise(replace(CHUNKED, workers=2), Measured(mapped=0.9))

@@ -45,13 +45,6 @@ _LARGE_REQUEST = 1 << 20
 _SCATTERED = 6
 """Requests for metadata, one after the other, from which on gathering them is worth a copy."""
 
-_DISKS = {
-    "sequential": "disk in sequence",
-    "full shuffle": "disk at random",
-    "block shuffle": "disk in sequence",
-}
-"""The limit that each order meets where files are read cold."""
-
 
 @dataclass(frozen=True, slots=True)
 class Advice:
@@ -107,7 +100,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
         chunks = _cut(reading) or _chunks(reading)
         found += [_order(reading, measured), chunks, _unused(reading), _memory(reading)]
     found += [_link(reading, measured), _metadata(reading)]
-    found += [_codec(reading, measured), _disk(reading, measured), _batch(measured)]
+    found += [_codec(reading, measured), _disk(reading, measured)]
     made = [one for one in found if one is not None]
     return tuple(made or ([_otherwise(reading)] if measured.waits else []))
 
@@ -254,20 +247,16 @@ def _codec(reading: Reading, measured: Measured) -> Advice | None:
 
 def _disk(reading: Reading, measured: Measured) -> Advice | None:
     """Advise a faster disk, or fewer bytes, where everything else waits for the disk."""
-    limits = measured.limits
-    others = [limits[name] for name in ("memory", "decoder") if name in limits]
-    for order, disk in _DISKS.items():
-        if limits.get(disk, inf) > min(others, default=inf):
-            continue
-        share = measured.best(order) / limits.get(disk, inf)
-        if not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
-            continue
-        text = f"The disk is the limit: {order} uses {share:.0%} of what it gives. "
-        if reading.storage.codec != "none":
-            return Advice("disk", f"{text}A faster disk helps, or memory for the whole file.")
-        text += "A faster disk helps, or compression, if the data compress well."
-        return Advice("disk", text, reading.convert(codec="zstd"))
-    return None
+    disk = measured.limits.get("disk in sequence", inf)
+    share = measured.best("sequential") / disk
+    others = min(measured.limits.get(name, inf) for name in ("memory", "decoder"))
+    if disk > others or not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
+        return None
+    text = f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "
+    if reading.storage.codec != "none":
+        return Advice("disk", f"{text}helps, or memory for the whole file.")
+    text += "helps, or compression, if the data compress well."
+    return Advice("disk", text, reading.convert(codec="zstd"))
 
 
 def _link(reading: Reading, measured: Measured) -> Advice | None:
@@ -307,23 +296,6 @@ def _metadata(reading: Reading) -> Advice | None:
         "Zarr (oocdata convert), opens in a few requests.",
         shlex.join(["h5repack", "-S", "PAGE", "-G", "4194304", name, f"paged-{name}"]),
     )
-
-
-def _batch(measured: Measured) -> Advice | None:
-    """Advise larger batches where each batch costs more than its elements."""
-    for order in ("block shuffle", "sequential"):  # in a full one, rows share chunks by chance
-        rates = measured.rates.get(order, {})
-        small, large = min(rates, default=0), max(rates, default=0)
-        if small == large or min(rates[large]) <= max(rates[small]):
-            continue
-        times = float(np.median(rates[large]) / np.median(rates[small]))
-        if times >= _MUCH:
-            return Advice(
-                "batch",
-                f"Batches of {small:,} are bound by what each batch costs ({order}): those of "
-                f"{large:,} give {times:.1f} times as many elements/s.",
-            )
-    return None
 
 
 def _otherwise(reading: Reading) -> Advice:

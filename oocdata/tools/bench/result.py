@@ -1,18 +1,16 @@
-"""What `bench` found: limits, ways to read, and what to change; it prints and draws itself."""
+"""What `bench` found: limits, ways to read, and what to change."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from oocdata.advice import Advice, size
-from oocdata.tools.libraries import check_picture, matplotlib
 from oocdata.tools.lines import table, wrapped
 
-__all__ = ["LIMITS", "Bench", "Limit", "Way", "draw"]
+__all__ = ["LIMITS", "Bench", "Limit", "Way"]
 
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
@@ -156,43 +154,3 @@ def _spread(rounds: tuple[float, ...]) -> str:
     """Return from the slowest round to the fastest, as a share of the median."""
     middle = median(rounds)
     return f"{(max(rounds) - min(rounds)) / middle:.0%}" if middle and len(rounds) > 1 else "-"
-
-
-_COLOURS = {"sequential": "#4c78a8", "full shuffle": "#b5651d", "block shuffle": "#0b6e4f"}
-_LINES = {
-    "disk in sequence": ("#7a5195", "--"),
-    "disk at random": ("#7a5195", ":"),
-    "decoder": ("#c0392b", "-"),
-    "link": ("#7a5195", "-"),
-    "memory": ("#444444", "-."),
-}
-
-
-def draw(found: Bench, path: str | Path) -> None:
-    """Draw the ways beside the limits, and write the picture."""
-    path = check_picture(Path(path))
-    ways, count = found.ways, len(found.ways)
-    height = 2.1 + 0.34 * count
-    figure = matplotlib("figure").Figure(figsize=(9.0, height), layout="constrained")
-    axes = figure.add_subplot(xscale="log", xlabel="elements/s", ylim=(count - 0.5, -0.5))
-    several = len({way.reader for way in ways}) > 1
-    labels = [f"{way.order}, {way.batch_size:,}{f', {way.reader}' * several}" for way in ways]
-    axes.set_yticks(range(count), labels, fontsize=8.5)
-    for place, way in enumerate(ways):
-        colour = _COLOURS[way.order]
-        axes.plot((min(way.rounds), max(way.rounds)), (place, place), color=colour, linewidth=6,
-                  alpha=0.3, solid_capstyle="butt")  # fmt: skip
-        axes.plot(way.rate, place, "o", color=colour)
-        axes.annotate(f"{way.rate:,.0f}", (way.rate, place), (0, 6), textcoords="offset points",
-                      fontsize=8, ha="center")  # fmt: skip
-    for limit in found.limits:
-        colour, dashes = _LINES[limit.name]
-        label = f"{LIMITS[limit.name]} {limit.elements:,.0f}"
-        axes.axvline(limit.elements, color=colour, linestyle=dashes, linewidth=1.4, label=label)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    title = f"{found.name}: {found.element}\n{found.storage}, codec {found.codec}"
-    axes.set_title(title, loc="left", fontsize=10, parse_math=False)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    figure.savefig(path, dpi=130)

@@ -86,8 +86,8 @@ def blocks(preview: Preview, width: int) -> Text:
         text.set_visible(False)
     for axes in figure.axes:
         axes.tick_params(length=0)
-        for line in axes.lines:
-            line.set_linewidth(5)  # or it would be thinner than a pixel
+        for curve in axes.lines:
+            curve.set_linewidth(5)  # or it would be thinner than a pixel
     figure.draw_without_rendering()  # which lays it out anew
     canvas: Any = figure.canvas
     canvas.draw()
