@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -15,7 +14,7 @@ from oocdata.stores.folder import CachedObject, CacheFolder
 from oocdata.tools.lines import labelled, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
-__all__ = ["Cache", "cache", "nbytes_of"]
+__all__ = ["Cache", "cache"]
 
 _ENVIRONMENT = "OOCDATA_CACHE"
 
@@ -155,29 +154,3 @@ def _is_one(names: tuple[str, ...], name: str) -> bool:
 
 def _when(used: float) -> str:
     return datetime.fromtimestamp(used).strftime("%Y-%m-%d %H:%M")
-
-
-_UNITS = "KMGT"
-
-
-def nbytes_of(text: str) -> int:
-    """Return the bytes of a size: a number, and K, M, G or T for powers of 1024.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-
-    Examples
-    --------
-    >>> nbytes_of("100G"), nbytes_of("1.5 GiB"), nbytes_of("4096")
-    (107374182400, 1610612736, 4096)
-    """
-    found = re.fullmatch(r"([0-9.]+)\s*(?:([KMGT])(?:iB|B)?|B)?", text.strip(), re.IGNORECASE)
-    try:
-        number = float(found[1]) if found else 0.0
-    except ValueError:
-        number = 0.0
-    power = _UNITS.index(found[2].upper()) + 1 if found and found[2] else 0
-    if number * 1024**power < 1:
-        raise ArgumentError(f"`limit` must be a size such as 100G, 500M or 4096; got {text!r}.")
-    return int(number * 1024**power)

@@ -64,17 +64,16 @@ def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, .
     """Return the parts with what can be kept and decoded of `count` elements."""
 
     def window(share: int) -> tuple[Part, ...]:
-        side = max(part.side for part in parts)
-        for step in range(1, side + 1):
+        for step in range(1, max(part.side for part in parts) + 1):
             thin = tuple(part.thinned(step, share) for part in parts)
-            kept, nbytes = sum(part.values for part in thin), sum(part.nbytes for part in thin)
-            if count * kept <= VALUES and count * nbytes <= READ_BYTES:
+            values = sum(prod(map(len, part.places)) for part in thin)
+            cut = sum(leaf.nbytes for leaf in leaves(_cut(dataset, thin).spec))
+            nbytes = max(cut, sum(part.nbytes for part in thin))
+            if count * values <= VALUES and count * nbytes <= READ_BYTES:
                 break
         return thin
 
     best, share = window(1), 1
-    if view_of(dataset) is None:
-        return best
     least = _cost(dataset, best)
     while least > DECODED_BYTES and parts[0].side // (share * 2) >= _SMALLEST_WINDOW:
         share *= 2
@@ -91,12 +90,15 @@ def _cost(dataset: Dataset, parts: Sequence[Part]) -> int:
 
 
 def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
-    """Return the dataset with its rows cut to what is shown."""
+    """Return the dataset with its rows cut to what is shown, as far as they can be."""
     view = view_of(dataset)
     if view is None or not view.element:
         return dataset
-    covers = parts[0].covers[-len(view.element) :]  # a window's time is no axis of rows
-    cut = view[(slice(None), *(slice(one.start, one.stop, one.step) for one in covers))]
+    places = parts[0].places[-len(view.element) :]  # a window's time is no axis of rows
+    cut = view
+    for axis, one in enumerate(places, 1):
+        chosen = slice(one.start, one.stop, one.step) if isinstance(one, range) else list(one)
+        cut = cut[(*[slice(None)] * axis, chosen)]
     return dataset.of_views(lambda _: cut) if isinstance(dataset, Windows) else cut
 
 
@@ -137,11 +139,9 @@ def read(
     for first in range(0, len(positions), together):
         batch = cut.take(positions[first : first + together])
         for pieces, part, array in zip(found, parts, leaves(batch), strict=True):
-            for axis, (places, cover) in enumerate(zip(part.places, part.covers, strict=True), 1):
-                length = array.shape[axis]
-                held = cover if length == len(cover) else range(length)  # cut, or whole
-                if list(places) != list(held):
-                    array = array.take([held.index(one) for one in places], axis=axis)
+            for axis, places in enumerate(part.places, 1):
+                if array.shape[axis] != len(places):  # what could not be cut
+                    array = array.take(list(places), axis=axis)
             real = np.abs(array) if array.dtype.kind == "c" else array
             pieces.append(canonical(real, part.axes.letters))
     arrays = (np.concatenate(pieces).astype(np.float64, copy=False) for pieces in found)
