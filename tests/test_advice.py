@@ -104,12 +104,12 @@ def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
 
 @pytest.mark.parametrize(("rate", "bound"), [(95.0, True), (30.0, False), (129.0, False)])
 def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
-    found = told(PLAIN, rates={"sequential": {32: [rate]}}, limits={"disk in sequence": 100.0})
+    found = told(PLAIN, rates={"sequential": {32: [rate]}}, limits={"disk": 100.0})
     assert ("disk" in found) is bound
     if bound:
         assert "sequential uses 95% of what it gives" in found["disk"].text
         assert (found["disk"].command or "").endswith("--codec zstd")
-    limits = {"disk in sequence": 100.0, "memory": 90.0}  # the disk is not what counts
+    limits = {"disk": 100.0, "memory": 90.0}  # the disk is not what counts
     assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
 
 

@@ -66,7 +66,7 @@ class Measured:
 
     # Rounds of "sequential", "full shuffle" and "block shuffle", by batch size.
     rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
-    # Of the machine: "memory", "decoder", "disk in sequence", "disk at random".
+    # Of the machine: "memory", "decoder", "disk".
     limits: Mapping[str, float] = field(default_factory=dict)
     mapped: float = 0.0  # the share of a batch's time that functions given to `map` take
     waits: bool = False  # a model waits for the data, so that anything faster helps
@@ -247,7 +247,7 @@ def _codec(reading: Reading, measured: Measured) -> Advice | None:
 
 def _disk(reading: Reading, measured: Measured) -> Advice | None:
     """Advise a faster disk, or fewer bytes, where everything else waits for the disk."""
-    disk = measured.limits.get("disk in sequence", inf)
+    disk = measured.limits.get("disk", inf)
     share = measured.best("sequential") / disk
     others = min(measured.limits.get(name, inf) for name in ("memory", "decoder"))
     if disk > others or not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk

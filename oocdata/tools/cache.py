@@ -80,25 +80,11 @@ def cache(
     clear: bool = False,
     limit: int | None = None,
 ) -> Cache:
-    """Show what a cache folder holds; clear it, or set its limit.
+    """Show what a cache folder holds; clear it, or set its limit in bytes.
 
-    Parameters
-    ----------
-    folder : path, optional
-        By default that of the environment variable ``OOCDATA_CACHE``.
-    *names : str
-        Objects or datasets as they are shown, or patterns such as ``s3://bucket/*``; by default
-        all.
-    clear : bool
-        Delete those. What runs reads on, and fetches again what it misses.
-    limit : int, optional
-        Bytes on the disk that objects may take from now on; what was used longest ago goes first.
-        A folder that is not there is made.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If there is no such folder of oocdata's.
+    The folder is that of the environment variable ``OOCDATA_CACHE`` if none is given; one that is
+    not there is made where a `limit` is set. `names` are objects or datasets as they are shown, or
+    patterns such as ``s3://bucket/*``. No such folder of oocdata's is an `ArgumentError`.
     """
     place = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
     if not place:

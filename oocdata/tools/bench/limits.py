@@ -7,7 +7,6 @@ be emptied from here.
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from collections.abc import Callable
@@ -27,7 +26,6 @@ from oocdata.datasets.request import of_sources
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache
 from oocdata.engines.soon import soon
-from oocdata.order import Order, Sequential, Shuffle
 from oocdata.threads import cores
 from oocdata.tools.profile.pacing import Measure
 
@@ -180,42 +178,33 @@ def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
     return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), each
 
 
-def disk_reading(files: Files, unit: int | None = None) -> Measure:
-    """Return the measuring of reads from the files, each place once in a round, several in flight.
+def disk_reading(files: Files) -> Measure:
+    """Return the measuring of large reads from the files, one after the other, several in flight.
 
-    With `unit`, of so many bytes at random places; else of large blocks that follow one another.
+    Each place is read once in a round.
     """
-    order: Order = Sequential() if unit is None else Shuffle()
-    nbytes, threads = (_BLOCK, _IN_FLIGHT) if unit is None else (unit, 2 * _IN_FLIGHT)
-    step = max(nbytes, mmap.PAGESIZE)
-    ends = np.cumsum([-(-size // step) for size in files.sizes])
-    total = int(ends[-1])
-    buffers = [bytearray(nbytes) for _ in range(threads)]
+    buffers = [bytearray(_BLOCK) for _ in range(_IN_FLIGHT)]
 
     def measure(seconds: float, number: int) -> float:
         files.drop()
-        places, lock = iter(range(total)), threading.Lock()
+        sized = zip(files.paths, files.sizes, strict=True)
+        places = ((path, at) for path, size in sized for at in range(0, size, _BLOCK))
+        lock = threading.Lock()
 
         def work(thread: int) -> int | None:
             with lock:
                 place = next(places, None)
-            if place is None:
-                return None
-            at = int(order.positions(total, place, place + 1, seed=0, epoch=number)[0])
-            which = int(np.searchsorted(ends, at, side="right"))
-            within = at - (int(ends[which - 1]) if which else 0)
-            return _read(files.paths[which], buffers[thread], within * step, unit is not None)
+            return None if place is None else _read(*place, buffers[thread])
 
-        return _together(work, threads, seconds)
+        return _together(work, _IN_FLIGHT, seconds)
 
     return measure
 
 
-def _read(path: str, buffer: bytearray, offset: int, at_random: bool) -> int:
-    with open(path, "rb") as file:
-        if at_random and hasattr(os, "posix_fadvise"):  # or the system fetches the neighbours too
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
-        return os.preadv(file.fileno(), [buffer], offset)
+def _read(path: str, offset: int, buffer: bytearray) -> int:
+    with open(path, "rb", buffering=0) as file:
+        file.seek(offset)
+        return file.readinto(buffer)
 
 
 def _together(work: Callable[[int], int | None], threads: int, seconds: float) -> float:

@@ -23,8 +23,7 @@ LIMITS = {
     "memory": "copying in memory",
     "decoder": "decoding",
     "link": "link to the store",
-    "disk in sequence": "disk, in sequence",
-    "disk at random": "disk, at random",
+    "disk": "disk",
 }
 """What each limit is called, by its name."""
 
@@ -33,7 +32,7 @@ LIMITS = {
 class Limit:
     """What one part of the machine allows."""
 
-    name: str  # "memory", "decoder", "link", "disk in sequence" or "disk at random"
+    name: str  # "memory", "decoder", "link" or "disk"
     rounds: tuple[float, ...]  # bytes a second: of what is stored, decoded or delivered
     element_bytes: float  # that an epoch needs for each element, if it asks for each once
 
@@ -85,11 +84,10 @@ class Bench:
     memory_bytes: int  # what measuring may take, at most
     seconds: float  # how long it took
 
-    def bound(self, way: Way) -> Limit:
-        """Return the limit that a way comes up against first."""
-        disk = "disk at random" if way.order == "full shuffle" else "disk in sequence"
-        limits = [one for one in self.limits if one.name in ("memory", "decoder", "link", disk)]
-        return min(limits, key=lambda limit: limit.elements)
+    @property
+    def bound(self) -> Limit:
+        """The limit that reading comes up against first."""
+        return min(self.limits, key=lambda limit: limit.elements)
 
     def __str__(self) -> str:
         stored = "" if self.stored_bytes is None else f", {size(self.stored_bytes)} stored"
@@ -109,7 +107,6 @@ class Bench:
         return "\n\n".join(parts)
 
     def _way_row(self, way: Way) -> Sequence[str]:
-        bound = self.bound(way)
         return (
             way.order,
             f"{way.batch_size:,}",
@@ -117,16 +114,15 @@ class Bench:
             f"{way.rate:,.0f}",
             _spread(way.rounds),
             f"{way.amplification:,.1f}×",
-            f"{way.rate / bound.elements:.0%} {bound.name}",
+            f"{way.rate / self.bound.elements:.0%} {self.bound.name}",
         )
 
     def _to_change(self) -> list[str]:
         lines = ["what to change", *map(str, self.advice)]
         if not self.advice:
-            best = max(self.ways, key=lambda way: way.rate / self.bound(way).elements)
-            bound = self.bound(best)
-            share = min(1.0, best.rate / bound.elements)
-            reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[bound.name]}"
+            best = max(self.ways, key=lambda way: way.rate)
+            share = min(1.0, best.rate / self.bound.elements)
+            reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[self.bound.name]}"
             lines.append(wrapped(f"Nothing stands out: {reached}.", "- ", "  "))
         return lines
 
@@ -136,11 +132,10 @@ class Bench:
         for limit, described in zip(self.limits, found["limits"], strict=True):
             described |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
         for way, described in zip(self.ways, found["ways"], strict=True):
-            bound = self.bound(way)
             described |= {
                 "elements_per_second": way.rate,
-                "limit": bound.name,
-                "share_of_limit": way.rate / bound.elements,
+                "limit": self.bound.name,
+                "share_of_limit": way.rate / self.bound.elements,
             }
         return found
 
