@@ -235,18 +235,22 @@ def preview(
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:
         raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {count}.")
-    if rows is not None and not isinstance(rows, slice):
-        named: list[int] = as_positions(rows, len(dataset)).tolist()
-        if count is not None:
-            raise ArgumentError(
-                "`count` must be left out where `rows` is a list, which is shown in full; got "
-                f"{count}."
-            )
-        rows, count = named, min(max(1, len(named)), MOST_ELEMENTS)
     parts = parts_of(dataset, layout, channel)
-    number = min(count or usual_count(dataset, parts), len(dataset))
-    parts = fitted(dataset, parts, number)
-    positions = choose_positions(dataset, number, rows, consecutive=consecutive)
+    if rows is None or isinstance(rows, slice):
+        count = min(count or usual_count(dataset, parts), len(dataset))
+        positions = choose_positions(dataset, count, rows, consecutive=consecutive)
+    elif count is not None:
+        raise ArgumentError(
+            f"`count` must be left out where `rows` is a list, which is shown in full; got {count}."
+        )
+    else:
+        positions = as_positions(rows, len(dataset))
+        if not 1 <= len(positions) <= MOST_ELEMENTS:
+            raise ArgumentError(
+                f"`rows` must name 1 to {MOST_ELEMENTS} positions; got {len(positions)}. "
+                "Give a range, of which some are chosen: 0:1000."
+            )
+    parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
     shown, labels, elements, scales = panels_of(dataset, parts, positions, arrays, limits, colormap)
     unit, notes = _unit(view_of(dataset))

@@ -70,7 +70,9 @@ def panels_of(
         for element, frames in zip(elements, array, strict=True):
             element += _panels(part, frames, own)
     if alike(parts):
-        part, change = _difference(parts[0], arrays, own[0].how == COLOUR)
+        with np.errstate(invalid="ignore", over="ignore"):
+            change = arrays[1] - arrays[0]
+        part = replace(parts[0], name="|y| - |x|" if parts[0].dtype.kind == "c" else "y - x")
         own = _scales(part, _by_channel(change), signed=True)
         made += own
         for element, frames in zip(elements, change, strict=True):
@@ -94,7 +96,7 @@ def _scales(
     signed: bool = False,
 ) -> list[Scale]:
     """Return the scale of each channel; or the one of colour images."""
-    if part.is_colour and colormap is None:
+    if part.is_colour and colormap is None and not signed:
         finite = values[np.isfinite(values)]
         unit = part.dtype.kind == "f" and finite.size > 0
         if part.dtype == np.uint8 or (unit and 0 <= finite.min() < finite.max() <= 1):
@@ -130,21 +132,6 @@ def _panels(part: Part, frames: Array, scales: Sequence[Scale]) -> list[Panel]:
         for place, values, scale in zip(part.of_letter("C"), frame, scales, strict=True):
             panels.append(Panel(part.words(C=place, **at), values, scale, kind, across, down))
     return panels
-
-
-def _difference(part: Part, arrays: Sequence[Array], colour: bool) -> tuple[Part, Array]:
-    """Return the second array less the first; of colour images, the mean of the channels."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        change = arrays[1] - arrays[0]
-    part = replace(part, name="|y| - |x|" if part.dtype.kind == "c" else "y - x")
-    if not colour:
-        return part, change
-    at = part.axes.letters.index("C")
-    sizes, places = list(part.axes.sizes), list(part.places)
-    sizes[at], places[at] = 1, (0,)
-    axes = replace(part.axes, sizes=tuple(sizes))
-    mean = Part(f"{part.name}, mean of channels", axes, np.dtype("f8"), tuple(places))
-    return mean, change.mean(axis=2, keepdims=True)
 
 
 def _over_rows(

@@ -19,7 +19,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
-from oocdata.index import as_positions, slice_range
+from oocdata.index import slice_range
 from oocdata.tools.preview.parts import Part, alike, canonical, view_of
 
 __all__ = ["MOST_ELEMENTS", "Rows", "choose_positions", "fitted", "read", "usual_count"]
@@ -103,17 +103,9 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
 
 
 def choose_positions(
-    dataset: Dataset, count: int, rows: Rows = None, *, consecutive: bool = False
+    dataset: Dataset, count: int, rows: slice | None, *, consecutive: bool
 ) -> NDArray[np.int64]:
-    """Return the positions that are shown: those named, or `count` of a range."""
-    if rows is not None and not isinstance(rows, slice):
-        chosen = as_positions(rows, len(dataset))
-        if not 1 <= len(chosen) <= MOST_ELEMENTS:
-            raise ArgumentError(
-                f"`rows` must name 1 to {MOST_ELEMENTS} positions; got {len(chosen)}. "
-                "Give a range, of which some are chosen: 0:1000."
-            )
-        return chosen
+    """Return `count` positions of a range: the first ones, or from the first to the last."""
     among = range(len(dataset)) if rows is None else slice_range(range(len(dataset)), rows)
     if len(among) == 0:
         given = [] if rows is None else [rows.start, rows.stop, *filter(None, [rows.step])]
