@@ -78,13 +78,10 @@ def test_elements_cut_out_of_chunks() -> None:
 
 def test_chunks_that_are_decoded_again() -> None:
     again = replace(CHUNKED, amplification=3.0)
-    assert "Each is decoded 3.0 times" in told(again)["chunks"].text
     set_memory(1 << 20)
     try:
-        found = told(again)
-        assert found.keys() == {"memory"}
-        assert found["memory"].command == f"OOCDATA_MEMORY={DEFAULT_MEMORY}"
-        assert "only 512.0 KiB of decoded chunks are cached" in found["memory"].text
+        text = told(again)["chunks"].text
+        assert "Each is decoded 3.0 times, because only 512.0 KiB" in text
         assert advise(replace(again, amplification=1.1)) == ()
     finally:
         set_memory(DEFAULT_MEMORY)

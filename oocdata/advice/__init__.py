@@ -16,7 +16,7 @@ from os.path import basename
 import numpy as np
 
 from oocdata.advice.reading import Reading, as_typed, reading_of, size, view_below
-from oocdata.memory import DEFAULT_MEMORY, cache_share, memory_limit
+from oocdata.memory import cache_share
 from oocdata.order.mixing import Mixing
 
 __all__ = [
@@ -50,7 +50,7 @@ _SCATTERED = 6
 class Advice:
     """One change."""
 
-    kind: str  # "layout", "order", "chunks", "memory", "map", "codec", "disk", "link" or "batch"
+    kind: str  # "layout", "order", "chunks", "map", "codec", "disk", "link" or "batch"
     text: str  # whole sentences, with figures
     command: str | None = None  # for the shell
 
@@ -98,7 +98,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     found = [_map(reading, measured), layout]
     if layout is None:  # blocks of rows that lie apart are no chunks of the file
         chunks = _cut(reading) or _chunks(reading)
-        found += [_order(reading, measured), chunks, _unused(reading), _memory(reading)]
+        found += [_order(reading, measured), chunks, _unused(reading)]
     found += [_link(reading, measured), _metadata(reading)]
     found += [_codec(reading, measured), _disk(reading, measured)]
     made = [one for one in found if one is not None]
@@ -175,8 +175,7 @@ def _chunks(reading: Reading) -> Advice | None:
     """Advise shorter chunks where they are long for the order."""
     rows, mixed = reading.fitting_rows, reading.mixing
     costly = reading.order == "full shuffle" and reading.full >= _LONG
-    # With the default memory, chunks that are decoded again are too large to be cached.
-    large = _again(reading) >= _MUCH and memory_limit() >= DEFAULT_MEMORY
+    large = _again(reading) >= _MUCH
     poor = mixed is not None and mixing_share(mixed) < POOR_MIXING
     if poor and reading.together < 2 * rows:
         return Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
@@ -190,7 +189,10 @@ def _chunks(reading: Reading) -> Advice | None:
             f"used, not {reading.full:,.0f}."
         )
     if large:
-        text += f" Each is decoded {_again(reading):.1f} times, because few can be cached."
+        text += (
+            f" Each is decoded {_again(reading):.1f} times, because only {size(cache_share())} of "
+            "decoded chunks are cached: ooc.set_memory says how many."
+        )
     if poor and mixed is not None:
         text += (
             f" Batches hold neighbours ({mixed.entropy:.1f} bits of batch entropy, "
@@ -208,19 +210,6 @@ def _unused(reading: Reading) -> Advice | None:
         "chunks",
         f"Elements are cut out of larger chunks: {reading.unused:.1f} bytes are decoded for each "
         "byte of an element. Chunks as large as an element along its own axes would help.",
-    )
-
-
-def _memory(reading: Reading) -> Advice | None:
-    """Advise the default memory where less was given, and chunks are decoded again for it."""
-    if _again(reading) < _MUCH or memory_limit() >= DEFAULT_MEMORY:
-        return None
-    return Advice(
-        "memory",
-        f"Each chunk is decoded {_again(reading):.1f} times, because only {size(cache_share())} of "
-        f"decoded chunks are cached. The default memory is {size(DEFAULT_MEMORY)}: "
-        f"ooc.set_memory({DEFAULT_MEMORY >> 20} << 20).",
-        f"OOCDATA_MEMORY={DEFAULT_MEMORY}",
     )
 
 

@@ -92,15 +92,6 @@ def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
     assert run("ds.npy", *arguments).exit_code == 2
 
 
-def test_errors_are_a_paragraph(folder: Path) -> None:
-    for arguments in (["gone.npy"], ["sim.h5"], ["ds.npy", "--windows", "601"]):
-        result = run(*arguments)
-        assert result.exit_code == 1
-        assert result.stdout == ""
-        assert result.stderr.startswith("oocdata: ")
-        assert "Traceback" not in result.stderr
-
-
 def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
     code = (
         "import sys, typer\n"

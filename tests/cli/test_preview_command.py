@@ -149,24 +149,6 @@ def test_films(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["dt.npy"], "Nearby: ds.npy"),
-        (["sim.h5"], "'/flow/u', '/label'"),
-        (["none.npy"], "must have an element to show"),
-    ],
-)
-def test_errors_are_one_paragraph(folder: Path, arguments: list[str], words: str) -> None:
-    np.save("none.npy", np.zeros((0, 3, 4)))
-    result = run(*arguments)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("oocdata: ")
-    assert words in " ".join(result.stderr.split())
-    assert not list(folder.glob("*.png"))
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         ["ds.npy", "--rows", "a:b"],
@@ -228,12 +210,6 @@ def test_an_output_of_few_letters_is_enough(folder: Path) -> None:
     done = fork_server.run(code, "ds.npy")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("none: -o FILE.png writes one\n")
-
-
-def test_help_has_examples() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    assert "-n 60 -o film.gif" in result.stdout
 
 
 # The terminal ---------------------------------------------------------------------------------

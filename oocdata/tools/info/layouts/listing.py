@@ -137,19 +137,15 @@ def _of_hdf5(file: Any) -> Looks:
         found = opened(name)
         if found is None:
             return {}
-        kept, held = {}, library.AttributeManager(_Held(found))
+        is_array = isinstance(found, library.h5d.DatasetID)
+        held = (library.Dataset if is_array else library.Group)(found).attrs
+        kept = {}
         for one in held:
             with suppress(OSError, TypeError, UnicodeError):  # one that h5py can't read
                 kept[one] = held[one]
         return kept
 
     return below, array, attributes
-
-
-class _Held(NamedTuple):
-    """What h5py's attributes hang on: an object with its identifier."""
-
-    id: Any
 
 
 def _of_zarr(path: str) -> Looks:
