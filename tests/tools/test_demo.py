@@ -30,7 +30,8 @@ from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import run as demo_run
 from oocdata.tools.demo import training as demo_training
 from oocdata.tools.demo.data import Clips, checksums, write
-from oocdata.tools.demo.run import check_frames, scaling
+from oocdata.tools.demo.measure import check_frames, workspace
+from oocdata.tools.demo.run import scaling
 from oocdata.tools.demo.training import Subject
 
 SMALL = Clips(count=10, frames=6)
@@ -144,7 +145,7 @@ def test_an_order_that_repeats_is_found(written: tuple[list[str], Any]) -> None:
 
 GROWTH = """
 import numpy as np
-from oocdata.tools.demo.run import growth
+from oocdata.tools.demo.measure import growth
 with growth() as grown:
     block = np.ones(100_000_000, np.uint8)
     del block
@@ -230,7 +231,7 @@ def test_temporary_files_go_however_it_ends(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for error in (None, KeyboardInterrupt, SystemExit, ValueError):
-        with contextlib.suppress(error or ValueError), demo_run.workspace(None) as folder:
+        with contextlib.suppress(error or ValueError), workspace(None) as folder:
             (folder / "deep").mkdir()
             (folder / "deep" / "a").write_text("x")
             assert folder.parent == tmp_path
@@ -240,19 +241,19 @@ def test_temporary_files_go_however_it_ends(
 
 
 def test_kept_files_stay_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    with demo_run.workspace(tmp_path / "new") as folder:
+    with workspace(tmp_path / "new") as folder:
         (folder / "a").write_text("x")
     assert (tmp_path / "new" / "a").read_text() == "x"
     with (
         pytest.raises(ArgumentError, match="new or empty folder"),
-        demo_run.workspace(tmp_path / "new"),
+        workspace(tmp_path / "new"),
     ):
         pass
 
 
 def test_files_go_where_sigterm_ends_the_process() -> None:
     usual = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as caught, demo_run.workspace(None) as folder:
+    with pytest.raises(SystemExit) as caught, workspace(None) as folder:
         os.kill(os.getpid(), signal.SIGTERM)
     assert caught.value.code == 128 + signal.SIGTERM
     assert not folder.exists()

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import signal
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
@@ -24,19 +19,17 @@ from oocdata.blocks import Blocks
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.engines.cache import cache
-from oocdata.errors import ArgumentError, OocdataError, SourceError
+from oocdata.errors import ArgumentError, OocdataError
 from oocdata.explain import size
-from oocdata.loader import Loader
 from oocdata.memory import at_most
 from oocdata.order import BlockShuffle
-from oocdata.tools.demo.data import Clips, checksums, write
+from oocdata.tools.demo.data import Clips, write
+from oocdata.tools.demo.measure import check_frames, growth, workspace
 from oocdata.tools.demo.training import Subject, draw, train
 from oocdata.tools.info import contents
 from oocdata.tools.libraries import check_picture, import_tensorflow
 from oocdata.tools.lines import table, wrapped
 from oocdata.tools.opening import Opening
-from oocdata.tools.profile.pacing import pace, steps_of_a_period
 from oocdata.tools.progress import progress
 from oocdata.tools.stats import stats
 
@@ -262,8 +255,7 @@ def _measured(
         loader, explained = subject.loader, subject.loader.explain()
         name, steps = subject.frames.storage.format, len(loader)
         with _step(console, f"{name}: read in shuffled order"), growth() as grown:
-            epochs_read = partial(_epoch, loader)
-            read = pace(epochs_read, plan.read_seconds, period=steps_of_a_period(loader))
+            read = loader.profile(seconds=plan.read_seconds, to_tf=True)
         if sums is not None:
             with _step(console, f"{name}: check every frame of an epoch", steps) as advance:
                 check_frames(subject, sums, advance)
@@ -277,7 +269,7 @@ def _measured(
             "element_bytes": explained.batch_bytes // explained.batch_size,
             "bound": explained.resident_bytes,
             "memory": grown[0] if grown else None,
-            "elements_per_second": read.rate,
+            "elements_per_second": read.data_rate,
             **training,
         }
         arrays.append(one)
@@ -299,62 +291,6 @@ def _measured(
     return found
 
 
-def _epoch(loader: Loader, number: int) -> Iterator[Any]:
-    return iter(loader.to_tf(start=(number, 0)))
-
-
-@contextmanager
-def growth() -> Iterator[list[int]]:
-    """Give a list that gets the bytes by which the process grew at its peak while a block ran.
-
-    The kernel records the peak and misses nothing (``VmHWM`` in proc(5), on Linux). Where the
-    system doesn't tell, the list stays empty.
-    """
-    # The reuse of memory that was freed before would hide growth.
-    cache.forget()
-    gc.collect()
-    with suppress(AttributeError, OSError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
-    found: list[int] = []
-    before = None
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # resets the record
-        before = _status("VmRSS")
-    yield found
-    if before is not None:
-        found.append(max(0, _status("VmHWM") - before))
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
-
-
-def check_frames(
-    subject: Subject, sums: NDArray[np.uint64], advance: Callable[[int], None]
-) -> None:
-    """Check that an epoch is each element once, each frame of it as it was written.
-
-    ``sums[clip, frame]`` are checksums from before the clips were written. A frame that differs,
-    or an element that came twice, is a `SourceError`.
-    """
-    loader, length = subject.loader, subject.parts[0].span
-    seen = np.zeros(len(loader.dataset), np.int64)
-    for step, (x, y) in enumerate(loader.to_tf()):
-        positions = loader.positions(step)
-        # Element 0 of a clip is its frames 0, 1, 2; element 1 is 1, 2, 3; and so on.
-        clip, first = np.divmod(positions[:, np.newaxis], sums.shape[1] - length + 1)
-        frames = first + np.arange(length)
-        wrong = checksums(np.concatenate([x, y], axis=1)) != sums[clip, frames]
-        if wrong.any():
-            rows = (clip * sums.shape[1] + frames)[wrong]
-            raise SourceError("frames must come back as they were written.", rows=rows)
-        np.add.at(seen, positions, 1)
-        advance(1)
-    if np.any(seen != 1):
-        raise SourceError(f"an epoch must be each element once; {np.sum(seen != 1)} were not.")
-
-
 def _show(console: Console, text: str) -> None:
     """Print a text that has its lines already."""
     console.print(text, markup=False, soft_wrap=True)
@@ -367,20 +303,3 @@ def _step(console: Console, label: str, total: int = 1, unit: str = "steps") -> 
     with progress(f"  {label}", total, unit, shown=total > 1) as advance:
         yield advance
     _show(console, f"  {label:<58}{perf_counter() - begun:>7.1f} s")
-
-
-@contextmanager
-def workspace(keep: Path | None) -> Iterator[Path]:
-    """Give a folder for files; one that is not kept goes, also where SIGTERM ends the process."""
-    if keep is not None:
-        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-            raise ArgumentError(f"`keep` must be a new or empty folder; '{keep}' is not.")
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        with tempfile.TemporaryDirectory(prefix="oocdata-demo-") as folder:
-            yield Path(folder)
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -216,7 +216,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
         except (SourceError, ArgumentError) as error:
             if len(keys) == 1:
                 raise
-            message = str(getattr(error, "message", error)).partition(" [")[0]
+            message = str(getattr(error, "message", error)).partition(" [file ")[0]
             found.append(Unopened(name, type(error).__name__, message))
     named = os.fspath(path) if is_path else opening.name
     return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["blocks", "can_show", "show"]
 
-_NARROWEST, _WIDEST = 14, 40
-_MOST_LINES = 48
+_WIDEST = 120
+"""Characters: a wider sheet would be higher than a screen."""
+
 _GRAPHICAL = ("contour", "foot", "ghostty", "iterm", "kitty", "mintty", "mlterm", "rio", "sixel",
               "wezterm")  # fmt: skip
 _GRAPHICAL_VARIABLES = ("KITTY_WINDOW_ID", "KONSOLE_VERSION", "WT_SESSION", "XTERM_VERSION")
@@ -59,7 +60,7 @@ def show(preview: Preview, console: Console) -> None:
                     width = min(console.width, 160)
                     console.print(renderable.Image(sheet, width=width, height="auto"))
                 return
-    console.print(blocks(preview, console.width))
+    console.print(blocks(preview, min(console.width, _WIDEST)))
 
 
 def _promises_graphics(environment: Mapping[str, str]) -> bool:
