@@ -77,9 +77,10 @@ def sheet(preview: Preview) -> Figure:
         label = preview.labels[number] if len(elements) > 1 else ""
         last = place == 0 and number + beside >= len(groups)
         _draw_group(drawn, group, label, preview.unit, titled=alone or line == 0, labelled=last)
-    for number, scale in enumerate(coloured):
-        cell = halves[1].subgridspec(bars, in_line)[divmod(number, in_line)]
-        _draw_scale(figure.add_subplot(cell), scale, preview.unit)
+    if coloured:
+        grid = halves[1].subgridspec(bars, in_line, wspace=0.1)
+        for number, scale in enumerate(coloured):
+            _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
 
 
