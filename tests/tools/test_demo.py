@@ -330,7 +330,11 @@ def test_trajectories_are_noticed(
 @pytest.mark.parametrize(
     ("values", "picture"),
     [
-        (np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8), None),
+        pytest.param(
+            np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8),
+            None,
+            marks=pytest.mark.long,
+        ),
         (np.zeros(30, "?"), "out.png"),
         pytest.param(np.random.default_rng(0).random((30, 20)), "out.pdf", marks=pytest.mark.long),
     ],

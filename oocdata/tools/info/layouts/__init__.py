@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import SourceError
 from oocdata.tools.info.layouts.layout import Layout, Recogniser
 from oocdata.tools.info.layouts.listing import listing_of
 from oocdata.tools.info.layouts.pictures import PICTURES
@@ -24,6 +24,10 @@ __all__ = ["LAYOUTS", "Layout", "recognise"]
 
 LAYOUTS: tuple[Recogniser, ...] = (*ROBOTS, *SIMULATIONS, *WEATHER, *PICTURES)
 """The first that recognises a file is taken; their tests are strict enough not to overlap."""
+
+
+_OTHERWISE = (SourceError, LookupError, TypeError, ValueError)
+"""What a layout raises where a file is another one; attributes can hold anything."""
 
 
 def recognise(opening: Opening) -> Layout | None:
@@ -48,9 +52,8 @@ def recognise(opening: Opening) -> Layout | None:
         return None
     texts = [os.fspath(one) for one in given]
     named = repr(texts if isinstance(target, list | tuple) else texts[0])
-    with suppress(SourceError, ArgumentError), listing_of(named, opening.paths()) as listing:
+    with suppress(*_OTHERWISE), listing_of(named, opening.paths()) as listing:
         for layout in LAYOUTS:
-            # Attributes can hold anything.
-            with suppress(SourceError, LookupError, TypeError, ValueError):
+            with suppress(*_OTHERWISE):
                 return layout(listing)
     return None
