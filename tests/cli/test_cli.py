@@ -95,6 +95,15 @@ def test_info_lists_several_datasets(folder: Path) -> None:
     assert found[2]["error"] == "UnsupportedDtypeError"
 
 
+def test_info_names_the_options_that_would_open_the_others(folder: Path) -> None:
+    with h5py.File("holes.h5", "w") as file:
+        file["u"] = np.zeros((6, 20, 16, 24))
+        file.create_dataset("none", (4, 3), chunks=(2, 3))
+    said = " ".join(run("info", "holes.h5").stdout.split())
+    assert "Pass --missing fill to read the fill value" in said
+    assert "ooc.open('holes.h5', '/u', axis=(0, 1))" in said  # code stays Python
+
+
 def test_info_describes_the_only_one_that_opens(folder: Path) -> None:
     with h5py.File("one.h5", "w") as file:
         file["u"] = FRAMES
