@@ -52,12 +52,8 @@ def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
 def _affordable(dataset: Dataset, parts: Sequence[Part], count: int) -> int:
     """Return so many elements, or fewer if all their chunks were too much to decode."""
     stored = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
-    cost = _cost(dataset, parts)
-    return (
-        min(count, max(_FEWEST, DECODED_BYTES // cost))
-        if cost and stored > DECODED_BYTES
-        else count
-    )
+    cost = _cost(dataset, parts) if stored > DECODED_BYTES else 0
+    return min(count, max(_FEWEST, DECODED_BYTES // cost)) if cost else count
 
 
 def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, ...]:
