@@ -78,13 +78,10 @@ def test_elements_cut_out_of_chunks() -> None:
 
 def test_chunks_that_are_decoded_again() -> None:
     again = replace(CHUNKED, amplification=3.0)
-    assert "Each is decoded 3.0 times" in told(again)["chunks"].text
     set_memory(1 << 20)
     try:
-        found = told(again)
-        assert found.keys() == {"memory"}
-        assert found["memory"].command == f"OOCDATA_MEMORY={DEFAULT_MEMORY}"
-        assert "only 512.0 KiB of decoded chunks are cached" in found["memory"].text
+        text = told(again)["chunks"].text
+        assert "Each is decoded 3.0 times, because only 512.0 KiB" in text
         assert advise(replace(again, amplification=1.1)) == ()
     finally:
         set_memory(DEFAULT_MEMORY)
@@ -104,20 +101,13 @@ def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
 
 @pytest.mark.parametrize(("rate", "bound"), [(95.0, True), (30.0, False), (129.0, False)])
 def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
-    found = told(PLAIN, rates={"sequential": {32: [rate]}}, limits={"disk in sequence": 100.0})
+    found = told(PLAIN, rates={"sequential": {32: [rate]}}, limits={"disk": 100.0})
     assert ("disk" in found) is bound
     if bound:
         assert "sequential uses 95% of what it gives" in found["disk"].text
         assert (found["disk"].command or "").endswith("--codec zstd")
-    limits = {"disk in sequence": 100.0, "memory": 90.0}  # the disk is not what counts
+    limits = {"disk": 100.0, "memory": 90.0}  # the disk is not what counts
     assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
-
-
-def test_batches_that_are_too_small() -> None:
-    found = told(PLAIN, rates={"sequential": {1: [11.0], 256: [100.0]}})
-    assert "those of 256 give 9.1 times as many elements/s" in found["batch"].text
-    for rounds in ([12.0], [90.0, 100.0, 10.5]):  # alike, and too far apart to say
-        assert told(PLAIN, rates={"sequential": {1: [11.0], 256: rounds}}) == {}
 
 
 def test_a_slow_function_comes_first() -> None:

@@ -16,7 +16,7 @@ from os.path import basename
 import numpy as np
 
 from oocdata.advice.reading import Reading, as_typed, reading_of, size, view_below
-from oocdata.memory import DEFAULT_MEMORY, cache_share, memory_limit
+from oocdata.memory import cache_share
 from oocdata.order.mixing import Mixing
 
 __all__ = [
@@ -45,19 +45,12 @@ _LARGE_REQUEST = 1 << 20
 _SCATTERED = 6
 """Requests for metadata, one after the other, from which on gathering them is worth a copy."""
 
-_DISKS = {
-    "sequential": "disk in sequence",
-    "full shuffle": "disk at random",
-    "block shuffle": "disk in sequence",
-}
-"""The limit that each order meets where files are read cold."""
-
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """One change."""
 
-    kind: str  # "layout", "order", "chunks", "memory", "map", "codec", "disk", "link" or "batch"
+    kind: str  # "layout", "order", "chunks", "map", "codec", "disk", "link" or "batch"
     text: str  # whole sentences, with figures
     command: str | None = None  # for the shell
 
@@ -73,7 +66,7 @@ class Measured:
 
     # Rounds of "sequential", "full shuffle" and "block shuffle", by batch size.
     rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
-    # Of the machine: "memory", "decoder", "disk in sequence", "disk at random".
+    # Of the machine: "memory", "decoder", "disk".
     limits: Mapping[str, float] = field(default_factory=dict)
     mapped: float = 0.0  # the share of a batch's time that functions given to `map` take
     waits: bool = False  # a model waits for the data, so that anything faster helps
@@ -105,9 +98,9 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     found = [_map(reading, measured), layout]
     if layout is None:  # blocks of rows that lie apart are no chunks of the file
         chunks = _cut(reading) or _chunks(reading)
-        found += [_order(reading, measured), chunks, _unused(reading), _memory(reading)]
+        found += [_order(reading, measured), chunks, _unused(reading)]
     found += [_link(reading, measured), _metadata(reading)]
-    found += [_codec(reading, measured), _disk(reading, measured), _batch(measured)]
+    found += [_codec(reading, measured), _disk(reading, measured)]
     made = [one for one in found if one is not None]
     return tuple(made or ([_otherwise(reading)] if measured.waits else []))
 
@@ -182,8 +175,7 @@ def _chunks(reading: Reading) -> Advice | None:
     """Advise shorter chunks where they are long for the order."""
     rows, mixed = reading.fitting_rows, reading.mixing
     costly = reading.order == "full shuffle" and reading.full >= _LONG
-    # With the default memory, chunks that are decoded again are too large to be cached.
-    large = _again(reading) >= _MUCH and memory_limit() >= DEFAULT_MEMORY
+    large = _again(reading) >= _MUCH
     poor = mixed is not None and mixing_share(mixed) < POOR_MIXING
     if poor and reading.together < 2 * rows:
         return Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
@@ -197,7 +189,10 @@ def _chunks(reading: Reading) -> Advice | None:
             f"used, not {reading.full:,.0f}."
         )
     if large:
-        text += f" Each is decoded {_again(reading):.1f} times, because few can be cached."
+        text += (
+            f" Each is decoded {_again(reading):.1f} times, because only {size(cache_share())} of "
+            "decoded chunks are cached: ooc.set_memory says how many."
+        )
     if poor and mixed is not None:
         text += (
             f" Batches hold neighbours ({mixed.entropy:.1f} bits of batch entropy, "
@@ -215,19 +210,6 @@ def _unused(reading: Reading) -> Advice | None:
         "chunks",
         f"Elements are cut out of larger chunks: {reading.unused:.1f} bytes are decoded for each "
         "byte of an element. Chunks as large as an element along its own axes would help.",
-    )
-
-
-def _memory(reading: Reading) -> Advice | None:
-    """Advise the default memory where less was given, and chunks are decoded again for it."""
-    if _again(reading) < _MUCH or memory_limit() >= DEFAULT_MEMORY:
-        return None
-    return Advice(
-        "memory",
-        f"Each chunk is decoded {_again(reading):.1f} times, because only {size(cache_share())} of "
-        f"decoded chunks are cached. The default memory is {size(DEFAULT_MEMORY)}: "
-        f"ooc.set_memory({DEFAULT_MEMORY >> 20} << 20).",
-        f"OOCDATA_MEMORY={DEFAULT_MEMORY}",
     )
 
 
@@ -254,20 +236,16 @@ def _codec(reading: Reading, measured: Measured) -> Advice | None:
 
 def _disk(reading: Reading, measured: Measured) -> Advice | None:
     """Advise a faster disk, or fewer bytes, where everything else waits for the disk."""
-    limits = measured.limits
-    others = [limits[name] for name in ("memory", "decoder") if name in limits]
-    for order, disk in _DISKS.items():
-        if limits.get(disk, inf) > min(others, default=inf):
-            continue
-        share = measured.best(order) / limits.get(disk, inf)
-        if not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
-            continue
-        text = f"The disk is the limit: {order} uses {share:.0%} of what it gives. "
-        if reading.storage.codec != "none":
-            return Advice("disk", f"{text}A faster disk helps, or memory for the whole file.")
-        text += "A faster disk helps, or compression, if the data compress well."
-        return Advice("disk", text, reading.convert(codec="zstd"))
-    return None
+    disk = measured.limits.get("disk", inf)
+    share = measured.best("sequential") / disk
+    others = min(measured.limits.get(name, inf) for name in ("memory", "decoder"))
+    if disk > others or not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
+        return None
+    text = f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "
+    if reading.storage.codec != "none":
+        return Advice("disk", f"{text}helps, or memory for the whole file.")
+    text += "helps, or compression, if the data compress well."
+    return Advice("disk", text, reading.convert(codec="zstd"))
 
 
 def _link(reading: Reading, measured: Measured) -> Advice | None:
@@ -307,23 +285,6 @@ def _metadata(reading: Reading) -> Advice | None:
         "Zarr (oocdata convert), opens in a few requests.",
         shlex.join(["h5repack", "-S", "PAGE", "-G", "4194304", name, f"paged-{name}"]),
     )
-
-
-def _batch(measured: Measured) -> Advice | None:
-    """Advise larger batches where each batch costs more than its elements."""
-    for order in ("block shuffle", "sequential"):  # in a full one, rows share chunks by chance
-        rates = measured.rates.get(order, {})
-        small, large = min(rates, default=0), max(rates, default=0)
-        if small == large or min(rates[large]) <= max(rates[small]):
-            continue
-        times = float(np.median(rates[large]) / np.median(rates[small]))
-        if times >= _MUCH:
-            return Advice(
-                "batch",
-                f"Batches of {small:,} are bound by what each batch costs ({order}): those of "
-                f"{large:,} give {times:.1f} times as many elements/s.",
-            )
-    return None
 
 
 def _otherwise(reading: Reading) -> Advice:

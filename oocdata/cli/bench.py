@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, Quiet, flag, numbers, option, print_json
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_json
 from oocdata.errors import ArgumentError
-from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 
 __all__ = ["bench"]
@@ -34,7 +33,6 @@ def bench(
         bool, flag("--to-tf", "to_tf as well; loads TensorFlow, some seconds more.")
     ] = False,
     cold: Annotated[bool, flag("--cold", _COLD)] = False,
-    output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -44,20 +42,19 @@ def bench(
     rounds that take turns; beside it, what its decoder allows alone, what copying in memory allows,
     and with --cold what the disk gives. Then what to change, from the figures.
 
-    It takes about 15 seconds, however large the file, and writes nothing but the picture that
-    --output names. Memory is bounded; the output says how much.
+    It takes about 15 seconds, however large the file, and writes nothing. Memory is bounded; the
+    output says how much.
 
     \b
     Examples:
       oocdata bench ds.npy
-      oocdata bench sim.h5::/flow/u --batch-sizes 32,128 -o bench.png
+      oocdata bench sim.h5::/flow/u --batch-sizes 32,128
       oocdata bench run.zarr -k temperature --windows 8,4 --cold
       oocdata bench ds.npy --next-frame --to-tf
       oocdata bench part*.npy --seconds 60 --json
     """  # noqa: D301
     if windows is not None and next_frame:
         raise ArgumentError("`windows` and `next_frame` must not be given together.")
-    output = output and check_picture(output)
     from oocdata.tools.bench import bench as measure
 
     if to_tf:
@@ -78,9 +75,3 @@ def bench(
         print_json(found.to_json())
     else:
         typer.echo(str(found))
-    if output is not None:  # after the figures: none are lost where it can't be written
-        from oocdata.tools.bench.result import draw
-
-        draw(found, output)
-        if not json:
-            typer.echo(f"\nThe picture is {output}.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, flag, option, print_json
+from oocdata.cli.options import Json, flag, nbytes_of, option, print_json
 
 __all__ = ["cache"]
 
@@ -21,7 +21,7 @@ def cache(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help=_NAMES)] = None,
     clear: Annotated[bool, flag("--clear", "Delete what is kept, of those named or all.")] = False,
     limit: Annotated[
-        str | None, option("SIZE", "Let objects take so much of the disk: 100G.")
+        Any, option("SIZE", "Let objects take so much of the disk: 100G.", parser=nbytes_of)
     ] = None,
     show: Annotated[
         int, option("N", "How many objects, and datasets, to list.", "--show", "-n", min=0)
@@ -47,10 +47,8 @@ def cache(
       oocdata cache ~/cache 's3://bucket/*' --clear
     """  # noqa: D301
     from oocdata.tools.cache import cache as found_in
-    from oocdata.tools.cache import nbytes_of
 
-    most = None if limit is None else nbytes_of(limit)
-    found = found_in(folder, *(names or ()), clear=clear, limit=most)
+    found = found_in(folder, *(names or ()), clear=clear, limit=limit)
     if json:
         print_json(found.to_json())
     else:

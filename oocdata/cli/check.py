@@ -38,7 +38,7 @@ def check(
 
     Finds what is truncated, missing, damaged, unreadable, trailing, unwritten,
     nan or inf; with a manifest also what has changed or was added since it was
-    written, to the bit. What is sparse or unchecked is only told. Without a dataset's name,
+    written, to the bit. What is unchecked is only told. Without a dataset's name,
     all datasets are read. Several files are checked one by one.
 
     \b

@@ -39,7 +39,7 @@ def dispatcher(
       oocdata dispatcher
       oocdata dispatcher --port 5050 --host node0 --journal /var/lib/oocdata
     """  # noqa: D301
-    from oocdata.tools.cluster.servers import dispatch
+    from oocdata.tools.servers import dispatch
 
     dispatch(port, host, journal, typer.echo)
 
@@ -64,6 +64,6 @@ def worker(
       oocdata worker
       oocdata worker --dispatcher node0:5050 --host node1 --allow mypackage.functions
     """  # noqa: D301
-    from oocdata.tools.cluster.servers import work
+    from oocdata.tools.servers import work
 
     work(dispatcher, port, host, allow or [], wait, typer.echo)

@@ -14,6 +14,7 @@ from oocdata.cli.options import (
     Quiet,
     dtype_of,
     flag,
+    nbytes_of,
     numbers,
     option,
     print_json,
@@ -29,20 +30,6 @@ _CHUNKS = "Rows in a chunk, or a length for each axis: 32,3,64,64."
 _SHARDS = "Zarr: rows in a file, or a length for each axis; 0: a file a chunk."
 _CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
 _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
-_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
-
-
-def _nbytes(text: str) -> int:
-    """Return a number of bytes, such as 512M or 2G."""
-    number = text.strip().lower().removesuffix("b").removesuffix("i")
-    unit = _UNITS.get(number[-1:], 0)
-    try:
-        found = int(float(number[:-1] if unit else number) * 2**unit)
-    except (ValueError, OverflowError):
-        found = 0
-    if found < 1 << 20:
-        raise typer.BadParameter(f"{text!r} is no number of bytes from 1M on, such as 512M or 2G.")
-    return found
 
 
 @command
@@ -70,7 +57,7 @@ def convert(
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
     ] = None,
     memory: Annotated[
-        Any, option("BYTES", "For what is under way, e.g. 2G.", parser=_nbytes)
+        Any, option("BYTES", "For what is under way, e.g. 2G.", parser=nbytes_of)
     ] = "512M",
     verify: Annotated[bool, flag("--verify", "Read it back and compare every bit.")] = False,
     overwrite: Overwrite = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from oocdata.cli.command import command
+from oocdata.cli.command import command, in_options
 from oocdata.cli.options import Json, print_json
 from oocdata.tools.opening import Opening
 
@@ -12,7 +12,7 @@ __all__ = ["info"]
 
 
 @command
-def info(array: Opening, json: Json = False) -> None:
+def info(context: typer.Context, array: Opening, json: Json = False) -> None:
     """Show what is in a file and how it will be read.
 
     Reads metadata only. Without a dataset's name, all datasets of the file are
@@ -34,7 +34,8 @@ def info(array: Opening, json: Json = False) -> None:
     if json:
         print_json(found.to_json())
     elif found.datasets:
-        typer.echo(str(found))
+        said, mark, reasons = str(found).partition("\nCan't be opened:\n")  # code stays as it is
+        typer.echo(f"{said}{mark}{in_options(reasons, context)}")
     if not found.datasets:
         typer.echo("oocdata: there is no dataset in the file.", err=True)
     if not found.described:

@@ -18,7 +18,7 @@ from oocdata.formats.opening import list_datasets
 from oocdata.tools.opening import Opening
 
 __all__ = [
-    "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "numbers",
+    "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of", "numbers",
     "option", "print_json", "rows_of", "split_key",
 ]  # fmt: skip
 
@@ -103,6 +103,23 @@ def rows_of(text: str) -> slice:
     if not 2 <= len(ends) <= 3 or ends[2:] == [0]:
         raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
     return slice(*ends)
+
+
+def nbytes_of(text: str) -> int:
+    """Return the bytes of a size: a number, and K, M, G or T for powers of 1024.
+
+    Examples
+    --------
+    >>> nbytes_of("100G"), nbytes_of("1.5 GiB"), nbytes_of("4096")
+    (107374182400, 1610612736, 4096)
+    """
+    found = re.fullmatch(r"(\d+\.?\d*)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
+    nbytes = 0
+    if found is not None:
+        nbytes = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    if not nbytes:
+        raise typer.BadParameter(f"{text!r} is no number of bytes, such as 100G, 512M or 4096.")
+    return nbytes
 
 
 def _axes(text: str) -> Any:

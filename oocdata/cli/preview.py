@@ -28,13 +28,6 @@ def _chosen(text: str) -> slice | list[int]:
     return rows_of(text) if ":" in text else list(numbers("3,7,9")(text))
 
 
-def _colormaps(incomplete: str) -> list[str]:
-    """Offer matplotlib's colormaps, but for those that are only reversed ones."""
-    from matplotlib import colormaps
-
-    return [name for name in colormaps if name.startswith(incomplete) and not name.endswith("_r")]
-
-
 @command
 def preview(
     context: typer.Context,
@@ -52,9 +45,7 @@ def preview(
     limits: Annotated[
         Any, option("LOW,HIGH", "The values that the colours span.", parser=_PAIR)
     ] = None,
-    colormap: Annotated[
-        str | None, option("NAME", "Of matplotlib, e.g. gray.", autocompletion=_colormaps)
-    ] = None,
+    colormap: Annotated[str | None, option("NAME", "Of matplotlib, e.g. gray.")] = None,
     fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
         bool, flag("--terminal/--no-terminal", "Show it here, where that is possible.")

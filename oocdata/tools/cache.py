@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -15,7 +14,7 @@ from oocdata.stores.folder import CachedObject, CacheFolder
 from oocdata.tools.lines import labelled, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
-__all__ = ["Cache", "cache", "nbytes_of"]
+__all__ = ["Cache", "cache"]
 
 _ENVIRONMENT = "OOCDATA_CACHE"
 
@@ -81,25 +80,11 @@ def cache(
     clear: bool = False,
     limit: int | None = None,
 ) -> Cache:
-    """Show what a cache folder holds; clear it, or set its limit.
+    """Show what a cache folder holds; clear it, or set its limit in bytes.
 
-    Parameters
-    ----------
-    folder : path, optional
-        By default that of the environment variable ``OOCDATA_CACHE``.
-    *names : str
-        Objects or datasets as they are shown, or patterns such as ``s3://bucket/*``; by default
-        all.
-    clear : bool
-        Delete those. What runs reads on, and fetches again what it misses.
-    limit : int, optional
-        Bytes on the disk that objects may take from now on; what was used longest ago goes first.
-        A folder that is not there is made.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If there is no such folder of oocdata's.
+    The folder is that of the environment variable ``OOCDATA_CACHE`` if none is given; one that is
+    not there is made where a `limit` is set. `names` are objects or datasets as they are shown, or
+    patterns such as ``s3://bucket/*``. No such folder of oocdata's is an `ArgumentError`.
     """
     place = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
     if not place:
@@ -155,29 +140,3 @@ def _is_one(names: tuple[str, ...], name: str) -> bool:
 
 def _when(used: float) -> str:
     return datetime.fromtimestamp(used).strftime("%Y-%m-%d %H:%M")
-
-
-_UNITS = "KMGT"
-
-
-def nbytes_of(text: str) -> int:
-    """Return the bytes of a size: a number, and K, M, G or T for powers of 1024.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-
-    Examples
-    --------
-    >>> nbytes_of("100G"), nbytes_of("1.5 GiB"), nbytes_of("4096")
-    (107374182400, 1610612736, 4096)
-    """
-    found = re.fullmatch(r"([0-9.]+)\s*(?:([KMGT])(?:iB|B)?|B)?", text.strip(), re.IGNORECASE)
-    try:
-        number = float(found[1]) if found else 0.0
-    except ValueError:
-        number = 0.0
-    power = _UNITS.index(found[2].upper()) + 1 if found and found[2] else 0
-    if number * 1024**power < 1:
-        raise ArgumentError(f"`limit` must be a size such as 100G, 500M or 4096; got {text!r}.")
-    return int(number * 1024**power)

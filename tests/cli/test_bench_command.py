@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import fork_server
@@ -18,15 +17,9 @@ import typer
 import typer.testing
 import zarr
 
-import oocdata as ooc
 from oocdata.cli.bench import bench as command
-from oocdata.errors import ArgumentError
-from oocdata.tools.bench import bench
-from oocdata.tools.bench.result import draw
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
-
-FEW = ("--seconds", "0.1", "--batch-sizes", "32")
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("bench")(command)
@@ -91,23 +84,12 @@ def test_text_and_json(folder: Path, arguments: list[str], limits: set[str]) -> 
         ["--windows", "4", "--next-frame"],
         ["--seconds", "0"],
         ["--seconds", "nan"],
-        ["--output", "a.txt"],
-        ["--output", "nowhere/a.png"],
         ["--dtype", "f4"],
     ],
     ids=" ".join,
 )
 def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
     assert run("ds.npy", *arguments).exit_code == 2
-
-
-def test_errors_are_a_paragraph(folder: Path) -> None:
-    for arguments in (["gone.npy"], ["sim.h5"], ["ds.npy", "--windows", "601"]):
-        result = run(*arguments)
-        assert result.exit_code == 1
-        assert result.stdout == ""
-        assert result.stderr.startswith("oocdata: ")
-        assert "Traceback" not in result.stderr
 
 
 def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
@@ -128,39 +110,6 @@ def test_ctrl_c_ends_it_with_130(folder: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=120)
     assert (process.returncode, out, error) == (130, "", "oocdata: stopped.\n")
-
-
-def test_a_picture(folder: Path) -> None:
-    result = run(
-        "sim.h5::u", "--to-tf", "--seconds", "0.1", "--batch-sizes", "32", "--output", "bench.png"
-    )
-    assert result.exit_code == 0, result.output
-    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
-    found = bench(ooc.open(FRAMES), batch_sizes=[32], seconds=0.1)
-    with pytest.raises(ArgumentError, match="folder must exist"):
-        draw(found, "nowhere/bench.png")
-    with pytest.raises(ArgumentError, match="must end in"):
-        draw(found, "bench.bmp")
-    draw(replace(found, name="/x$^$y.npy"), "formula.svg")
-    assert "x$^$y.npy" in (folder / "formula.svg").read_text()
-
-
-def test_a_picture_that_fails_loses_no_figures(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", "bench.png")
-
-    monkeypatch.setattr("oocdata.tools.bench.result.draw", fail)
-    result = run("ds.npy", *FEW, "--output", "bench.png")
-    assert result.exit_code == 1
-    assert "what to change" in result.stdout
-    assert "Permission denied" in result.stderr
-    result = run(
-        "ds.npy", "--seconds", "0.1", "--batch-sizes", "32", "--output", "bench.png", "--json"
-    )
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["ways"]
 
 
 def test_nothing_is_written_or_changed(folder: Path) -> None:

@@ -144,8 +144,8 @@ def test_a_limit(folder: Path) -> None:
         ([], 2, "FOLDER must be given, or be the environment variable OOCDATA_CACHE."),
         (["nowhere"], 1, "No such folder."),
         (["."], 2, "holds none. To make it a cache folder, set its limit."),
-        (["kept", "--limit", "much"], 2, "--limit must be a size such as 100G, 500M or 4096"),
-        (["kept", "--limit", "0"], 2, "--limit must be a size"),
+        (["kept", "--limit", "much"], 2, "no number of bytes, such as 100G"),
+        (["kept", "--limit", "0"], 2, "no number of bytes"),
         (["ds.npy", "--limit", "1G"], 2, "FOLDER must be a folder that can be written"),
     ],
 )

@@ -103,7 +103,6 @@ def test_bash_is_offered(folder: Path) -> None:
         (("info", "sim.h5::flow/u", "--missing", ""), ["error", "fill"]),
         (("info", "--verb"), ["--verbose"]),
         (("convert", "ds.npy", "a.h5", "--shuffle", ""), ["bit", "byte", "none"]),
-        (("preview", "ds.npy", "--colormap", "vir"), ["viridis"]),
     ],
 )
 def test_what_is_offered(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:

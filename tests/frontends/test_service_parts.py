@@ -28,7 +28,7 @@ from oocdata.frontends.delivery import ATTEMPTS, Delivery, parts_of
 from oocdata.frontends.serving import Readers
 from oocdata.runs import Pass
 from oocdata.testing import RecordingSource
-from oocdata.tools.cluster import servers as listening
+from oocdata.tools import servers as listening
 
 
 class TestDelivery:

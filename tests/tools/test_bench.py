@@ -187,8 +187,7 @@ def test_the_page_cache_is_left_alone_unless_cold(
     assert (found.cache, dropped) == ("warm", [])
     found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
     assert found.cache == "cold"
-    names = {"memory", "disk in sequence", "disk at random"}
-    assert {limit.name for limit in found.limits} == names
+    assert [limit.name for limit in found.limits] == ["memory", "disk"]
     assert len(dropped) > sum(len(way.rounds) for way in found.ways)
     monkeypatch.setattr(Files, "are_gone", lambda self: False)
     found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
@@ -196,22 +195,21 @@ def test_the_page_cache_is_left_alone_unless_cold(
     assert "could not be dropped" in found.notes[0]
 
 
-@pytest.mark.parametrize("unit", [None, 4096])
 def test_the_disk_is_read_once_from_end_to_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, unit: int | None
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = files_of(ooc.open("part*.npy"))
     read: list[tuple[str, int, int]] = []
     once = limits._read
 
-    def noting(path: str, buffer: bytearray, offset: int, at_random: bool) -> int:
-        got = once(path, buffer, offset, at_random)
+    def noting(path: str, offset: int, buffer: bytearray) -> int:
+        got = once(path, offset, buffer)
         read.append((path, offset, got))
         return got
 
     monkeypatch.setattr(limits, "_BLOCK", 5000)
     monkeypatch.setattr(limits, "_read", noting)
-    assert disk_reading(files, unit)(60.0, 0) > 0
+    assert disk_reading(files)(60.0, 0) > 0
     ends: dict[str, int] = {}
     for path, offset, length in sorted(read):
         assert ends.get(path, 0) == offset
@@ -235,7 +233,7 @@ def test_the_decoder_and_memory_are_measured_without_a_cache(
 
 LIMITS = tuple(
     Limit(name, (50.0, 100.0), size)
-    for name, size in (("memory", 1.0), ("decoder", 4.0), ("disk at random", 50.0))
+    for name, size in (("memory", 1.0), ("decoder", 4.0), ("disk", 50.0))
 )
 MADE = Bench(
     name="sim.h5 /u", format="HDF5", storage="chunks of (8, 3)", codec="gzip 4", stored_bytes=1536,
@@ -249,11 +247,9 @@ MADE = Bench(
 
 
 def test_the_limit_that_counts() -> None:
-    sequential, full = MADE.ways
-    assert (sequential.rate, full.rate) == (10.0, 1.5)
-    assert MADE.bound(sequential).name == "decoder"
-    assert MADE.bound(full).name == "disk at random"
-    assert replace(MADE, limits=LIMITS[:2]).bound(full).name == "decoder"
+    assert [way.rate for way in MADE.ways] == [10.0, 1.5]
+    assert MADE.bound.name == "disk"
+    assert replace(MADE, limits=LIMITS[:2]).bound.name == "decoder"
 
 
 def test_the_text() -> None:
@@ -267,14 +263,14 @@ def test_the_text() -> None:
         "what the machine allows  MB/s  spread  elements/s",
         "copying in memory           0     67%         100",
         "decoding                    0     67%          25",
-        "disk, at random             0     67%           2",
+        "disk                        0     67%           2",
         "",
         "way           batch  reader  elements/s  spread  decoded  of its limit",
-        "sequential       32  NumPy           10    150%     1.0×  40% decoder",
-        "full shuffle    256  to_tf            2     67%     7.0×  75% disk at random",
+        "sequential       32  NumPy           10    150%     1.0×  500% disk",
+        "full shuffle    256  to_tf            2     67%     7.0×  75% disk",
         "",
         "what to change",
-        "- Nothing stands out: full shuffle reaches 75% of the limit of disk, at random.",
+        "- Nothing stands out: sequential reaches 100% of the limit of disk.",
     ]
 
 
@@ -282,4 +278,4 @@ def test_json_has_medians_beside_the_rounds() -> None:
     found = json.loads(json.dumps(MADE.to_json(), allow_nan=False))
     assert found["limits"][1]["elements_per_second"] == 25.0
     way = found["ways"][0]
-    assert (way["elements_per_second"], way["limit"], way["share_of_limit"]) == (10, "decoder", 0.4)
+    assert (way["elements_per_second"], way["limit"], way["share_of_limit"]) == (10, "disk", 5.0)

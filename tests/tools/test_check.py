@@ -17,7 +17,6 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import (
@@ -418,74 +417,6 @@ def test_members_of_an_archive_match_their_checksum(tmp_path: Path) -> None:
             check(tmp_path / "c.npz")
     finally:
         set_memory(DEFAULT_MEMORY)
-
-
-def test_a_file_never_filled(tmp_path: Path) -> None:
-    shape = (10_000, 4, 32, 32)
-    rows = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", shape)
-    rows[:500] = 1
-    rows[7_000:7_010] = 1
-    rows.flush()
-    del rows
-    health = check(tmp_path / "a.npy")
-    assert found(health) == {"sparse": runs(range(500, 7_000), range(7_010, 10_000))}
-    (one,) = health.findings
-    assert one.row_count == 9_490
-    assert health.healthy()  # told, but nothing is wrong with zeros
-
-
-def test_rows_around_a_hole_are_read(tmp_path: Path) -> None:
-    rows = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", (64, 64, 64))
-    rows[:20] = 1
-    rows[40:] = 1
-    rows[19, 63, 63] = rows[40, 0, 0] = np.nan
-    rows.flush()
-    del rows
-    assert found(check(tmp_path / "a.npy")) == {"sparse": runs(range(20, 40)), "nan": [19, 40]}
-    health = check(tmp_path / "a.npy", write_manifest=True)
-    assert health.written
-    np.asarray(ooc.open(tmp_path / "a.npy", verify=True))
-
-
-def test_a_row_written_in_part_is_read(tmp_path: Path) -> None:
-    rows = np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", (64, 64, 64))
-    rows[:20] = 1
-    rows[20, :20] = np.nan
-    rows.flush()
-    del rows
-    found_in = found(check(tmp_path / "a.npy", write_manifest=True))
-    assert found_in == {"sparse": runs(range(21, 64)), "nan": [20]}
-    view = ooc.open(tmp_path / "a.npy", verify=True)
-    assert np.isnan(view[20]).sum() == 20 * 64
-
-
-def test_rows_with_data_between_two_holes_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.npy"
-    rows = np.lib.format.open_memmap(path, "w+", "f4", (60, 64, 64))
-    rows[30, 20:24] = np.nan  # holes before and behind, both in this row
-    rows.flush()
-    del rows
-    health = check(path, write_manifest=True)
-    assert found(health) == {"sparse": runs(range(30), range(31, 60)), "nan": [30]}
-    assert_array_equal(np.asarray(ooc.open(path, verify=True)), np.load(path))
-
-
-@pytest.mark.parametrize(("start", "stop", "rows"), [(0, 60_000, [7]), (20_000, 36_384, [])])
-def test_a_hole_is_a_finding_from_a_whole_row_on(
-    tmp_path: Path, start: int, stop: int, rows: list[int]
-) -> None:
-    with (tmp_path / "a.bin").open("wb") as file:
-        file.write(b"x" * (7 * 60_000 + start))
-        file.seek(stop - start, os.SEEK_CUR)
-        file.write(b"x" * (13 * 60_000 - stop))
-    health = check(tmp_path / "a.bin", dtype="u1", shape=(20, 60_000))
-    # Pages begin at multiples of 4096 bytes, so that less than this is a hole.
-    assert found(health).get("sparse", []) == rows
-
-
-def test_zeros_that_were_written_are_no_finding(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros((64, 64, 64)))
-    assert check(tmp_path / "a.npy").healthy()
 
 
 def test_work_in_threads_is_in_order_and_bounded() -> None:

@@ -359,7 +359,7 @@ def test_a_full_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         convert_plan.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})
     )
-    with pytest.raises(SourceError, match=r"390\.6 KiB for the result.*it has 1000 bytes"):
+    with pytest.raises(SourceError, match=r"1\.4 MiB for the result.*it has 1000 bytes"):
         convert(tmp_path / "a.npy", tmp_path / "b.npy")
     assert os.listdir(tmp_path) == ["a.npy"]
 

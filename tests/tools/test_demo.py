@@ -30,8 +30,9 @@ from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import run as demo_run
 from oocdata.tools.demo import training as demo_training
 from oocdata.tools.demo.data import Clips, checksums, write
-from oocdata.tools.demo.measure import Subject, check_frames
+from oocdata.tools.demo.measure import check_frames, workspace
 from oocdata.tools.demo.run import scaling
+from oocdata.tools.demo.training import Subject
 
 SMALL = Clips(count=10, frames=6)
 
@@ -118,7 +119,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_every_frame_is_checked(written: tuple[list[str], Any], number: int) -> None:
     paths, sums = written
     steps: list[int] = []
-    assert check_frames(subject(paths[number]), sums, steps.append) == 6 * 4
+    check_frames(subject(paths[number]), sums, steps.append)
     assert len(steps) == 4
     wrong = sums.copy()
     wrong[2, 5] ^= 1
@@ -184,7 +185,7 @@ TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
 
 @pytest.mark.parametrize("element", [(), (5,), (9, 11), (10, 16, 3), (2, 3, 9, 8)], ids=str)
 def test_a_model_begins_as_a_copy_of_the_last_frame(element: tuple[int, ...]) -> None:
-    model = demo_training.build(2, element, axes_of(element).letters, 1, change=0.5)
+    model = demo_training.build(2, element, axes_of(element).letters, 1)
     x = np.random.default_rng(0).random((4, 2, *element), np.float32)
     assert np.array_equal(model(x), x[:, -1:])
     y = np.zeros((4, 1, *element), np.float32)
@@ -211,24 +212,15 @@ def test_each_column_of_a_table_has_its_scale() -> None:
     values[7, 1] = np.inf
     frames = ooc.open(values)
     part = frames.windows(2, 1)
-    scale, change, note = scaling(frames, part)
+    scale, note = scaling(frames, part)
     x, y = scale(*part.take(range(len(part))))
     assert x.dtype == np.float32
     assert np.allclose(x.mean((0, 1)), 0, atol=0.05)
     assert np.allclose(x.std((0, 1)), 1, atol=0.05)
     assert np.isfinite(x).all()
-    assert change == pytest.approx(np.sqrt(((y[:, 0] - x[:, 1]) ** 2).mean(0)), rel=0.01)
+    assert np.isfinite(y).all()
     assert "each column by its own" in note
     assert "1 of their values are NaN or infinite" in note
-
-
-def test_an_image_has_a_scale_for_each_channel_and_a_constant_none() -> None:
-    values = np.zeros((20, 3, 10, 10), "u1")
-    values[:, 1] = np.random.default_rng(0).integers(0, 255, (20, 10, 10))
-    frames = ooc.open(values)
-    _, change, _ = scaling(frames, frames.windows(2, 1))
-    assert change.shape == (3, 1, 1)
-    assert change[:, 0, 0] == pytest.approx([1, 1.4, 1], abs=0.1)
 
 
 # --- the workspace
@@ -239,7 +231,7 @@ def test_temporary_files_go_however_it_ends(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for error in (None, KeyboardInterrupt, SystemExit, ValueError):
-        with contextlib.suppress(error or ValueError), demo_run.workspace(None) as folder:
+        with contextlib.suppress(error or ValueError), workspace(None) as folder:
             (folder / "deep").mkdir()
             (folder / "deep" / "a").write_text("x")
             assert folder.parent == tmp_path
@@ -249,19 +241,19 @@ def test_temporary_files_go_however_it_ends(
 
 
 def test_kept_files_stay_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    with demo_run.workspace(tmp_path / "new") as folder:
+    with workspace(tmp_path / "new") as folder:
         (folder / "a").write_text("x")
     assert (tmp_path / "new" / "a").read_text() == "x"
     with (
         pytest.raises(ArgumentError, match="new or empty folder"),
-        demo_run.workspace(tmp_path / "new"),
+        workspace(tmp_path / "new"),
     ):
         pass
 
 
 def test_files_go_where_sigterm_ends_the_process() -> None:
     usual = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as caught, demo_run.workspace(None) as folder:
+    with pytest.raises(SystemExit) as caught, workspace(None) as folder:
         os.kill(os.getpid(), signal.SIGTERM)
     assert caught.value.code == 128 + signal.SIGTERM
     assert not folder.exists()
@@ -338,7 +330,11 @@ def test_trajectories_are_noticed(
 @pytest.mark.parametrize(
     ("values", "picture"),
     [
-        (np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8), None),
+        pytest.param(
+            np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8),
+            None,
+            marks=pytest.mark.long,
+        ),
         (np.zeros(30, "?"), "out.png"),
         pytest.param(np.random.default_rng(0).random((30, 20)), "out.pdf", marks=pytest.mark.long),
     ],
@@ -351,7 +347,7 @@ def test_demo_on_any_shape(
     output = None if picture is None else tmp_path / picture
     found = demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "mine.npy"), output=output)
     (one,) = found.arrays
-    assert np.isfinite([one.val_loss, one.test_loss]).all()
+    assert np.isfinite([one["val_loss"], one["test_loss"]]).all()
     assert found.picture == (None if output is None else str(output))
     assert output is None or output.stat().st_size > 5000
     if not values.any():

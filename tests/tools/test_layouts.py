@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 import oocdata as ooc
 from oocdata.advice import advise, reading_of
 from oocdata.cli import app
+from oocdata.errors import SourceError
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.patterns import natural
 from oocdata.tools.info import Description, contents
@@ -330,7 +331,7 @@ def claimed_by_one(target: Any) -> None:
     def found(layout: Callable[[Any], Any], listing: Any) -> Any:
         try:
             return layout(listing)
-        except (LookupError, TypeError, ValueError):
+        except (SourceError, LookupError, TypeError, ValueError):
             return None
 
     with listing_of(repr(target), files(target)) as listing:

@@ -28,7 +28,7 @@ from oocdata.testing import RecordingSource
 from oocdata.tools.preview import Preview, preview
 from oocdata.tools.preview.parts import canonical
 from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES
-from oocdata.tools.preview.scale import BAD, Drawing, colours, scale_of
+from oocdata.tools.preview.scale import BAD, colours, scale_of
 
 RNG = np.random.default_rng(0)
 
@@ -163,9 +163,9 @@ def test_three_channels_are_a_colour_where_they_can_be() -> None:
         np.testing.assert_array_equal(panel.values, image[4, channel])
         assert panel.place == f"channel {channel}"
     pair = preview(image, next_frame=True, count=2)
-    np.testing.assert_allclose(
-        pair.elements[0][2].values, (image[1].astype(float) - image[0]).mean(axis=0)
-    )
+    change = image[1].astype(float) - image[0]
+    for panel, wanted in zip(pair.elements[0][2:], change, strict=True):
+        np.testing.assert_array_equal(panel.values, wanted)
 
 
 def test_the_range_is_that_of_the_percentiles() -> None:
@@ -293,7 +293,7 @@ def test_of_large_rows_little_is_read(element: tuple[int, ...]) -> None:
     [
         ((400, 224, 224), [0, 399], False),
         ((400, 224, 224), [399, 0, 399], False),
-        ((400, 224, 224), [0, 5, 399], True),
+        ((400, 224, 224), [0, 5, 399], False),
         ((224, 224, 400), [0, 399], True),
         ((224, 224, 400), [7], True),
     ],
@@ -317,21 +317,14 @@ def test_long_windows_are_within_the_bound() -> None:
     assert sum(source.asked) <= READ_BYTES
 
 
-def test_rows_come_from_few_chunks_where_these_are_large() -> None:
-    source = Boundless((10_000, 256, 256), (100, 256, 256))
-    found = preview(ooc.open(source), count=12)
-    rows = np.array([row for (row,) in found.rows])
-    assert len(rows) == 12
-    assert len(np.unique(rows // 100)) * 50 * 2**20 <= DECODED_BYTES
-    assert (rows[0], rows[-1]) == (0, 9_999)
-
-
-@pytest.mark.parametrize("count", [3, 4, 5, 7, 100, 200])
-def test_the_first_and_the_last_rows_are_among_those_of_few_chunks(count: int) -> None:
-    source = Boundless((10_000, 256, 256), (100, 256, 256))
-    rows = np.array([row for (row,) in preview(ooc.open(source), count=count).rows])
-    assert (rows[0], rows[-1]) == (0, 9_999)
-    assert len(np.unique(rows)) == count
+def test_fewer_rows_are_shown_where_chunks_are_large() -> None:
+    source = Boundless((10_000, 256, 256), (20, 256, 256))  # 10 MiB each
+    found = preview(ooc.open(source))
+    assert len(found.rows) * 10 * 2**20 <= DECODED_BYTES
+    assert (found.rows[0], found.rows[-1]) == ((0,), (9_999,))
+    assert len(preview(ooc.open(source), count=20).rows) == 20  # as asked
+    numbers = preview(ooc.open(Boundless((2 * 10**8,), (2**20,)))).rows
+    assert len(numbers) == 16
 
 
 def test_of_frames_in_many_chunks_a_window_is_shown(tmp_path: Path) -> None:
@@ -410,8 +403,6 @@ def test_numbers_are_one_curve_over_the_rows() -> None:
     np.testing.assert_array_equal(cut.values, [cut.x[1]])
     zipped = ooc.zip(ooc.open(numbers)[30:60], ooc.open(numbers)[30:60])
     assert preview(zipped, count=3).elements[0][0].x == ("element", [0, 14, 29])
-    few = Boundless((2 * 10**8,), (6 * 2**20,))  # rows of few chunks stand where they are
-    assert np.ptp(np.diff(preview(ooc.open(few)).elements[0][0].x[1])) > 1000
 
 
 def test_a_table_has_a_scale_for_each_column() -> None:
@@ -479,22 +470,11 @@ def test_values_are_those_of_numpy(array: NDArray[np.float64]) -> None:
     found = scale_of("", array)
     assert found.mean == pytest.approx(array.mean(), rel=1e-9, abs=1e-9)
     assert found.std == pytest.approx(array.std(), rel=1e-6, abs=1e-9)
-    assert sum(found.counts) == len(array)
-    if array.min() < array.max():
-        assert (found.edges[0], found.edges[-1]) == (array.min(), array.max())
-
-
-def test_a_histogram_is_that_of_numpy() -> None:
-    array = np.random.default_rng(0).normal(size=5000)
-    found = scale_of("", array)
-    expected, edges = np.histogram(array, 64)
-    assert np.allclose(found.edges, edges)
-    assert found.counts == tuple(expected.tolist())
+    assert (found.minimum, found.maximum) == (array.min(), array.max())
 
 
 def test_colours_are_those_of_matplotlib() -> None:
-    drawing = Drawing(limits=(-1.0, 2.0), colormap="plasma")
-    scale = scale_of("", FRAMES.astype("f8"), drawing)
+    scale = scale_of("", FRAMES.astype("f8"), (-1.0, 2.0), "plasma")
     share = mpl.colors.Normalize(-1, 2, clip=True)(FRAMES[0].astype("f8"))
     expected = mpl.colormaps["plasma"](share, bytes=True)[..., :3]
     got = colours(scale, FRAMES[0].astype("f8"))
@@ -522,8 +502,6 @@ def test_any_array_is_shown_and_told_as_json(array: NDArray[Any], pairs: bool) -
             bad = (colours(panel.scale, panel.values) == BAD).all(axis=-1)
             wrong = ~np.isfinite(panel.values)
             assert np.array_equal(bad, wrong if wrong.ndim == 2 else wrong.any(axis=-1))
-    for scale in found.scales:
-        assert sum(scale.counts) == scale.count - scale.nan - scale.infinite
     if not pairs and len(found.scales) == 1 and len(found.rows) == len(array) and not found.notes:
         finite = array[np.isfinite(array)].astype("f8")
         finite = finite[np.abs(finite) <= 1e150]  # larger ones stand for missing ones

@@ -108,9 +108,14 @@ def test_an_epoch_of_cached_chunks_is_one_period() -> None:
 
 
 VERDICTS = [
-    (0.001, 0.014, "model", "data 1.0 ms, model 14 ms a batch; the model waited 7% of the time."),
-    (0.5, 0.01, "data", "data 500 ms, model 10 ms a batch; the model waited 98% of the time."),
-    (2.0, 2.0, "balanced", "data 2.0 s, model 2.0 s a batch; the model waited 50% of the time."),
+    (0.001, 0.014, "model", "data 1.0 ms, model 14.0 ms a batch; the model waited 7% of the time."),
+    (0.5, 0.01, "data", "data 500.0 ms, model 10.0 ms a batch; the model waited 98% of the time."),
+    (
+        2.0,
+        2.0,
+        "balanced",
+        "data 2,000.0 ms, model 2,000.0 ms a batch; the model waited 50% of the time.",
+    ),
 ]
 
 

@@ -15,7 +15,6 @@ from time import perf_counter
 from typing import Any, Unpack
 
 from oocdata.advice import Advice, Measured, Reading, advise, reading_of, size
-from oocdata.cost import chunk_bytes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache as decoded_chunks
@@ -139,8 +138,7 @@ def bench(
         state = "store" if state == "memory" else state
         limits["link"], needed["link"] = fetching
     if state == "cold":
-        limits["disk in sequence"] = disk_reading(files)
-        limits["disk at random"] = disk_reading(files, _stored_unit(dataset))
+        limits["disk"] = disk_reading(files)
     measures: dict[str | Way, tuple[Measure, float]] = {
         name: (limit, _LIMIT * seconds) for name, limit in limits.items() if limit is not None
     }
@@ -227,16 +225,6 @@ def _needed(dataset: Dataset, limit: str) -> float:
         decoded = prod(source.shape) * source.dtype.itemsize
         nbytes += decoded if limit == "decoder" or stored is None else stored
     return max(1.0, nbytes) / max(1, len(dataset))
-
-
-def _stored_unit(dataset: Dataset) -> int:
-    """Return the bytes that the smallest useful read fetches: a stored row, or a stored chunk."""
-    source = dataset.sources()[0]
-    storage, nbytes = source.storage(), prod(source.shape) * source.dtype.itemsize
-    if storage.chunks is None:
-        return max(1, nbytes // max(1, source.shape[0]))
-    share = (storage.stored_bytes or nbytes) / max(1, nbytes)
-    return max(1, int(chunk_bytes(source, storage) * share))
 
 
 def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[int]:

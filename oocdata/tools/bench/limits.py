@@ -7,7 +7,6 @@ be emptied from here.
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from collections.abc import Callable
@@ -25,10 +24,8 @@ from oocdata.box import Extent
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import of_sources
 from oocdata.datasets.spec import leaves
-from oocdata.engines.buffers import empty
 from oocdata.engines.cache import cache
 from oocdata.engines.soon import by_file, soon
-from oocdata.order import Order, Sequential, Shuffle
 from oocdata.threads import cores
 from oocdata.tools.profile.pacing import Measure
 
@@ -51,22 +48,29 @@ class Files:
     def drop(self) -> None:
         """Ask the system to drop the files from the page cache."""
         for path in self.paths:
-            number = os.open(path, os.O_RDONLY)
-            try:
+            with open(path, "rb") as file:
                 with suppress(OSError):  # pages that are yet to be written can't be dropped
-                    os.fsync(number)
+                    os.fsync(file.fileno())
                 if hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(number)
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def are_gone(self) -> bool:
-        """Return whether they are gone from the page cache.
+        """Return whether they are gone from the page cache, as a few of the largest tell.
 
         A file that another process has mapped stays, and so does one that lies in memory.
         """
         largest = sorted(zip(self.sizes, self.paths, strict=True), reverse=True)[:_LOOKED_AT]
-        return not any(_is_cached(path, size // 2) for size, path in largest if size)
+        for size, path in largest:
+            with open(path, "rb") as file:
+                try:  # preadv2(2): an error if the system would have to wait for the disk
+                    flags = getattr(os, "RWF_NOWAIT", 0)
+                    if os.preadv(file.fileno(), [bytearray(1)], size // 2, flags):
+                        return False
+                except BlockingIOError:
+                    continue
+                except OSError:  # of no use with this file system
+                    return False
+        return True
 
 
 def files_of(dataset: Dataset) -> Files:
@@ -84,18 +88,6 @@ def files_of(dataset: Dataset) -> Files:
             with suppress(OSError):
                 sizes[path] = os.stat(path).st_size
     return Files(tuple(sizes), tuple(sizes.values()))
-
-
-def _is_cached(path: str, offset: int) -> bool:
-    """Return whether a byte of a file is in the page cache (preadv2(2)); True if nobody knows."""
-    with open(path, "rb") as file:
-        try:
-            os.preadv(file.fileno(), [bytearray(1)], offset, getattr(os, "RWF_NOWAIT", 0))
-        except BlockingIOError:  # the system would have to wait for the disk
-            return False
-        except OSError:  # of no use with this file system
-            return True
-    return True
 
 
 THREADS = max(2, cores())
@@ -123,16 +115,13 @@ def copying(dataset: Dataset, batch_size: int) -> Measure:
     sources = dataset.sources()
     row = max(prod(source.shape[1:]) * source.dtype.itemsize for source in sources)
     row = min(max(1, row), _COPIED_BYTES // 8)
-    count = _COPIED_BYTES // row
     at_once = max(1, min(batch_size, _MOST_ROWS, _DECODED_BYTES // row))
-    rows = empty((count * row,), np.uint8)
-    rows[:] = 1
-    items = rows.view(f"V{row}")
-    buffers = [empty((at_once * row,), np.uint8).view(f"V{row}") for _ in range(THREADS)]
+    items = np.ones(_COPIED_BYTES // row * row, np.uint8).view(f"V{row}")
+    buffers = np.empty((THREADS, at_once), items.dtype)
     draws = np.random.default_rng(3).spawn(THREADS)
 
     def work(number: int) -> int:
-        for some in draws[number].integers(count, size=(64, at_once)):
+        for some in draws[number].integers(len(items), size=(64, at_once)):
             np.take(items, some, out=buffers[number], mode="clip")
         return 64 * at_once * row
 
@@ -152,7 +141,7 @@ def decoding(dataset: Dataset) -> Measure | None:
         prod(whole), max(1, min(_CHUNKS, fitting, prod(whole))), replace=False
     )
     origins = np.stack(np.unravel_index(numbers, whole), axis=1) * np.array(chunk)
-    out = empty((len(origins), *chunk), source.dtype)
+    out = np.empty((len(origins), *chunk), source.dtype)
 
     def work(_: int) -> int:
         cache.forget()
@@ -186,45 +175,33 @@ def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
     return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), each
 
 
-def disk_reading(files: Files, unit: int | None = None) -> Measure:
-    """Return the measuring of reads from the files, each place once in a round, several in flight.
+def disk_reading(files: Files) -> Measure:
+    """Return the measuring of large reads from the files, one after the other, several in flight.
 
-    With `unit`, of so many bytes at random places; else of large blocks that follow one another.
+    Each place is read once in a round.
     """
-    order: Order = Sequential() if unit is None else Shuffle()
-    nbytes, threads = (_BLOCK, _IN_FLIGHT) if unit is None else (unit, 2 * _IN_FLIGHT)
-    step = max(nbytes, mmap.PAGESIZE)
-    ends = np.cumsum([-(-size // step) for size in files.sizes])
-    total = int(ends[-1])
-    buffers = [bytearray(nbytes) for _ in range(threads)]
+    buffers = [bytearray(_BLOCK) for _ in range(_IN_FLIGHT)]
 
     def measure(seconds: float, number: int) -> float:
         files.drop()
-        places, lock = iter(range(total)), threading.Lock()
+        sized = zip(files.paths, files.sizes, strict=True)
+        places = ((path, at) for path, size in sized for at in range(0, size, _BLOCK))
+        lock = threading.Lock()
 
         def work(thread: int) -> int | None:
             with lock:
                 place = next(places, None)
-            if place is None:
-                return None
-            at = int(order.positions(total, place, place + 1, seed=0, epoch=number)[0])
-            which = int(np.searchsorted(ends, at, side="right"))
-            within = at - (int(ends[which - 1]) if which else 0)
-            return _read(files.paths[which], buffers[thread], within * step, unit is not None)
+            return None if place is None else _read(*place, buffers[thread])
 
-        return _together(work, threads, seconds)
+        return _together(work, _IN_FLIGHT, seconds)
 
     return measure
 
 
-def _read(path: str, buffer: bytearray, offset: int, at_random: bool) -> int:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        if at_random and hasattr(os, "posix_fadvise"):  # or the system fetches the neighbours too
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
-        return os.preadv(file, [buffer], offset)
-    finally:
-        os.close(file)
+def _read(path: str, offset: int, buffer: bytearray) -> int:
+    with open(path, "rb", buffering=0) as file:
+        file.seek(offset)
+        return file.readinto(buffer)
 
 
 def _together(work: Callable[[int], int | None], threads: int, seconds: float) -> float:

@@ -1,18 +1,16 @@
-"""What `bench` found: limits, ways to read, and what to change; it prints and draws itself."""
+"""What `bench` found: limits, ways to read, and what to change."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from oocdata.advice import Advice, size
-from oocdata.tools.libraries import check_picture, matplotlib
 from oocdata.tools.lines import table, wrapped
 
-__all__ = ["LIMITS", "Bench", "Limit", "Way", "draw"]
+__all__ = ["LIMITS", "Bench", "Limit", "Way"]
 
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
@@ -25,8 +23,7 @@ LIMITS = {
     "memory": "copying in memory",
     "decoder": "decoding",
     "link": "link to the store",
-    "disk in sequence": "disk, in sequence",
-    "disk at random": "disk, at random",
+    "disk": "disk",
 }
 """What each limit is called, by its name."""
 
@@ -35,7 +32,7 @@ LIMITS = {
 class Limit:
     """What one part of the machine allows."""
 
-    name: str  # "memory", "decoder", "link", "disk in sequence" or "disk at random"
+    name: str  # "memory", "decoder", "link" or "disk"
     rounds: tuple[float, ...]  # bytes a second: of what is stored, decoded or delivered
     element_bytes: float  # that an epoch needs for each element, if it asks for each once
 
@@ -87,11 +84,10 @@ class Bench:
     memory_bytes: int  # what measuring may take, at most
     seconds: float  # how long it took
 
-    def bound(self, way: Way) -> Limit:
-        """Return the limit that a way comes up against first."""
-        disk = "disk at random" if way.order == "full shuffle" else "disk in sequence"
-        limits = [one for one in self.limits if one.name in ("memory", "decoder", "link", disk)]
-        return min(limits, key=lambda limit: limit.elements)
+    @property
+    def bound(self) -> Limit:
+        """The limit that reading comes up against first."""
+        return min(self.limits, key=lambda limit: limit.elements)
 
     def __str__(self) -> str:
         stored = "" if self.stored_bytes is None else f", {size(self.stored_bytes)} stored"
@@ -111,7 +107,6 @@ class Bench:
         return "\n\n".join(parts)
 
     def _way_row(self, way: Way) -> Sequence[str]:
-        bound = self.bound(way)
         return (
             way.order,
             f"{way.batch_size:,}",
@@ -119,16 +114,15 @@ class Bench:
             f"{way.rate:,.0f}",
             _spread(way.rounds),
             f"{way.amplification:,.1f}×",
-            f"{way.rate / bound.elements:.0%} {bound.name}",
+            f"{way.rate / self.bound.elements:.0%} {self.bound.name}",
         )
 
     def _to_change(self) -> list[str]:
         lines = ["what to change", *map(str, self.advice)]
         if not self.advice:
-            best = max(self.ways, key=lambda way: way.rate / self.bound(way).elements)
-            bound = self.bound(best)
-            share = min(1.0, best.rate / bound.elements)
-            reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[bound.name]}"
+            best = max(self.ways, key=lambda way: way.rate)
+            share = min(1.0, best.rate / self.bound.elements)
+            reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[self.bound.name]}"
             lines.append(wrapped(f"Nothing stands out: {reached}.", "- ", "  "))
         return lines
 
@@ -138,11 +132,10 @@ class Bench:
         for limit, described in zip(self.limits, found["limits"], strict=True):
             described |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
         for way, described in zip(self.ways, found["ways"], strict=True):
-            bound = self.bound(way)
             described |= {
                 "elements_per_second": way.rate,
-                "limit": bound.name,
-                "share_of_limit": way.rate / bound.elements,
+                "limit": self.bound.name,
+                "share_of_limit": way.rate / self.bound.elements,
             }
         return found
 
@@ -156,43 +149,3 @@ def _spread(rounds: tuple[float, ...]) -> str:
     """Return from the slowest round to the fastest, as a share of the median."""
     middle = median(rounds)
     return f"{(max(rounds) - min(rounds)) / middle:.0%}" if middle and len(rounds) > 1 else "-"
-
-
-_COLOURS = {"sequential": "#4c78a8", "full shuffle": "#b5651d", "block shuffle": "#0b6e4f"}
-_LINES = {
-    "disk in sequence": ("#7a5195", "--"),
-    "disk at random": ("#7a5195", ":"),
-    "decoder": ("#c0392b", "-"),
-    "link": ("#7a5195", "-"),
-    "memory": ("#444444", "-."),
-}
-
-
-def draw(found: Bench, path: str | Path) -> None:
-    """Draw the ways beside the limits, and write the picture."""
-    path = check_picture(Path(path))
-    ways, count = found.ways, len(found.ways)
-    height = 2.1 + 0.34 * count
-    figure = matplotlib("figure").Figure(figsize=(9.0, height), layout="constrained")
-    axes = figure.add_subplot(xscale="log", xlabel="elements/s", ylim=(count - 0.5, -0.5))
-    several = len({way.reader for way in ways}) > 1
-    labels = [f"{way.order}, {way.batch_size:,}{f', {way.reader}' * several}" for way in ways]
-    axes.set_yticks(range(count), labels, fontsize=8.5)
-    for place, way in enumerate(ways):
-        colour = _COLOURS[way.order]
-        axes.plot((min(way.rounds), max(way.rounds)), (place, place), color=colour, linewidth=6,
-                  alpha=0.3, solid_capstyle="butt")  # fmt: skip
-        axes.plot(way.rate, place, "o", color=colour)
-        axes.annotate(f"{way.rate:,.0f}", (way.rate, place), (0, 6), textcoords="offset points",
-                      fontsize=8, ha="center")  # fmt: skip
-    for limit in found.limits:
-        colour, dashes = _LINES[limit.name]
-        label = f"{LIMITS[limit.name]} {limit.elements:,.0f}"
-        axes.axvline(limit.elements, color=colour, linestyle=dashes, linewidth=1.4, label=label)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    title = f"{found.name}: {found.element}\n{found.storage}, codec {found.codec}"
-    axes.set_title(title, loc="left", fontsize=10, parse_math=False)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    figure.savefig(path, dpi=130)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -41,12 +39,11 @@ from oocdata.tools.ranges import Ranges, ranges_of, said
 from oocdata.writers.disk import sync_file
 
 __all__ = [
-    "BLOCK_BYTES", "ManifestWriter", "block_checksums", "changes", "data_files", "list_as_json",
-    "manifest_writer",
+    "BLOCK_BYTES", "ManifestWriter", "block_checksums", "changes", "data_files", "manifest_writer",
 ]  # fmt: skip
 
 
-def list_as_json(files: Sequence[tuple[str, int]]) -> bytes:
+def _list_as_json(files: Sequence[tuple[str, int]]) -> bytes:
     """Return the list of files as a manifest keeps it."""
     return json.dumps(files, separators=(",", ":")).encode("ascii")
 
@@ -57,23 +54,17 @@ def manifest_writer(target: str, path: str, *, overwrite: bool = False) -> Itera
 
     Nothing is if the block raises, or `ManifestWriter.discard` was called.
     """
-    wanted, data = os.path.realpath(path), os.path.realpath(target)
-    folder, name = os.path.split(os.path.abspath(path))
-    place = os.path.join(folder, name)
-
-    def refuse_to_overwrite() -> None:
-        if not overwrite and os.path.lexists(place):
-            raise ArgumentError(
-                f"the manifest '{place}' must not be there yet; it is. Pass "
-                "overwrite=True to write over it."
-            )
-
-    if wanted == data or wanted.startswith(os.path.join(data, "")):
+    place, data = os.path.abspath(path), os.path.realpath(target)
+    if os.path.join(os.path.realpath(path), "").startswith(os.path.join(data, "")):
         raise ArgumentError(f"a manifest must lie beside the data, not in it; got '{path}'.")
-    refuse_to_overwrite()
+    if not overwrite and os.path.lexists(place):
+        raise ArgumentError(
+            f"the manifest '{place}' must not be there yet; it is. Pass "
+            "overwrite=True to write over it."
+        )
+    unfinished = f"{place}.{os.getpid()}.new"
     try:
-        # A folder of its own, so that the file has the permissions of any that is made there.
-        scratch = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
+        archive = zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED)
     except OSError as error:
         raise SourceError(
             f"a manifest must be written to a folder where files may be made; {error.strerror}."
@@ -81,17 +72,16 @@ def manifest_writer(target: str, path: str, *, overwrite: bool = False) -> Itera
             path=place,
         ) from error
     try:
-        made = os.path.join(scratch, name)
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        with archive:
             writer = ManifestWriter(target, archive)
             yield writer
         if writer.kept:
-            sync_file(made)
-            refuse_to_overwrite()
-            os.replace(made, place)
-            sync_file(folder)
+            sync_file(unfinished)
+            os.replace(unfinished, place)
+            sync_file(os.path.dirname(place))
     finally:
-        shutil.rmtree(scratch)
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
 
 
 class ManifestWriter:
@@ -126,7 +116,7 @@ class ManifestWriter:
         findings: Sequence[dict[str, Any]],
     ) -> None:
         """Write the list of files and the checksums of their blocks, and what holds it together."""
-        listed = list_as_json(files)
+        listed = _list_as_json(files)
         self.archive.writestr("files.json", listed)
         digest = running_checksum(listed)
         count = sum(-(-nbytes // block_bytes) for _, nbytes in files)
@@ -232,49 +222,39 @@ def block_checksums(
 
 def changes(manifest: Manifest, target: str, label: str = "") -> list[Finding]:
     """Return which files of the data are not what the manifest says."""
-    listed, there = manifest.listed(), data_files(target)
-    known, names = dict(listed), {name for name, _ in there}
-    counts = [-(-nbytes // manifest.block_bytes) for _, nbytes in listed]
-    first_of = dict(zip(known, np.cumsum([0, *counts]).tolist(), strict=False))
-    table = _checked_tables(manifest, listed, sum(counts))
-    found: list[Finding] = []
+    listed, there = manifest.listed(), dict(data_files(target))
+    first_of, blocks, found = dict[str, int](), 0, list[Finding]()
 
     def note(kind: str, name: str, reason: str) -> None:
         path = os.path.join(target, name) if name else target
         found.append(Finding(kind, path, None, (), 0, None, reason))
 
-    for name, nbytes in there:
-        if name not in known:
-            reason = f"a file must be in the manifest; this one of {nbytes} bytes is not."
-            note("added", name, reason)
-        elif nbytes != known[name]:
-            kind = "truncated" if nbytes < known[name] else "trailing"
-            note(kind, name, f"the file must hold {known[name]} bytes; it holds {nbytes}.")
+    for name in sorted(set(there) - {name for name, _ in listed}):
+        nbytes = there[name]
+        note("added", name, f"a file must be in the manifest; this one of {nbytes} bytes is not.")
     for name, nbytes in listed:
-        if name not in names:
+        first_of[name] = blocks
+        blocks += -(-nbytes // manifest.block_bytes)
+        if name not in there:
             note("missing", name, f"a file of {nbytes} bytes must be there; it is not.")
-    common = [(name, nbytes) for name, nbytes in there if name in known]
-    # Where the lengths differ, only blocks that are whole on both sides can be equal.
-    whole = {
-        name: -(-nbytes // BLOCK_BYTES)
-        if nbytes == known[name]
-        else min(nbytes, known[name]) // BLOCK_BYTES
-        for name, nbytes in common
-    }
+        elif there[name] != nbytes:
+            kind = "truncated" if there[name] < nbytes else "trailing"
+            note(kind, name, f"the file must hold {nbytes} bytes; it holds {there[name]}.")
+    table = _checked_tables(manifest, listed, blocks)
+    alike = [(name, nbytes) for name, nbytes in listed if there.get(name) == nbytes]
     different: dict[str, Ranges] = {}
-    for name, first, checksums in block_checksums(target, common, label):
-        count = min(len(checksums), whole[name] - first)
-        if count > 0:
-            start = first_of[name] + first
-            wrong = read_rows(table, range(start, start + count)) != checksums[:count]
-            if wrong.any():
-                different.setdefault(name, Ranges()).add_all(ranges_of(wrong, first))
-    for name, blocks in different.items():
-        reason = (
-            f"every byte must be what it was; {blocks.count} of {whole[name]} blocks of "
-            f"{size(BLOCK_BYTES)} are not: {said(blocks.kept, 5)}."
-        )
-        note("changed", name, reason)
+    for name, first, checksums in block_checksums(target, alike, label):
+        start = first_of[name] + first
+        wrong = read_rows(table, range(start, start + len(checksums))) != checksums
+        different.setdefault(name, Ranges()).add_all(ranges_of(wrong, first))
+    for name, nbytes in alike:
+        changed = different.get(name, Ranges())
+        if changed.count:
+            reason = (
+                f"every byte must be what it was; {changed.count} of {-(-nbytes // BLOCK_BYTES)} "
+                f"blocks of {size(BLOCK_BYTES)} are not: {said(changed.kept, 5)}."
+            )
+            note("changed", name, reason)
     return found
 
 
@@ -282,7 +262,7 @@ def _checked_tables(manifest: Manifest, listed: Files, blocks: int) -> View:
     """Return the checksums of blocks; raise if a table is not what it was when it was written."""
     stored = View.of(manifest.table("stored"))
     right = manifest.block_bytes == BLOCK_BYTES and len(stored) == blocks
-    tables = [(stored, list_as_json(listed), manifest.blocks)]
+    tables = [(stored, _list_as_json(listed), manifest.blocks)]
     tables += [(View.of(manifest.table(one.member)), b"", one.table) for one in manifest.datasets]
     for table, before, wanted in tables:
         digest = running_checksum(before)

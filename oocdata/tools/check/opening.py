@@ -6,7 +6,6 @@ lost is told here, and a View is made of what is left.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +17,8 @@ from numpy.typing import NDArray
 from oocdata.datasets.view import View
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import Descriptor
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
-from oocdata.explain import size
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import format_of
 from oocdata.formats.stored import opened as file_opened
@@ -34,9 +31,6 @@ from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["Opened", "opened", "rows_beyond"]
-
-_PAGE = 4096
-"""Holes begin and end with pages: what was written last may share one with what was not."""
 
 _MEMBER_STEP = 8 << 20
 """Bytes of a member that are asked for at a time, where it lies in a store."""
@@ -73,8 +67,7 @@ def opened(opening: Opening) -> Iterator[Opened]:
 def _opened_plain(opening: Opening) -> Opened:
     """Open ``.npy`` or raw binary, cut short or too long as it may be."""
     try:
-        view = opening.view()
-        return Opened(view, _sparse_rows(view))
+        return Opened(opening.view())
     except (TruncatedFileError, TrailingBytesError) as error:
         fault = Fault("trailing", error.message)
         if isinstance(error, TruncatedFileError):
@@ -89,7 +82,7 @@ def _opened_plain(opening: Opening) -> Opened:
     nbytes = storage.files[0].nbytes - storage.offset
     strides = storage.strides or ()
     fault.rows.add(rows_beyond(shape, strides, view.dtype.itemsize, view.axes[0], nbytes))
-    return Opened(view, (fault, *_sparse_rows(view)), tuple(fault.rows.kept))
+    return Opened(view, (fault,), tuple(fault.rows.kept))
 
 
 def rows_beyond(
@@ -105,65 +98,11 @@ def rows_beyond(
     range(4, 10)
     """
     count, step = shape[axis], strides[axis]
-    room = nbytes - _reach(shape, strides, axis) - itemsize
+    row = [1 if at == axis else length for at, length in enumerate(shape)]
+    reach = sum((length - 1) * stride for length, stride in zip(row, strides, strict=True))
+    room = nbytes - reach - itemsize
     whole = room // step + 1 if room >= 0 and step else 0
     return range(min(whole, count), count)
-
-
-def _reach(shape: Sequence[int], strides: Sequence[int], axis: int) -> int:
-    """Return the bytes from the first number of a row to its last one."""
-    row = [1 if at == axis else length for at, length in enumerate(shape)]
-    return sum((length - 1) * stride for length, stride in zip(row, strides, strict=True))
-
-
-def _holes(number: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield where an open file has no bytes on the disk (``lseek``), between two offsets."""
-    at = start
-    while at < stop and hasattr(os, "SEEK_HOLE"):
-        try:
-            hole = os.lseek(number, at, os.SEEK_HOLE)
-        except OSError:  # beyond the end
-            return
-        if hole >= stop:
-            return
-        try:
-            at = min(os.lseek(number, hole, os.SEEK_DATA), stop)
-        except OSError:  # no data follows
-            at = stop
-        yield hole, at
-
-
-def _sparse_rows(view: View) -> tuple[Fault, ...]:
-    """Return the rows of an array in one run of bytes that lie in holes of its file.
-
-    Holes shorter than a row are not told: a copy that leaves out zeros makes them, too.
-    """
-    storage, shape, axis = view.storage, view.source.shape, view.axes[0]
-    strides, offset = storage.strides, storage.offset
-    if strides is None or len(storage.files) != 1 or 0 in shape or min(strides) <= 0:
-        return ()
-    (version,) = storage.files
-    if storage.is_remote:  # an object in a store has no holes
-        return ()
-    step, count = strides[axis], shape[axis]
-    span = _reach(shape, strides, axis) + view.dtype.itemsize
-    edge = _PAGE if span > 2 * _PAGE else 0
-    # Beyond the end of a file that was cut short there are no holes, but no bytes at all.
-    end = min(version.nbytes, offset + (count - 1) * step + span)
-    found, nbytes = Fault("sparse", ""), 0
-    with Descriptor(version.path) as number:
-        for hole, data in list(_holes(number, offset, end)):
-            # All of a row but a page at each end is in the hole: it was not written.
-            first = -(-(hole - edge - offset) // step)
-            stop = (data + edge - span - offset) // step + 1
-            if first < stop:
-                found.rows.add(range(max(0, first), min(count, stop)))
-                nbytes += data - hole
-    found.reason = (
-        f"{size(nbytes)} of the file are holes, without bytes on the disk. They read as zero: the "
-        "file was copied without its zeros, or was given its length and never filled there."
-    )
-    return (found,) if found.rows.count else ()
 
 
 def _opened_npz(opening: Opening) -> Opened:

@@ -23,12 +23,11 @@ KINDS = {
     "unwritten": "never written, and read as the fill value",
     "nan": "numbers that are NaN",
     "inf": "numbers that are infinite",
-    "sparse": "no bytes on the disk, and read as zero",
     "unchecked": "no array of numbers, or needs what is not allowed or installed",
 }
 """What a finding can be; the worst first."""
 
-NOTES = ("sparse", "unchecked")
+NOTES = ("unchecked",)
 """Findings that are told, and wrong only if something else was to be there."""
 
 

@@ -8,9 +8,11 @@ result, is named, so that nothing is lost without a word.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +29,6 @@ _NAMES = "the names of its dimensions"
 
 _MISSING = ("_FillValue", "missing_value")
 """Attributes that hold a number of the array."""
-
-_MOST_HDF5 = 60_000
-"""Bytes of an attribute that lies in an object header, which holds 64 KiB; texts lie elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +132,18 @@ def _without_nan(value: Any) -> Any:
 
 def _as_hdf5(value: Any) -> Any:
     """Return an attribute as HDF5 has it; None for what it can't hold."""
+    from oocdata.formats.hdf5.file import hdf5_library
+
     if value is None or isinstance(value, dict):
         return json.dumps(value) if isinstance(value, dict) else None
-    try:
+    with suppress(TypeError, ValueError, OSError, RuntimeError):
         array = np.asarray(value)
-    except ValueError:  # lists of unequal length
-        return None
-    if array.dtype.kind not in "biufcOSU":
-        return None
-    if array.dtype.kind not in "OU" and array.nbytes > _MOST_HDF5:
-        return None
-    if array.dtype.kind in "OSU":
-        texts = np.ravel(np.array(value, object)).tolist()
-        if not texts or not all(map(_is_text, texts)):
-            return None
-    return array.astype(object) if array.dtype.kind == "U" and array.ndim else value
-
-
-def _is_text(value: Any) -> bool:
-    """Return whether HDF5 has a text: it ends one at a zero."""
-    return "\0" not in value if isinstance(value, str) else isinstance(value, bytes)
+        if array.dtype.kind in "OSU":
+            texts = np.ravel(np.array(value, object)).tolist()
+            if not texts or not all(isinstance(one, str | bytes) for one in texts):
+                return None
+        made = array.astype(object) if array.dtype.kind == "U" and array.ndim else value
+        with hdf5_library().File(io.BytesIO(), "w") as file:  # which says whether it can
+            file.attrs["it"] = made
+        return made
+    return None

@@ -151,28 +151,22 @@ def _placement(destination: str, key: str | None, kind: Format, overwrite: bool)
 
 def _refuse_source(view: View, destination: str) -> None:
     """Refuse to write into what is read."""
-    end = destination if is_url(destination) else os.path.realpath(destination)
-    storage = view.storage
+    storage, end = view.storage, _place(destination)
     targets = (storage.opened or {}).get("target", storage.path)
     paths = [targets] if isinstance(targets, str) else list(targets or ())
     for path in (*paths, *(version.path for version in storage.files)):
-        if is_url(path) or is_url(end):
-            one, other = sorted((path.rstrip("/"), end.rstrip("/")), key=len)
-            if not f"{other}/".startswith(f"{one}/"):
-                continue
-            raise ArgumentError(
-                f"what is written must lie apart from what is read; got '{path}' and "
-                f"'{destination}'. Choose another name."
-            )
-        begin = os.path.realpath(path)
-        inside = os.path.commonpath([begin, end]) in (begin, end)
-        if inside or (
-            os.path.exists(end) and os.path.exists(begin) and os.path.samefile(begin, end)
-        ):
+        begin = _place(path)
+        short, long = sorted((begin, end), key=len)
+        there = os.path.exists(begin) and os.path.exists(end)  # not where one is a URL
+        if f"{long}/".startswith(f"{short}/") or (there and os.path.samefile(begin, end)):
             raise ArgumentError(
                 f"what is written must lie apart from what is read; got '{path}' and "
                 f"'{destination}'. Choose another name, and rename it afterwards."
             )
+
+
+def _place(path: str) -> str:
+    return path.rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
 def _memory(target: Target, steps: Steps, reading: int, verify: bool, uploads: bool) -> int:

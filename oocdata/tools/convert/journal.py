@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from oocdata.datasets.view import View
 from oocdata.describe.fingerprints import dataset_fingerprint
-from oocdata.writers.disk import sync_file
+from oocdata.writers.disk import write_json
 
 __all__ = ["Journal", "identity"]
 
@@ -46,10 +46,7 @@ class Journal:
     def note(self, **done: int) -> None:
         """Note how many boxes of a stage are safe on the disk."""
         self.done.update(done)
-        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-            json.dump({"about": self._about, "done": self.done}, file)
-        sync_file(file.name)
-        os.replace(file.name, self._path)
+        write_json(self._path, {"about": self._about, "done": self.done})
 
 
 def identity(view: View) -> dict[str, str]:

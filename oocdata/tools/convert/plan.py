@@ -57,39 +57,29 @@ class Plan:
         return int(self.nbytes * min(1.0, self.sampled))
 
     @property
-    def more_disk(self) -> tuple[tuple[int, str], ...]:
-        """Bytes that the disk must have beside the result, and what for."""
-        found = []
+    def needs(self) -> dict[str, int]:
+        """Bytes that must be free on the disk, by what for; first those of the result."""
+        found = {"notes": 1 << 20}
+        if self.placement.on_disk:
+            found = {"the result": min(int(self.result_bytes * _UNSURE), self.nbytes) + (1 << 20)}
         if self.steps.tiles is not None:
-            found.append((self.nbytes, "a file that it goes through"))
+            found["a file that it goes through"] = self.nbytes
         if self.placement.keeps_others():
             nbytes = os.path.getsize(self.placement.path)
-            found.append((nbytes, "a copy of the file that it is added to"))
-        return tuple(found)
-
-    @property
-    def disk_bytes(self) -> int:
-        """What must be free on the disk, the file to go through and a copy included."""
-        needed = min(int(self.result_bytes * _UNSURE), self.nbytes) + (1 << 20)
-        needed = needed if self.placement.on_disk else 1 << 20
-        return needed + sum(nbytes for nbytes, _ in self.more_disk)
+            found["a copy of the file that it is added to"] = nbytes
+        return found
 
     def check_disk(self, there: int) -> None:
         """Raise if the disk has too little room, beside `there` bytes that were written before."""
         free = shutil.disk_usage(os.path.dirname(self.placement.folder)).free
-        needed = self.disk_bytes - there
-        if needed <= free:
-            return
-        how = "" if self.sampled is None else ", estimated from a sample"
-        parts = f"{size(self.result_bytes)} for the result{how}"
-        if not self.placement.on_disk:
-            parts = f"{size(1 << 20)} for notes"
-        parts += "".join(f", {size(nbytes)} for {what}" for nbytes, what in self.more_disk)
-        raise SourceError(
-            f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free some, or "
-            "write to another disk.",
-            path=self.placement.path,
-        )
+        needed = sum(self.needs.values()) - there
+        if needed > free:
+            parts = ", ".join(f"{size(nbytes)} for {what}" for what, nbytes in self.needs.items())
+            raise SourceError(
+                f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free "
+                "some, or write to another disk.",
+                path=self.placement.path,
+            )
 
     def __str__(self) -> str:
         rows, element = self.target.shape[0], self.target.element
@@ -99,7 +89,7 @@ class Plan:
         codec = f", {stored.codec}" if stored.codec != "none" else ""
         to_key = f", dataset {self.target.key}" if self.target.key else ""
         about = "about " if self.sampled is not None and self.target.codec != NONE else ""
-        more = "".join(f", {size(nbytes)} for {what}" for nbytes, what in self.more_disk)
+        more = [f", {size(nbytes)} for {what}" for what, nbytes in self.needs.items()][1:]
         fields = {
             "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
             "to": f"{self.placement.path}{to_key}",
@@ -109,7 +99,7 @@ class Plan:
             "order": self._order(),
             "memory": f"at most {size(self.memory_bytes)}",
             "disk" if self.placement.on_disk else "store": (
-                f"{about}{size(self.result_bytes)}{more}"
+                f"{about}{size(self.result_bytes)}{''.join(more)}"
             ),
             "carried": self._carried(),
         }
@@ -136,7 +126,7 @@ class Plan:
             "through_file": self.steps.tiles is not None,
             "decodes_per_chunk": self.steps.decodes,
             "memory_bytes": self.memory_bytes,
-            "disk_bytes": self.disk_bytes,
+            "disk_bytes": sum(self.needs.values()),
             "attributes": [name for name, _ in target.attributes],
             "dimension_names": target.dimension_names,
             "lost": self.carried.lost,
@@ -151,29 +141,23 @@ class Plan:
         rows, row_bytes = target.chunks[0], target.row_bytes
         if target.chunks[1:] != tuple(max(1, length) for length in target.element):
             why = f"a row is {size(row_bytes)}, too large for one chunk"
-        elif rows == 1:
-            why = f"a row ({size(row_bytes)}) is a chunk, so that no other is decoded with it"
         else:
+            together = f"{rows} together" if rows > 1 else "one by one"
             why = (
-                f"whole rows, {rows} together ({size(rows * row_bytes)}): smaller chunks cost more "
+                f"whole rows, {together} ({size(rows * row_bytes)}): smaller chunks cost more "
                 "each, larger ones decode more that a shuffled batch does not use"
             )
         shards = "; many chunks a file, for fewer files" if target.shards else ""
         return f"{target.storage}: {why}{shards}"
 
     def _codec(self) -> str:
-        codec, kind = self.target.codec, self.target.format
-        if kind == "npy":
-            return ""
-        if self.sampled is None:
-            return f"{codec}"
-        saves = f"a sample comes down to {self.sampled:.0%}"
-        if not self.chosen_codec:
-            return f"{codec}: {saves}"
-        if codec == NONE:
-            return f"none: {saves} of its size, which is not worth decoding"
-        library = f"every {'Zarr v3' if kind == 'zarr' else 'HDF5'} library reads it"
-        return f"{codec}: {saves}; {library}. Uncompressed reads faster (codec none)"
+        codec = self.target.codec
+        if self.target.format == "npy" or self.sampled is None:
+            return "" if self.target.format == "npy" else f"{codec}"
+        hint = ""
+        if self.chosen_codec:
+            hint = ", not worth decoding" if codec == NONE else "; codec none reads faster"
+        return f"{codec}: a sample comes down to {self.sampled:.0%}{hint}"
 
     def _order(self) -> str:
         if self.steps.tiles is not None:

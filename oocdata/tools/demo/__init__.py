@@ -5,7 +5,6 @@ back against what was written, that an epoch is each element once, and that the 
 the last frame. Reading that takes more memory than it states is an error.
 """
 
-from oocdata.tools.demo.report import Demo
-from oocdata.tools.demo.run import Plan, demo_on_digits, demo_on_file
+from oocdata.tools.demo.run import Demo, Plan, demo_on_digits, demo_on_file
 
 __all__ = ["Demo", "Plan", "demo_on_digits", "demo_on_file"]

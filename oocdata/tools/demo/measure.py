@@ -1,26 +1,25 @@
-"""What the demonstration reads and checks, and how much memory that takes."""
+"""What the demonstration checks, the memory that it takes, and where its files lie meanwhile."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import signal
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows
 from oocdata.engines.cache import cache
-from oocdata.errors import SourceError
-from oocdata.loader import Loader
-from oocdata.order import Order
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.tools.demo.data import checksums
+from oocdata.tools.demo.training import Subject
 
-__all__ = ["Subject", "check_frames", "growth"]
+__all__ = ["check_frames", "growth", "workspace"]
 
 
 @contextmanager
@@ -36,49 +35,27 @@ def growth() -> Iterator[list[int]]:
     with suppress(AttributeError, OSError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)
     found: list[int] = []
-    try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # resets the record
+    before = None
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # resets the record
         before = _status("VmRSS")
-    except OSError:
-        yield found
-        return
     yield found
-    found.append(max(0, _status("VmHWM") - before))
+    if before is not None:
+        found.append(max(0, _status("VmHWM") - before))
 
 
 def _status(name: str) -> int:
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(f"{name}:"))
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """An array to read and train on."""
-
-    frames: View
-    parts: tuple[Windows, ...]  # to train, validate and test; elements x (inputs, …), y (1, …)
-    batch_size: int
-    seed: int
-    shuffle: Order | bool = True
-    scale: Callable[..., Any] | None = None  # makes x and y fit for a model
-
-    def batches(self, part: Windows, **order: Any) -> Loader:
-        """Return batches as the model gets them."""
-        dataset = part if self.scale is None else part.map(self.scale)
-        return dataset.batches(self.batch_size, **order)
-
-    @property
-    def loader(self) -> Loader:
-        """The training part's batches, shuffled."""
-        return self.batches(self.parts[0], shuffle=self.shuffle, seed=self.seed)
-
-
-def check_frames(subject: Subject, sums: NDArray[np.uint64], advance: Callable[[int], None]) -> int:
+def check_frames(
+    subject: Subject, sums: NDArray[np.uint64], advance: Callable[[int], None]
+) -> None:
     """Check that an epoch is each element once, each frame of it as it was written.
 
-    ``sums[clip, frame]`` are checksums from before the clips were written. Returns how many
-    elements there are; a frame that differs, or an element that came twice, is a `SourceError`.
+    ``sums[clip, frame]`` are checksums from before the clips were written. A frame that differs,
+    or an element that came twice, is a `SourceError`.
     """
     loader, length = subject.loader, subject.parts[0].span
     seen = np.zeros(len(loader.dataset), np.int64)
@@ -95,4 +72,20 @@ def check_frames(subject: Subject, sums: NDArray[np.uint64], advance: Callable[[
         advance(1)
     if np.any(seen != 1):
         raise SourceError(f"an epoch must be each element once; {np.sum(seen != 1)} were not.")
-    return len(seen)
+
+
+@contextmanager
+def workspace(keep: Path | None) -> Iterator[Path]:
+    """Give a folder for files; one that is not kept goes, also where SIGTERM ends the process."""
+    if keep is not None:
+        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+            raise ArgumentError(f"`keep` must be a new or empty folder; '{keep}' is not.")
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        with tempfile.TemporaryDirectory(prefix="oocdata-demo-") as folder:
+            yield Path(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)

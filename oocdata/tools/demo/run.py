@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -15,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from oocdata.axes import row_axes
 from oocdata.blocks import Blocks
@@ -24,25 +21,22 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, OocdataError
 from oocdata.explain import size
-from oocdata.loader import Loader
 from oocdata.memory import at_most
 from oocdata.order import BlockShuffle
 from oocdata.tools.demo.data import Clips, write
-from oocdata.tools.demo.measure import Subject, check_frames, growth
-from oocdata.tools.demo.report import Demo, Measured
-from oocdata.tools.demo.training import draw, train
+from oocdata.tools.demo.measure import check_frames, growth, workspace
+from oocdata.tools.demo.training import Subject, draw, train
 from oocdata.tools.info import contents
 from oocdata.tools.libraries import check_picture, import_tensorflow
-from oocdata.tools.lines import wrapped
+from oocdata.tools.lines import table, wrapped
 from oocdata.tools.opening import Opening
-from oocdata.tools.profile.pacing import pace, steps_of_a_period
 from oocdata.tools.progress import progress
 from oocdata.tools.stats import stats
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Plan", "demo_on_digits", "demo_on_file"]
+__all__ = ["Demo", "Plan", "demo_on_digits", "demo_on_file"]
 
 _INPUTS = 2
 """Frames that the model sees: two show a velocity."""
@@ -93,6 +87,48 @@ class Plan:
         return cls(300, 32, 32 << 20, read_seconds=1, train_seconds=4, seed=seed)
 
 
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """All that a demonstration measured; ``print`` it."""
+
+    #: Of each array its name and order, bytes (``bound`` is the memory that ``loader.explain()``
+    #: states, ``memory`` by how much the process grew), rates in elements a second, and losses:
+    #: mean squared errors, ``copy_loss`` that of the last frame as a forecast of the next one.
+    arrays: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]  #: what was checked, and how the numbers are to be read
+    picture: str | None  #: the file of the picture
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as dicts, lists, texts and numbers, for ``json.dumps``."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = zip(_LABELS, *map(_column, self.arrays), strict=True)
+        measured = table(["measured", *(one["name"] for one in self.arrays)], rows)
+        picture = [f"Picture: {self.picture}"] if self.picture else []
+        notes = [*map(wrapped, self.notes), *picture, f"Time: {self.seconds:.0f} s"]
+        return "\n".join([measured, "", *notes])
+
+
+_LABELS = (
+    *("array in memory", "on disk", "order", "memory: stated bound", "  taken by reading"),
+    *("reading, per second", "  elements/s", "training, elements/s", "  steps"),
+    *("validation loss", "test loss", "  copying the last frame", "  model's share of that"),
+)
+
+
+def _column(one: dict[str, Any]) -> list[str]:
+    """Return a column of the table: what was measured of an array, by `_LABELS`."""
+    test, copy, read = one["test_loss"], one["copy_loss"], one["elements_per_second"]
+    share = f"{test / copy:.0%}" if test < copy else "no better"
+    nbytes = ["-" if one[name] is None else size(one[name])
+              for name in ("array_bytes", "disk_bytes", "bound", "memory")]  # fmt: skip
+    rates = (size(read * one["element_bytes"]), f"{read:,.0f}", f"{one['trained_per_second']:,.0f}")
+    losses = (f"{loss:.6f}" for loss in (one["val_loss"], test, copy))
+    return [*nbytes[:2], one["order"], *nbytes[2:], *rates, f"{one['steps']:,}", *losses, share]
+
+
 def demo_on_digits(
     plan: Plan, console: Console, keep: Path | None = None, output: Path | None = None
 ) -> Demo:
@@ -106,15 +142,15 @@ def demo_on_digits(
     output = output and check_picture(output)
     clips.digits  # noqa: B018  # fails now where scikit-learn is missing
     block = clips.frames - _INPUTS  # windows that start in a clip
-    code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block}
+    text = (
+        f"Two handwritten digits bounce in each of {clips.count:,} clips of {clips.frames} frames, "
+        f"stored as (clip, time, y, x): {size(4 * prod(clips.shape))} of float32. Both first axes "
+        "are sample axes: each frame is a row, and no window crosses clips."
+    )
+    _show(console, wrapped(text))
+    code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block, "seed": plan.seed}
+    _show(console, _CODE.format(**code, mixed=plan.clips_mixed))
     with workspace(keep) as folder, at_most(plan.memory):
-        text = (
-            f"Two handwritten digits bounce in each of {clips.count:,} clips of {clips.frames} "
-            f"frames, stored as (clip, time, y, x): {size(4 * prod(clips.shape))} of float32. "
-            "Both first axes are sample axes: each frame is a row, and no window crosses clips."
-        )
-        _show(console, wrapped(text))
-        _show(console, _CODE.format(**code, mixed=plan.clips_mixed, seed=plan.seed))
         with _step(console, "import TensorFlow"):
             import_tensorflow()
         with _step(console, "write .npy, HDF5 and Zarr", clips.count, "clips") as advance:
@@ -129,14 +165,13 @@ def demo_on_digits(
         once = f"an epoch delivered each of {len(parts[0]):,} elements exactly once"
         notes = [f"Checked in each format: {once}, every frame as it was before it was written."]
         notes += [] if keep is None else [f"Files: {keep}"]
-        check = partial(check_frames, sums=sums)
-        found = _measured(plan, console, begun, subjects, 1, output, notes, check=check)
+        found = _measured(plan, console, begun, subjects, 1, output, notes, sums)
     for one in found.arrays:
-        if not one.is_better:
+        if one["test_loss"] >= one["copy_loss"]:
             raise OocdataError(
                 "the model must beat copying the last frame on the test clips; its loss is "
-                f"{one.test_loss:.6f}, the copy's {one.copy_loss:.6f}. Was the machine so slow "
-                f"that it took only {one.steps} steps?"
+                f"{one['test_loss']:.6f}, the copy's {one['copy_loss']:.6f}. Was the machine so "
+                f"slow that it took only {one['steps']} steps?"
             )
     return found
 
@@ -158,14 +193,13 @@ def demo_on_file(plan: Plan, console: Console, whole: View, output: Path | None 
     _show(console, f"{wrapped(text)}\n")
     with at_most(plan.memory):
         with _step(console, "mean and deviation of rows for training"):
-            scale, change, note = scaling(frames, parts[0])
+            scale, note = scaling(frames, parts[0])
         with _step(console, "import TensorFlow"):
             import_tensorflow()
-        spec: Any = parts[0].spec
-        values = sum(prod(leaf.shape) for leaf in spec)
+        values = (_INPUTS + 1) * prod(frames.element)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
         subject = Subject(frames, parts, batch, plan.seed, scale=scale)
-        return _measured(plan, console, begun, [subject], _MOST_EPOCHS, output, [note], change)
+        return _measured(plan, console, begun, [subject], _MOST_EPOCHS, output, [note])
 
 
 def _middle(view: View) -> View:
@@ -176,10 +210,10 @@ def _middle(view: View) -> View:
     return middle
 
 
-def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], NDArray[Any], str]:
-    """Return what scales a batch, how much a scaled row usually changes, and a note of both.
+def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
+    """Return what scales a batch by a sample of the training part, and a note of it.
 
-    Each channel or column is scaled to mean 0 and deviation 1, by a sample of the training part.
+    Each channel or column is scaled to mean 0 and deviation 1; what is not finite is the mean.
     """
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
     places = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
@@ -187,18 +221,13 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], NDArray[An
     wrong = int(found.overall.count - found.overall.finite)
     if wrong == found.overall.count:
         raise ArgumentError(f"rows must hold numbers; in {len(places):,} of them none is finite.")
-    scale = partial(_finite, found.standardize)
-    batch: Any = part.take(places)
-    x, y = scale(*batch)
-    others = tuple(axis for axis in range(y.ndim - 1) if axis != found.axis)
-    change = np.sqrt(np.mean((y[:, 0] - x[:, -1]) ** 2, axis=others, keepdims=True))[0]
     each = f", each {row_axes(frames).name('C')} by its own" if found.axis else ""
     note = (
         f"Losses are of values scaled by the mean and deviation of {len(places):,} rows for "
         f"training{each}. {wrong:,} of their values are NaN or infinite; such are taken as the "
         "mean."
     )
-    return scale, np.where(change > 0, change, 1.0), note
+    return partial(_finite, found.standardize), note
 
 
 def _finite(scale: Callable[..., Any], x: NDArray[Any], y: NDArray[Any]) -> tuple[Any, ...]:
@@ -214,39 +243,37 @@ def _measured(
     epochs: int,
     output: Path | None,
     notes: list[str],
-    change: ArrayLike = 1.0,
-    check: Callable[..., int] | None = None,
+    sums: NDArray[np.uint64] | None = None,
 ) -> Demo:
     """Read, check and train on arrays of equal frames, one after the other; say what came."""
     with _step(console, "load what reads, before memory is measured"):
         for subject in subjects:
             for _ in subject.parts[0][:_WARM].batches(1).to_tf():
                 pass
-    arrays = []
+    arrays: list[dict[str, Any]] = []
     for subject in subjects:
         loader, explained = subject.loader, subject.loader.explain()
         name, steps = subject.frames.storage.format, len(loader)
-        epochs_read = partial(_epoch, loader)
         with _step(console, f"{name}: read in shuffled order"), growth() as grown:
-            read = pace(epochs_read, plan.read_seconds, period=steps_of_a_period(loader))
-        if check is not None:
+            read = loader.profile(seconds=plan.read_seconds, to_tf=True)
+        if sums is not None:
             with _step(console, f"{name}: check every frame of an epoch", steps) as advance:
-                check(subject, advance=advance)
+                check_frames(subject, sums, advance)
         with _step(console, f"{name}: train and evaluate", epochs * steps) as advance:
-            model, training = train(subject, epochs, plan.train_seconds, change, advance)
-        measured = Measured(
-            name=name,
-            order=explained.order.partition(",")[0],
-            array_bytes=subject.frames.nbytes,
-            disk_bytes=subject.frames.storage.stored_bytes,
-            element_bytes=explained.batch_bytes // explained.batch_size,
-            bound=explained.resident_bytes,
-            memory=grown[0] if grown else None,
-            elements_per_second=read.rate,
+            model, training = train(subject, epochs, plan.train_seconds, advance)
+        one: dict[str, Any] = {
+            "name": name,
+            "order": explained.order.partition(",")[0],
+            "array_bytes": subject.frames.nbytes,
+            "disk_bytes": subject.frames.storage.stored_bytes,
+            "element_bytes": explained.batch_bytes // explained.batch_size,
+            "bound": explained.resident_bytes,
+            "memory": grown[0] if grown else None,
+            "elements_per_second": read.data_rate,
             **training,
-        )
-        arrays.append(measured)
-        if not measured.is_better:
+        }
+        arrays.append(one)
+        if sums is None and one["test_loss"] >= one["copy_loss"]:
             notes.append("The model did not beat copying the last row: it is small and saw little.")
     if output is not None:
         with _step(console, "draw"):
@@ -255,16 +282,13 @@ def _measured(
     found = Demo(tuple(arrays), (*notes, _MEMORY), picture, perf_counter() - begun)
     _show(console, f"\n{found}")
     for one in arrays:
-        if one.memory is not None and one.memory > one.bound + _ALLOCATORS_BYTES:
+        if one["memory"] is not None and one["memory"] > one["bound"] + _ALLOCATORS_BYTES:
             raise OocdataError(
-                f"reading must stay within its bound; {one.name} took {size(one.memory)}, and "
-                f"explain() states {size(one.bound)}. Please report this, with the lines above."
+                f"reading must stay within its bound; {one['name']} took {size(one['memory'])}, "
+                f"and explain() states {size(one['bound'])}. Please report this, with the lines "
+                "above."
             )
     return found
-
-
-def _epoch(loader: Loader, number: int) -> Iterator[Any]:
-    return iter(loader.to_tf(start=(number, 0)))
 
 
 def _show(console: Console, text: str) -> None:
@@ -279,20 +303,3 @@ def _step(console: Console, label: str, total: int = 1, unit: str = "steps") -> 
     with progress(f"  {label}", total, unit, shown=total > 1) as advance:
         yield advance
     _show(console, f"  {label:<58}{perf_counter() - begun:>7.1f} s")
-
-
-@contextmanager
-def workspace(keep: Path | None) -> Iterator[Path]:
-    """Give a folder for files; one that is not kept goes, also where SIGTERM ends the process."""
-    if keep is not None:
-        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-            raise ArgumentError(f"`keep` must be a new or empty folder; '{keep}' is not.")
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        with tempfile.TemporaryDirectory(prefix="oocdata-demo-") as folder:
-            yield Path(folder)
-    finally:
-        signal.signal(signal.SIGTERM, before)

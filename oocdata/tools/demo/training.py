@@ -7,24 +7,27 @@ zero weights. So training begins at the baseline, and whatever is learned is gai
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from oocdata.axes import row_axes
 from oocdata.datasets.open import open as open_view
+from oocdata.datasets.view import View
+from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import zip as zip_datasets
-from oocdata.tools.demo.measure import Subject
+from oocdata.loader import Loader
+from oocdata.order import Order
 from oocdata.tools.preview import preview
 
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["build", "draw", "train"]
+__all__ = ["Subject", "build", "draw", "train"]
 
 _FILTERS = 24
 _UNITS = 64
@@ -34,22 +37,41 @@ _EVALUATED = 1024
 _SHOWN = 6
 
 
-def build(
-    inputs: int, element: tuple[int, ...], letters: str, seed: int, change: ArrayLike = 1.0
-) -> keras.Model:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An array to read and train on."""
+
+    frames: View
+    parts: tuple[Windows, ...]  # to train, validate and test; elements x (inputs, …), y (1, …)
+    batch_size: int
+    seed: int
+    shuffle: Order | bool = True
+    scale: Callable[..., Any] | None = None  # makes x and y fit for a model
+
+    def batches(self, part: Windows, **order: Any) -> Loader:
+        """Return batches as the model gets them."""
+        dataset = part if self.scale is None else part.map(self.scale)
+        return dataset.batches(self.batch_size, **order)
+
+    @property
+    def loader(self) -> Loader:
+        """The training part's batches, shuffled."""
+        return self.batches(self.parts[0], shuffle=self.shuffle, seed=self.seed)
+
+
+def build(inputs: int, element: tuple[int, ...], letters: str, seed: int) -> keras.Model:
     """Return a compiled model from ``(inputs, *element)`` to ``(1, *element)``.
 
     It is convolutional for images and dense for rows; `letters` are the element's axes as
-    `oocdata.axes` tells them, `change` is by how much a frame usually differs from the one before.
+    `oocdata.axes` tells them.
     """
     import keras
 
     keras.utils.set_random_seed(seed)
-    unit = np.asarray(change, np.float32)
     x = keras.Input((inputs, *element))
     last = x[:, -1:]
-    # What it sees is the last frame, and how that came about, in units of the usual change.
-    seen = keras.ops.concatenate([last, (x[:, 1:] - x[:, :-1]) / unit], axis=1)
+    # What it sees is the last frame, and how that came about.
+    seen = keras.ops.concatenate([last, x[:, 1:] - x[:, :-1]], axis=1)
     sides = [length for length, letter in zip(element, letters, strict=True) if letter in "HW"]
     if len(sides) == 2 and min(sides) >= _SMALLEST_FRAME:
         found = _convolutional(seen, inputs, element, letters)
@@ -59,7 +81,7 @@ def build(
             found = keras.layers.Dense(_UNITS, activation="relu")(found)
         found = keras.layers.Dense(prod(element), kernel_initializer="zeros")(found)
     found = keras.layers.Reshape((1, *element))(found)
-    model = keras.Model(x, last + found * unit, name="next_frame")
+    model = keras.Model(x, last + found, name="next_frame")
     model.compile(keras.optimizers.Adam(_LEARNING_RATE), "mse")
     return model
 
@@ -83,11 +105,7 @@ def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) 
 
 
 def train(
-    subject: Subject,
-    epochs: int,
-    seconds: float,
-    change: ArrayLike,
-    advance: Callable[[int], None],
+    subject: Subject, epochs: int, seconds: float, advance: Callable[[int], None]
 ) -> tuple[keras.Model, dict[str, float]]:
     """Train a new model with ``fit`` until the time is up, and evaluate it.
 
@@ -99,7 +117,7 @@ def train(
     spec: Any = subject.loader.spec
     inputs, *element = spec[0].shape[1:]
     letters = row_axes(subject.frames).letters
-    model = build(inputs, tuple(element), letters, subject.seed, change)
+    model = build(inputs, tuple(element), letters, subject.seed)
     val, test = (subject.batches(part[:_EVALUATED]).to_tf() for part in subject.parts[1:])
     copy_loss = model.evaluate(test, verbose=0)  # it has learned nothing: it copies
     ends: list[float] = []  # of steps; the first compiles, and is not counted

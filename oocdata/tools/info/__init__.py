@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import shlex
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from shutil import get_terminal_size
@@ -26,21 +24,10 @@ from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.lines import labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
 
-__all__ = ["Contents", "Description", "Unopened", "contents", "reason"]
+__all__ = ["Contents", "Description", "Unopened", "contents"]
 
 _MOST_DESCRIBED = 500
 Shape = tuple[int, ...]
-
-_REASONS = {
-    "CompressedMemberError": "compressed, and larger than the cache: unpack it",
-    "ExternalDataError": "its data lie in another file: --external",
-    "MissingChunkError": "chunks are missing: --missing fill",
-    "MissingDependencyError": "its filter is not installed",
-    "MissingFileError": "the file it links to is missing",
-    "DamagedChunkError": "damaged",
-    "TruncatedFileError": "cut short",
-    "TrailingBytesError": "longer than its header says",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +98,7 @@ class Unopened:
 
     key: str | None
     error: str  # the name of the error's class
-    reason: str  # its message
-
-
-def reason(one: Unopened) -> str:
-    """Return in a few words why an array can't be opened.
-
-    Examples
-    --------
-    >>> reason(Unopened("/note", "UnsupportedDtypeError", "must be numbers; got text. Save it."))
-    'text'
-    """
-    if one.error in _REASONS:
-        return _REASONS[one.error]
-    # Messages say: what must hold; got what. One hint.
-    got = re.search(r"; (?:got )?(.+?)(?:\. |\.$| \[|$)", one.reason)
-    return textwrap.shorten(got.group(1) if got else one.reason, 60, placeholder=" …")
+    reason: str  # its message, without file and dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +133,7 @@ class Contents:
         unopened = [one for one in self.datasets if isinstance(one, Unopened)]
         if unopened:
             width = get_terminal_size().columns
-            lines = [labelled(f"  {one.key}:", reason(one), width, indent=6) for one in unopened]
+            lines = [labelled(f"  {one.key}:", one.reason, width, indent=6) for one in unopened]
             parts.append("\n".join(["Can't be opened:", *lines]))
         if self.others:
             parts.append(f"{len(self.others):,} more are not described; name one to see it.")
@@ -244,7 +216,8 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
         except (SourceError, ArgumentError) as error:
             if len(keys) == 1:
                 raise
-            found.append(Unopened(name, type(error).__name__, str(error)))
+            message = str(getattr(error, "message", error)).partition(" [file ")[0]
+            found.append(Unopened(name, type(error).__name__, message))
     named = os.fspath(path) if is_path else opening.name
     return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
 

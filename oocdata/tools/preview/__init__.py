@@ -29,7 +29,7 @@ from oocdata.tools.preview.reading import (
     read,
     usual_count,
 )
-from oocdata.tools.preview.scale import Drawing, Panel, Scale, colormap_of
+from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ def preview(
 ) -> Preview:
     """Look at some elements of a dataset.
 
-    Little is read whatever the size of the file: at most about 128 MiB. Histograms, means and
-    ranges are of the values that are read, not of the whole file.
+    Little is read whatever the size of the file: at most about 128 MiB, unless you say how many.
+    Means and ranges are of the values that are read, not of the whole file.
 
     Parameters
     ----------
@@ -228,31 +228,48 @@ def preview(
         if not isinstance(dataset, View):
             raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
         dataset = dataset.next_frame()
-    drawing = Drawing(_checked(limits), colormap)
+    limits = _checked(limits)
     if colormap is not None:
         colormap_of(colormap)
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:
         raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {count}.")
-    if rows is not None and not isinstance(rows, slice):
-        named: list[int] = as_positions(rows, len(dataset)).tolist()
-        if count is not None:
-            raise ArgumentError(
-                "`count` must be left out where `rows` is a list, which is shown in full; got "
-                f"{count}."
-            )
-        rows, count = named, min(max(1, len(named)), MOST_ELEMENTS)
     parts = parts_of(dataset, layout, channel)
-    number = min(count or usual_count(dataset, parts), len(dataset))
-    parts = fitted(dataset, parts, number)
-    positions = choose_positions(dataset, parts, number, rows, consecutive=consecutive)
-    drawn = panels_of(dataset, parts, positions, read(dataset, parts, positions), drawing)
-    unit, packed = _unit(view_of(dataset))
-    drawn = drawn._replace(notes=(*drawn.notes, *packed))
-    axes = {part.name: part.axes for part in parts}
-    name = Opening.of(dataset).name
-    return Preview(name, _array(dataset), axes, unit=unit, **drawn._asdict())
+    if rows is None or isinstance(rows, slice):
+        count = min(count or usual_count(dataset, parts), len(dataset))
+        positions = choose_positions(dataset, count, rows, consecutive=consecutive)
+    elif count is not None:
+        raise ArgumentError(
+            f"`count` must be left out where `rows` is a list, which is shown in full; got {count}."
+        )
+    else:
+        positions = as_positions(rows, len(dataset))
+        if not 1 <= len(positions) <= MOST_ELEMENTS:
+            raise ArgumentError(
+                f"`rows` must name 1 to {MOST_ELEMENTS} positions; got {len(positions)}. "
+                "Give a range, of which some are chosen: 0:1000."
+            )
+    parts = fitted(dataset, parts, len(positions))
+    arrays = read(dataset, parts, positions)
+    shown, labels, elements, scales = panels_of(dataset, parts, positions, arrays, limits, colormap)
+    unit, notes = _unit(view_of(dataset))
+    notes += [note for part in parts for note in part.notes()]
+    if any(part.dtype.kind == "c" for part in parts):
+        notes.append("complex numbers are shown as their magnitude")
+    if any(scale.how == COLOUR for scale in scales):
+        notes.append(f"channels 0, 1, 2 are shown as {COLOUR}")
+    return Preview(
+        name=Opening.of(dataset).name,
+        array=_array(dataset),
+        axes={part.name: part.axes for part in parts},
+        rows=shown,
+        labels=labels,
+        elements=elements,
+        scales=scales,
+        unit=unit,
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def _checked(limits: tuple[float, float] | None) -> tuple[float, float] | None:

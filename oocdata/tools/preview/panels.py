@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,22 +20,15 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.index import take
 from oocdata.tools.preview.parts import Part, alike
-from oocdata.tools.preview.scale import COLOUR, Drawing, Panel, Scale, scale_of
+from oocdata.tools.preview.scale import COLOUR, Panel, Scale, scale_of
 
-__all__ = ["Drawn", "panels_of"]
+__all__ = ["panels_of"]
 
 Array = NDArray[np.float64]
 """Of a part: shape (n, slices, channels, height, width)."""
 
 
-class Drawn(NamedTuple):
-    """What is seen of some elements; see `Preview`."""
-
-    rows: tuple[tuple[int, ...], ...]
-    labels: tuple[str, ...]
-    elements: tuple[tuple[Panel, ...], ...]
-    scales: tuple[Scale, ...]
-    notes: tuple[str, ...]
+Limits: TypeAlias = tuple[float, float] | None
 
 
 def panels_of(
@@ -43,53 +36,48 @@ def panels_of(
     parts: Sequence[Part],
     positions: NDArray[np.int64],
     arrays: Sequence[Array],
-    drawing: Drawing,
-) -> Drawn:
-    """Return the panels of what `read` returned, with the scales that they share."""
+    limits: Limits = None,
+    colormap: str | None = None,
+) -> tuple[
+    tuple[tuple[int, ...], ...], tuple[str, ...], tuple[tuple[Panel, ...], ...], tuple[Scale, ...]
+]:
+    """Return rows, labels, panels and scales of what `read` returned; see `Preview`."""
     rows = _row_numbers(dataset, positions)
     word = "row" if isinstance(dataset, View | Windows) else "element"
-    notes = [note for part in parts for note in part.notes()]
-    if any(part.dtype.kind == "c" for part in parts):
-        notes.append("complex numbers are shown as their magnitude")
     if all(part.axes.kind in ("number", "table") for part in parts):
-        panels = _over_rows(parts, word, rows[:, 0], arrays, drawing)
-        labels = [_label(word, np.unique(rows))]
-        elements, scales = [panels], [panel.scale for panel in panels]
-    else:
-        labels = [_label(word, some) for some in rows]
-        elements, scales = [[] for _ in labels], []
-        shared = None
-        pair = isinstance(dataset, Windows) and dataset.view is not None
-        if alike(parts) or (pair and len(parts) == len(dataset.anchors.parts) == 2):
-            shared = _by_channel(*arrays)
-        for part, array in zip(parts, arrays, strict=True):
-            if part.axes.kind == "number":
-                labels = [f"{label}, {part.name} {value:.6g}"
-                          for label, value in zip(labels, array.ravel(), strict=True)]  # fmt: skip
-                continue
-            if shared is None or not scales:
-                name = part.name if shared is None else ""
-                values = _by_channel(array) if shared is None else shared
-                own = _scales(replace(part, name=name), values, drawing)
-                scales += own
-            if own[0].how == COLOUR:
-                notes.append(f"{part.axes.name('C')} 0, 1, 2 are shown as {COLOUR}")
-            for element, frames in zip(elements, array, strict=True):
-                element += _panels(part, frames, own)
-        if alike(parts):
-            part, change = _difference(parts[0], arrays, own[0].how == COLOUR)
-            limits = replace(drawing, limits=None, colormap=None)
-            own = _scales(part, _by_channel(change), limits, signed=True)
-            scales += own
-            for element, frames in zip(elements, change, strict=True):
-                element += _panels(part, frames, own)
-    return Drawn(
-        tuple(map(tuple, rows.tolist())),
-        tuple(labels),
-        tuple(map(tuple, elements)),
-        tuple(scales),
-        tuple(dict.fromkeys(notes)),
-    )
+        panels = _over_rows(parts, word, rows[:, 0], arrays)
+        scales = tuple(panel.scale for panel in panels)
+        return tuple(map(tuple, rows.tolist())), (_label(word, np.unique(rows)),), (panels,), scales
+    labels = [_label(word, some) for some in rows]
+    elements: list[list[Panel]] = [[] for _ in labels]
+    made: list[Scale] = []
+    shared = None
+    pair = isinstance(dataset, Windows) and dataset.view is not None
+    if alike(parts) or (pair and len(parts) == len(dataset.anchors.parts) == 2):
+        shared = _by_channel(*arrays)
+    own: list[Scale] = []
+    for part, array in zip(parts, arrays, strict=True):
+        if part.axes.kind == "number":
+            values = array.ravel().tolist()
+            labels = [f"{label}, {part.name} {value:.6g}"
+                      for label, value in zip(labels, values, strict=True)]  # fmt: skip
+            continue
+        if shared is None or not made:
+            named = part if shared is None else replace(part, name="")
+            each = _by_channel(array) if shared is None else shared
+            own = _scales(named, each, limits, colormap)
+            made += own
+        for element, frames in zip(elements, array, strict=True):
+            element += _panels(part, frames, own)
+    if alike(parts):
+        with np.errstate(invalid="ignore", over="ignore"):
+            change = arrays[1] - arrays[0]
+        part = replace(parts[0], name="|y| - |x|" if parts[0].dtype.kind == "c" else "y - x")
+        own = _scales(part, _by_channel(change), signed=True)
+        made += own
+        for element, frames in zip(elements, change, strict=True):
+            element += _panels(part, frames, own)
+    return tuple(map(tuple, rows.tolist())), tuple(labels), tuple(map(tuple, elements)), tuple(made)
 
 
 def _by_channel(*arrays: Array) -> Array:
@@ -99,19 +87,27 @@ def _by_channel(*arrays: Array) -> Array:
     )
 
 
-def _scales(part: Part, values: Array, drawing: Drawing, *, signed: bool = False) -> list[Scale]:
+def _scales(
+    part: Part,
+    values: Array,
+    limits: Limits = None,
+    colormap: str | None = None,
+    *,
+    signed: bool = False,
+) -> list[Scale]:
     """Return the scale of each channel; or the one of colour images."""
-    if part.is_colour and drawing.colormap is None:
+    if part.is_colour and colormap is None and not signed:
         finite = values[np.isfinite(values)]
         unit = part.dtype.kind == "f" and finite.size > 0
         if part.dtype == np.uint8 or (unit and 0 <= finite.min() < finite.max() <= 1):
-            limits = drawing.limits or (0.0, 1.0 if unit else 255.0)
-            return [scale_of(part.name, values, replace(drawing, limits=limits), kind="colour")]
+            limits = limits or (0.0, 1.0 if unit else 255.0)
+            return [scale_of(part.name, values, limits, kind="colour")]
     return [
         scale_of(
             part.words(C=place),
             some,
-            drawing,
+            limits,
+            colormap,
             kind="image" if part.axes.kind == "image" else "curve",
             signed=signed,
             sequential="gray" if part.dtype.itemsize == 1 else "viridis",
@@ -138,28 +134,12 @@ def _panels(part: Part, frames: Array, scales: Sequence[Scale]) -> list[Panel]:
     return panels
 
 
-def _difference(part: Part, arrays: Sequence[Array], colour: bool) -> tuple[Part, Array]:
-    """Return the second array less the first; of colour images, the mean of the channels."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        change = arrays[1] - arrays[0]
-    part = replace(part, name="|y| - |x|" if part.dtype.kind == "c" else "y - x")
-    if not colour:
-        return part, change
-    at = part.axes.letters.index("C")
-    sizes, places = list(part.axes.sizes), list(part.places)
-    sizes[at], places[at] = 1, (0,)
-    axes = replace(part.axes, sizes=tuple(sizes))
-    mean = Part(f"{part.name}, mean of channels", axes, np.dtype("f8"), tuple(places))
-    return mean, change.mean(axis=2, keepdims=True)
-
-
 def _over_rows(
     parts: Sequence[Part],
     word: str,
     rows: NDArray[np.int64],
     arrays: Sequence[Array],
-    drawing: Drawing,
-) -> list[Panel]:
+) -> tuple[Panel, ...]:
     """Return a panel of each column, over the rows: a curve, or one for x and one for y.
 
     Each number stands at the first row of its element, because rows need not be evenly spread.
@@ -174,12 +154,12 @@ def _over_rows(
     panels = []
     for part, lines in drawn:
         values = np.moveaxis(lines, -1, 0)  # columns, lines, rows
-        scales = _scales(part, values.reshape(len(values), -1), drawing)
+        scales = _scales(part, values.reshape(len(values), -1))
         panels += [
             Panel(part.words(C=place), some, scale, "curve", across, names=names)
             for place, some, scale in zip(part.of_letter("C"), values, scales, strict=True)
         ]
-    return panels
+    return tuple(panels)
 
 
 def _row_numbers(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -34,7 +34,6 @@ class Part:
     axes: Axes
     dtype: np.dtype[Any]
     places: tuple[Sequence[int], ...]  # what is shown of each axis
-    in_time: bool = False  # whether the first axis is a window's time, which is read whole
 
     @property
     def is_colour(self) -> bool:
@@ -54,35 +53,16 @@ class Part:
         return max(len(self.of_letter("H")), len(self.of_letter("W")))
 
     @property
-    def values(self) -> int:
-        """How many values of an element are shown."""
-        return prod(map(len, self.places))
-
-    @property
     def nbytes(self) -> int:
         """How many bytes of an element are read, what lies between those shown too."""
         count, together = self.dtype.itemsize, False
-        for axis, cover in enumerate(self.covers):
-            if together:
-                count *= self.axes.sizes[axis]
-                continue
-            apart = cover.step * prod(self.axes.sizes[axis + 1 :]) * self.dtype.itemsize
-            together = len(cover) > 1 and apart < _FAR_BYTES
-            count *= cover[-1] - cover[0] + 1 if together else len(cover)
+        for axis, places in enumerate(self.places):
+            apart = int(np.abs(np.diff(places[:2])).sum()) * self.dtype.itemsize
+            apart *= prod(self.axes.sizes[axis + 1 :])
+            near = together or 0 < apart < _FAR_BYTES
+            count *= self.axes.sizes[axis] if near else len(places)
+            together = near
         return count
-
-    @property
-    def covers(self) -> tuple[range, ...]:
-        """Of each axis, the places at equal steps that are read: they hold all those shown."""
-        covers = [
-            one
-            if isinstance(one, range)
-            else range(min(one), max(one) + 1, int(np.gcd.reduce(np.diff(one))) or 1)
-            for one in self.places
-        ]
-        if self.in_time:
-            covers[0] = range(self.axes.sizes[0])
-        return tuple(covers)
 
     def of_letter(self, letter: str) -> Sequence[int]:
         """Return the places along an axis; ``(0,)`` where there is none of that letter."""
@@ -187,12 +167,11 @@ def parts_of(
     pictures = sum(axes.kind in ("image", "curve") for _, _, axes in made)
     most = max(1, _MOST_PANELS // max(1, pictures))
     parts = []
-    for (name, leaf, axes), timed in zip(made, in_time, strict=True):
+    for name, leaf, axes in made:
         if pictures and axes.kind == "table":  # beside pictures: a curve over its columns
             axes = replace(axes, letters="W")
         wanted = channels if "C" in axes.letters or len(made) == 1 else None
-        part = _part(name, axes, leaf.dtype, wanted, most)
-        parts.append(replace(part, in_time=timed))
+        parts.append(_part(name, axes, leaf.dtype, wanted, most))
     return tuple(parts)
 
 

@@ -2,24 +2,24 @@
 
 At most `VALUES` values are kept, and about `READ_BYTES` read, so of large frames lines and columns
 are left out. Of chunks that are decoded whole, at most `DECODED_BYTES` are, or those of three
-elements: rows then come from fewer chunks, and of frames in many chunks a window is shown.
+elements: where nobody says how many, fewer are shown, and of frames in many chunks a window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, Blocks
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
-from oocdata.index import as_positions, slice_range
+from oocdata.index import slice_range
 from oocdata.tools.preview.parts import Part, alike, canonical, view_of
 
 __all__ = ["MOST_ELEMENTS", "Rows", "choose_positions", "fitted", "read", "usual_count"]
@@ -42,32 +42,34 @@ Rows = slice | Sequence[int] | None
 def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
     """Return how many elements are shown where nobody says: about 24 pictures, at most 12."""
     if all(part.axes.kind in ("number", "table") for part in parts):
-        return _NUMBERS
+        return _affordable(dataset, parts, _NUMBERS)
     pictures = sum(part.panels for part in parts if part.axes.kind != "number")
     if alike(parts):
         pictures += parts[0].panels  # of their difference
-    count = min(12, max(_FEWEST, _PICTURES // pictures))
-    cost = _cost(dataset, parts)
-    if cost and dataset.blocks == ADDRESSABLE:
-        count = min(count, max(_FEWEST, DECODED_BYTES // cost))
-    return count
+    return _affordable(dataset, parts, min(12, max(_FEWEST, _PICTURES // pictures)))
+
+
+def _affordable(dataset: Dataset, parts: Sequence[Part], count: int) -> int:
+    """Return so many elements, or fewer if all their chunks were too much to decode."""
+    stored = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
+    cost = _cost(dataset, parts) if stored > DECODED_BYTES else 0
+    return min(count, max(_FEWEST, DECODED_BYTES // cost)) if cost else count
 
 
 def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, ...]:
     """Return the parts with what can be kept and decoded of `count` elements."""
 
     def window(share: int) -> tuple[Part, ...]:
-        side = max(part.side for part in parts)
-        for step in range(1, side + 1):
+        for step in range(1, max(part.side for part in parts) + 1):
             thin = tuple(part.thinned(step, share) for part in parts)
-            kept, nbytes = sum(part.values for part in thin), sum(part.nbytes for part in thin)
-            if count * kept <= VALUES and count * nbytes <= READ_BYTES:
+            values = sum(prod(map(len, part.places)) for part in thin)
+            cut = sum(leaf.nbytes for leaf in leaves(_cut(dataset, thin).spec))
+            nbytes = max(cut, sum(part.nbytes for part in thin))
+            if count * values <= VALUES and count * nbytes <= READ_BYTES:
                 break
         return thin
 
     best, share = window(1), 1
-    if view_of(dataset) is None:
-        return best
     least = _cost(dataset, best)
     while least > DECODED_BYTES and parts[0].side // (share * 2) >= _SMALLEST_WINDOW:
         share *= 2
@@ -84,61 +86,30 @@ def _cost(dataset: Dataset, parts: Sequence[Part]) -> int:
 
 
 def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
-    """Return the dataset with its rows cut to what is shown."""
+    """Return the dataset with its rows cut to what is shown, as far as they can be."""
     view = view_of(dataset)
     if view is None or not view.element:
         return dataset
-    covers = parts[0].covers[-len(view.element) :]  # a window's time is no axis of rows
-    cut = view[(slice(None), *(slice(one.start, one.stop, one.step) for one in covers))]
+    places = parts[0].places[-len(view.element) :]  # a window's time is no axis of rows
+    cut = view
+    for axis, one in enumerate(places, 1):
+        chosen = slice(one.start, one.stop, one.step) if isinstance(one, range) else list(one)
+        cut = cut[(*[slice(None)] * axis, chosen)]
     return dataset.of_views(lambda _: cut) if isinstance(dataset, Windows) else cut
 
 
 def choose_positions(
-    dataset: Dataset,
-    parts: Sequence[Part],
-    count: int,
-    rows: Rows = None,
-    *,
-    consecutive: bool = False,
+    dataset: Dataset, count: int, rows: slice | None, *, consecutive: bool
 ) -> NDArray[np.int64]:
-    """Return the positions that are shown: those named, or `count` of a range."""
-    if rows is not None and not isinstance(rows, slice):
-        chosen = as_positions(rows, len(dataset))
-        if not 1 <= len(chosen) <= MOST_ELEMENTS:
-            raise ArgumentError(
-                f"`rows` must name 1 to {MOST_ELEMENTS} positions; got {len(chosen)}. "
-                "Give a range, of which some are chosen: 0:1000."
-            )
-        return chosen
+    """Return `count` positions of a range: the first ones, or from the first to the last."""
     among = range(len(dataset)) if rows is None else slice_range(range(len(dataset)), rows)
     if len(among) == 0:
         given = [] if rows is None else [rows.start, rows.stop, *filter(None, [rows.step])]
         said = ":".join("" if one is None else str(one) for one in given)
         raise ArgumentError(f"`rows` must hold a position below {len(dataset):,}; got {said}.")
     number = min(count, len(among))
-    if consecutive:
-        return np.asarray(among[:number], np.int64)
-    places = _even(len(among), number)
-    cost = _cost(dataset, parts) if parts else 0
-    blocks = dataset.blocks
-    together = blocks.length if isinstance(blocks, Blocks) else 1
-    length = max(1, together // abs(among.step))
-    if length > 1 and cost and (fit := max(1, DECODED_BYTES // cost)) < number:
-        # So many rows from each of a few blocks, which are spread evenly themselves.
-        starts = _even(-(-len(among) // length), fit) * length
-        each = -(-number // len(starts))
-        lists = [
-            start + _even(min(length, len(among) - start), min(each, len(among) - start))
-            for start in starts
-        ]
-        held = np.unique(np.concatenate(lists))
-        places = held[_even(len(held), number)]
-    return among.start + among.step * places
-
-
-def _even(length: int, count: int) -> NDArray[np.int64]:
-    """Return `count` places from the first to the last."""
-    return np.unique(np.round(np.linspace(0, length - 1, count)).astype(np.int64))
+    places = np.arange(number) if consecutive else np.linspace(0, len(among) - 1, number).round()
+    return among.start + among.step * np.unique(places).astype(np.int64)
 
 
 def read(
@@ -156,11 +127,9 @@ def read(
     for first in range(0, len(positions), together):
         batch = cut.take(positions[first : first + together])
         for pieces, part, array in zip(found, parts, leaves(batch), strict=True):
-            for axis, (places, cover) in enumerate(zip(part.places, part.covers, strict=True), 1):
-                length = array.shape[axis]
-                held = cover if length == len(cover) else range(length)  # cut, or whole
-                if list(places) != list(held):
-                    array = array.take([held.index(one) for one in places], axis=axis)
+            for axis, places in enumerate(part.places, 1):
+                if array.shape[axis] != len(places):  # what could not be cut
+                    array = array.take(list(places), axis=axis)
             real = np.abs(array) if array.dtype.kind == "c" else array
             pieces.append(canonical(real, part.axes.letters))
     arrays = (np.concatenate(pieces).astype(np.float64, copy=False) for pieces in found)

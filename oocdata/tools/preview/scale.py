@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError
 from oocdata.tools.libraries import matplotlib
 
-__all__ = ["BAD", "COLOUR", "Drawing", "Panel", "Scale", "colormap_of", "colours", "scale_of"]
+__all__ = ["BAD", "COLOUR", "Panel", "Scale", "colormap_of", "colours", "scale_of"]
 
 BAD = (255, 0, 255)
 """The colour of what is not finite: magenta, which no map here holds."""
@@ -28,15 +28,6 @@ COLOUR = "red, green and blue"
 
 _PERCENTILES = (1, 99)
 _SIGNED = 0.1
-_BINS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """How values become colours, where the user says so; see `oocdata.preview`."""
-
-    limits: tuple[float, float] | None = None
-    colormap: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +46,6 @@ class Scale:
     maximum: float | None
     mean: float | None
     std: float | None  # divided by their number
-    edges: tuple[float, ...]  # of the histogram's bins, one more than these
-    counts: tuple[int, ...]  # finite values in each bin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +84,8 @@ class Panel:
 def scale_of(
     label: str,
     array: NDArray[np.float64],
-    drawing: Drawing | None = None,
+    limits: tuple[float, float] | None = None,
+    colormap: str | None = None,
     *,
     kind: str = "image",
     signed: bool = False,
@@ -103,49 +93,36 @@ def scale_of(
 ) -> Scale:
     """Return the scale of an array's values.
 
-    Curves show all values; of colour images `drawing` gives the limits. The values of a difference
-    are `signed`; `sequential` is the map of values of one sign.
+    Curves show all values; colour images need `limits`. The values of a difference are `signed`;
+    `sequential` is the map of values of one sign.
 
     >>> scale = scale_of("", np.arange(101.0))
-    >>> scale.low, scale.high, scale.how, scale.mean, sum(scale.counts)
-    (1.0, 99.0, 'percentiles 1 to 99', 50.0, 101)
+    >>> scale.low, scale.high, scale.how, scale.mean
+    (1.0, 99.0, 'percentiles 1 to 99', 50.0)
     >>> scale_of("", np.arange(-50.0, 51.0)).colormap
     'RdBu_r'
     """
-    drawing = drawing or Drawing()
     finite = array[np.isfinite(array)]
     nan = int(np.isnan(array).sum())
-    numbers: dict[str, Any] = dict.fromkeys(("minimum", "maximum", "mean", "std"))
+    least = most = mean = std = None
     low, high, how = 0.0, 1.0, "no finite value"
-    edges, counts = np.array([0.0, 1.0]), np.zeros(1, int)
     if finite.size:
         least, most = float(finite.min()), float(finite.max())
         mean, std = float(finite.mean()), float(finite.std())
-        numbers = {"minimum": least, "maximum": most, "mean": mean, "std": std}
-        room = 0.0 if least < most else abs(least) / 2 or 0.5
-        edges = np.linspace(least - room, most + room, _BINS + 1)
-        # Of shares of the range, because bins can't be narrower than floats are apart.
-        shares = (finite - edges[0]) / (edges[-1] - edges[0])
-        counts = np.histogram(shares, _BINS, (0.0, 1.0))[0]
-        if kind == "curve":
-            room = 0.015 * (most - least)
+        low, high = (float(one) for one in np.percentile(finite, _PERCENTILES))
+        how = "percentiles {} to {}".format(*_PERCENTILES)
+        if kind == "curve" or low == high:  # nearly all one: the others are what there is to see
+            room = 0.015 * (most - least) if kind == "curve" else 0.0
             low, high, how = least - room, most + room, "minimum to maximum"
-        else:
-            low, high = (float(one) for one in np.percentile(finite, _PERCENTILES))
-            how = "percentiles {} to {}".format(*_PERCENTILES)
-            if low == high:  # nearly all values are one: the others are what there is to see
-                low, high, how = least, most, "minimum to maximum"
-        if least == most:
-            how = "constant"
-    if drawing.limits is not None:
-        low, high, how = *drawing.limits, "as given"
+        how = "constant" if least == most else how
+    if limits is not None:
+        low, high, how = *limits, "as given"
     diverging = signed or (low < 0 < high and min(-low, high) >= _SIGNED * max(-low, high))
-    colormap = None
     if kind == "image":
-        if diverging and drawing.limits is None and finite.size:
+        if diverging and limits is None and finite.size:
             low, high = -max(-low, high), max(-low, high)
             how += ", symmetric around 0"
-        colormap = drawing.colormap or ("RdBu_r" if diverging else sequential)
+        colormap = colormap or ("RdBu_r" if diverging else sequential)
     elif kind == "colour":
         how = COLOUR
     if low == high:
@@ -154,14 +131,15 @@ def scale_of(
         label=label,
         low=low,
         high=high,
-        colormap=colormap,
+        colormap=colormap if kind == "image" else None,
         how=how,
         count=array.size,
         nan=nan,
         infinite=array.size - finite.size - nan,
-        **numbers,
-        edges=tuple(edges.tolist()),
-        counts=tuple(counts.tolist()),
+        minimum=least,
+        maximum=most,
+        mean=mean,
+        std=std,
     )
 
 

@@ -1,8 +1,8 @@
-"""Contact sheets and films: the panels in a grid, and under them the values of each scale.
+"""Contact sheets and films: the panels in a grid, and under them the colours of each scale.
 
 An element's panels stand in one line, several elements beside each other where that makes them
-larger. Each scale is a histogram whose bars have the colours that the values are drawn with.
-Matplotlib's constrained layout finds room for the texts; only the size of the sheet is chosen here.
+larger. Matplotlib's constrained layout finds room for the texts; only the size of the sheet is
+chosen here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WIDTH, _HEIGHT = 12.0, 7.5
 _SMALLEST, _LARGEST = 0.8, 4.0
 """Inches of a panel's height."""
 
-_TITLE, _LABEL, _SCALE = 0.2, 0.4, 0.95
+_TITLE, _LABEL, _SCALE = 0.2, 0.4, 0.7
 """Inches of the line above a panel, of the text left of an element, and of a scale."""
 
 _POINTS = 7.5
@@ -57,32 +57,30 @@ def sheet(preview: Preview) -> Figure:
     lines = ceil(len(groups) / beside)
     across = beside * (sum(wide) + 0.1 * len(wide) + _LABEL * (not alone))
     down = lines * (tall + (_TITLE if alone else 0.06)) + 2 * _TITLE
-    in_line = min(max(len(preview.scales), 2), _SCALES_IN_LINE, max(2, int(across / 2)))
-    scales = ceil(len(preview.scales) / in_line)
     width = max(across + 0.4, 6.0)
-    notes = list(
-        chain.from_iterable(textwrap.wrap(note, int(width * 16)) for note in preview.notes)
-    )
-    height = down + scales * _SCALE + 0.16 * len(notes) + 0.65
-    figure: Figure = matplotlib("figure").Figure(
-        figsize=(width, height), dpi=130, layout="constrained"
-    )
+    coloured = [scale for scale in preview.scales if scale.colormap is not None]
+    in_line = min(max(len(coloured), 1), _SCALES_IN_LINE, max(2, int(across / 2)))
+    bars = ceil(len(coloured) / in_line)
+    notes = [line for note in preview.notes for line in textwrap.wrap(note, int(width * 16))]
+    height = down + bars * _SCALE + 0.16 * len(notes) + 0.65
+    figure: Figure = matplotlib("figure").Figure((width, height), dpi=130, layout="constrained")
     matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
     _write_title(figure, preview, preview.labels[0] if len(elements) == 1 else "")
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
-    halves = figure.add_gridspec(2, 1, height_ratios=(down, scales * _SCALE))
+    ratios = (down, bars * _SCALE) if bars else (1,)
+    halves = figure.add_gridspec(len(ratios), 1, height_ratios=ratios)
     grid = halves[0].subgridspec(lines, beside * len(wide), width_ratios=wide * beside)
-    places = [divmod(number, beside) for number in range(len(groups))]
-    for number, (group, (line, place)) in enumerate(zip(groups, places, strict=True)):
-        cells = [grid[line, place * len(wide) + column] for column in range(len(wide))]
-        drawn = [figure.add_subplot(cell) for cell in cells]
+    for number, group in enumerate(groups):
+        line, place = divmod(number, beside)
+        drawn = [figure.add_subplot(grid[line, place * len(wide) + at]) for at in range(len(wide))]
         label = preview.labels[number] if len(elements) > 1 else ""
         last = place == 0 and number + beside >= len(groups)
         _draw_group(drawn, group, label, preview.unit, titled=alone or line == 0, labelled=last)
-    grid = halves[1].subgridspec(scales, in_line)
-    for number, scale in enumerate(preview.scales):
-        _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
+    if coloured:
+        grid = halves[1].subgridspec(bars, in_line, wspace=0.1)
+        for number, scale in enumerate(coloured):
+            _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
 
 
@@ -174,25 +172,18 @@ def _draw_curves(axes: Any, panel: Panel) -> None:
 
 
 def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
-    """Draw the histogram of a scale's values, in the colours that they are drawn with."""
+    """Draw the colours of a scale, with the values that they stand for."""
     name = f"{scale.label or 'values shown'}" + (f" [{unit}]" if unit else "")
     said = [f"mean {scale.mean:.4g}, std {scale.std:.4g}"] if scale.mean is not None else []
     said += [f"{scale.nan:,} NaN"] if scale.nan else []
     said += [f"{scale.infinite:,} infinite"] if scale.infinite else []
+    cmap = colormap_of(str(scale.colormap))
+    norm = matplotlib("colors").Normalize(scale.low, scale.high)
+    colours_of = matplotlib("cm").ScalarMappable(norm, cmap)
+    bar = {"orientation": "horizontal", "extend": "both", "extendfrac": 0.03}
+    axes.figure.colorbar(colours_of, cax=axes, **bar)
     axes.set_title(f"{name}\n{', '.join(said)}", fontsize=_POINTS, pad=2, parse_math=False)
-    axes.set_yscale("log")
-    axes.set_yticks([], minor=True)
-    axes.set_yticks([])
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
-    edges = np.array(scale.edges)
-    middles = np.diff(edges) / 2 + edges[:-1]
-    shown: Any = "0.5"
-    if scale.colormap is not None:
-        shown = colormap_of(scale.colormap)((middles - scale.low) / (scale.high - scale.low))
-    axes.bar(edges[:-1], scale.counts, np.diff(edges), align="edge", color=shown)
-    axes.set_ylim(0.5, 2 * max(*scale.counts, 1))
-    axes.set_xlim(edges[0], edges[-1])
-    axes.set_facecolor("0.9")
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
 

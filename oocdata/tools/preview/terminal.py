@@ -14,26 +14,23 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from math import isqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocdata.tools.preview.scale import Panel, colours
+from oocdata.tools.libraries import matplotlib
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from oocdata.tools.preview import Preview
 
 __all__ = ["blocks", "can_show", "show"]
 
-_NARROWEST, _WIDEST = 14, 40
-_CURVE_LINES = 4
-_MOST_LINES = 48
-_HEIGHTS = " ▁▂▃▄▅▆▇█"
+_WIDEST = 120
+"""Characters: a wider sheet would be higher than a screen."""
+
 _GRAPHICAL = ("contour", "foot", "ghostty", "iterm", "kitty", "mintty", "mlterm", "rio", "sixel",
               "wezterm")  # fmt: skip
 _GRAPHICAL_VARIABLES = ("KITTY_WINDOW_ID", "KONSOLE_VERSION", "WT_SESSION", "XTERM_VERSION")
@@ -63,7 +60,7 @@ def show(preview: Preview, console: Console) -> None:
                     width = min(console.width, 160)
                     console.print(renderable.Image(sheet, width=width, height="auto"))
                 return
-    console.print(blocks(preview, console.width))
+    console.print(blocks(preview, min(console.width, _WIDEST)))
 
 
 def _promises_graphics(environment: Mapping[str, str]) -> bool:
@@ -80,77 +77,27 @@ def _promises_graphics(environment: Mapping[str, str]) -> bool:
     )
 
 
-def blocks(preview: Preview, width: int) -> Table:
-    """Return a contact sheet of characters: as many elements as fit in 48 lines."""
-    from rich.table import Table
-    from rich.text import Text
-
-    each, count = len(preview.elements[0]), len(preview.elements)
-    fitting = max(1, (width + 1) // (_NARROWEST + 1))
-    if each == 1:
-        columns = min(fitting, isqrt(count - 1) + 1)  # as square a sheet as fits
-    else:  # an element begins a line
-        columns = max(some for some in range(1, min(each, fitting) + 1) if each % some == 0)
-    rows = max(1, each // columns)
-    high = _MOST_LINES // rows - 2  # an element fits
-    tall = max(panel.aspect for panel in preview.elements[0])
-    widest = min(_WIDEST * (3 if columns == 1 else 1), int(2 * high / tall))
-    cell = max(1, min(widest, (width + 1) // columns - 1))
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for _ in range(columns):
-        table.add_column(width=cell, no_wrap=True, overflow="ellipsis")
-    panels = [panel for element in preview.elements for panel in element]
-    labels = [one for label in preview.labels for one in (label, *[""] * (each - 1))]
-    lines = 0
-    for start in range(0, len(panels), columns):
-        line = slice(start, start + columns)
-        needed = max(_height(panel, cell) for panel in panels[line]) + 2
-        if start and start % each == 0 and lines + rows * needed > _MOST_LINES:
-            table.add_row(f"… and {count - start // each} more")
-            break
-        lines += needed
-        for texts in (labels[line], [panel.place for panel in panels[line]]):
-            if any(texts):
-                table.add_row(*map(Text, texts))
-        table.add_row(*(_drawn(panel, cell) for panel in panels[line]))
-    return table
-
-
-def _height(panel: Panel, width: int) -> int:
-    """Return how many lines a panel of so many characters has: one of them is twice as high."""
-    return _CURVE_LINES if panel.kind == "curve" else max(1, round(width * panel.aspect / 2))
-
-
-def _drawn(panel: Panel, width: int) -> Text:
-    """Return a panel as lines of so many characters."""
-    from rich.text import Text
-
-    if panel.kind == "curve":
-        return Text("\n".join(_curve(panel, width)))
+def blocks(preview: Preview, width: int) -> Text:
+    """Return the panels of the contact sheet, so many characters wide, without its texts."""
     from PIL import Image
+    from rich.text import Text
 
-    image = Image.fromarray(colours(panel.scale, panel.values))
-    smaller = image.resize((width, 2 * _height(panel, width)), Image.Resampling.BOX)
-    pixels = np.asarray(smaller).reshape(-1, 2, width, 3).transpose(0, 2, 1, 3)
-    text = Text()
-    for number, line in enumerate(pixels.tolist()):
-        text.append("\n" if number else "")
-        for above, below in line:
-            text.append(
-                "▀",
-                f"rgb({above[0]},{above[1]},{above[2]}) on rgb({below[0]},{below[1]},{below[2]})",
-            )
+    figure = preview.figure()
+    for text in figure.findobj(matplotlib("text").Text):
+        text.set_visible(False)
+    for axes in figure.axes:
+        axes.tick_params(length=0)
+        for curve in axes.lines:
+            curve.set_linewidth(5)  # or it would be thinner than a pixel
+    figure.draw_without_rendering()  # which lays it out anew
+    canvas: Any = figure.canvas
+    canvas.draw()
+    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+    lines = max(1, round(width * drawn.height / drawn.width / 2))
+    pixels = np.asarray(drawn.resize((width, 2 * lines), Image.Resampling.BOX))
+    text = Text(no_wrap=True)
+    for line in range(lines):
+        for above, below in zip(*pixels[2 * line : 2 * line + 2].tolist(), strict=True):
+            text.append("▀", "rgb({},{},{}) on rgb({},{},{})".format(*above, *below))
+        text.append("\n" * (line < lines - 1))
     return text
-
-
-def _curve(panel: Panel, width: int) -> list[str]:
-    """Return a panel's first curve as columns of blocks, each the mean of some values."""
-    values = np.array_split(panel.values[0], min(width, panel.values.shape[1]))
-    finite = [some[np.isfinite(some)] for some in values]
-    means = np.array([some.mean() if some.size else panel.scale.low for some in finite])
-    low, high = panel.scale.low, panel.scale.high
-    eighths = np.clip((means - low) / (high - low), 0, 1) * 8 * _CURVE_LINES
-    return [
-        "".join(_HEIGHTS[round(min(max(one - 8 * line, 0), 8))] for one in eighths.tolist())
-        for line in reversed(range(_CURVE_LINES))
-    ]

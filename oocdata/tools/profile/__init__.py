@@ -56,7 +56,7 @@ class Profile:
     Examples
     --------
     >>> print(Profile(32_000.0, 2_286.0, 0.03, 0.0, 32, "NumPy", (), 5.0))
-    data 1.0 ms, model 14 ms a batch; the model waited 3% of the time.
+    data 1.0 ms, model 14.0 ms a batch; the model waited 3% of the time.
     The model is the bottleneck. Nothing is to be gained by reading faster.
     """
 
@@ -85,12 +85,10 @@ class Profile:
     def __str__(self) -> str:
         lines = []
         if self.model_rate is not None:
-            data, model = (
-                _time(self.batch_size / max(rate, 1e-9))
-                for rate in (self.data_rate, self.model_rate)
-            )
+            rates = (self.data_rate, self.model_rate)
+            data, model = (1000 * self.batch_size / max(rate, 1e-9) for rate in rates)
             waited = f"the model waited {self.waited or 0:.0%} of the time."
-            lines.append(f"data {data}, model {model} a batch; {waited}")
+            lines.append(f"data {data:,.1f} ms, model {model:,.1f} ms a batch; {waited}")
         sentence = _SENTENCES[self.verdict].format(self.data_rate)
         if self.verdict == "model" and not self.advice:
             sentence += " Nothing is to be gained by reading faster."
@@ -102,19 +100,6 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``."""
         return {**asdict(self), "verdict": self.verdict}
-
-
-def _time(seconds: float) -> str:
-    """Return a time in words.
-
-    Examples
-    --------
-    >>> _time(0.0012), _time(0.123), _time(3.5)
-    ('1.2 ms', '123 ms', '3.5 s')
-    """
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{1000 * seconds:.{1 if seconds < 0.00995 else 0}f} ms"
 
 
 _WARM_UP = 2

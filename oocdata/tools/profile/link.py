@@ -55,12 +55,7 @@ class LinkUse:
 
 
 class LinkWatch:
-    """Counts what goes over the link while somebody waits for batches.
-
-    Parameters
-    ----------
-    clock : callable
-    """
+    """Counts what goes over the link while somebody waits for batches, by a `clock`."""
 
     def __init__(self, clock: Clock) -> None:
         from oocdata.stores.link import link  # where nothing is remote, it need not be there
@@ -76,13 +71,11 @@ class LinkWatch:
             with closing(epochs(number)) as batches:  # type: ignore[type-var]  # generators
                 while True:
                     asked, busy = self._clock(), self._traffic.busy
-                    try:
-                        batch = next(batches)
-                    except StopIteration:
+                    batch = next(batches, None)
+                    self._waited += self._clock() - asked
+                    self._busy += self._traffic.busy - busy
+                    if batch is None:
                         return
-                    finally:
-                        self._waited += self._clock() - asked
-                        self._busy += self._traffic.busy - busy
                     yield batch
                     del batch
 
@@ -90,14 +83,7 @@ class LinkWatch:
 
     def found(self) -> LinkUse | None:
         """Return what was counted; None where nothing was fetched by this process."""
-        now, before = self._traffic, self._before
-        if now.requests == before.requests:
-            return None
-        return LinkUse(
-            now.requests - before.requests,
-            now.nbytes - before.nbytes,
-            now.again - before.again,
-            now.most,
-            now.busy - before.busy,
-            min(1.0, self._busy / max(self._waited, 1e-9)),
-        )
+        now, was = self._traffic, self._before
+        counts = (now.requests - was.requests, now.nbytes - was.nbytes, now.again - was.again)
+        waited = min(1.0, self._busy / max(self._waited, 1e-9))
+        return LinkUse(*counts, now.most, now.busy - was.busy, waited) if counts[0] else None

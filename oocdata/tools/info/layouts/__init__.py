@@ -1,13 +1,15 @@
 """Layouts of public data sets: known by structure, with the lines that open them for training.
 
-A layout is a function from what a file lists (`Listing`) to a `Layout`, or None. It looks at names,
-shapes, dtypes and attributes, and at few of them: of 10,000 groups that are alike it opens one.
-Where in doubt it says nothing. `docs/recipes/` has a page for each.
+A layout is a function from what a file lists (`Listing`) to a `Layout`. It says what it takes for
+granted, of names, shapes, dtypes and attributes, and of few of them: of 10,000 groups that are
+alike it opens one. Where something is otherwise it raises, and the file is none of it.
+`docs/recipes/` has a page for each.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from oocdata.errors import SourceError
 from oocdata.tools.info.layouts.layout import Layout, Recogniser
@@ -22,6 +24,10 @@ __all__ = ["LAYOUTS", "Layout", "recognise"]
 
 LAYOUTS: tuple[Recogniser, ...] = (*ROBOTS, *SIMULATIONS, *WEATHER, *PICTURES)
 """The first that recognises a file is taken; their tests are strict enough not to overlap."""
+
+
+_OTHERWISE = (SourceError, LookupError, TypeError, ValueError)
+"""What a layout raises where a file is another one; attributes can hold anything."""
 
 
 def recognise(opening: Opening) -> Layout | None:
@@ -44,11 +50,10 @@ def recognise(opening: Opening) -> Layout | None:
     given = target if isinstance(target, list | tuple) else [target]
     if opening.given() or not all(isinstance(one, str | os.PathLike) for one in given):
         return None
-    try:
-        texts = [os.fspath(one) for one in given]
-        named = repr(texts if isinstance(target, list | tuple) else texts[0])
-        with listing_of(named, opening.paths()) as listing:
-            found = (layout(listing) for layout in LAYOUTS)
-            return next((one for one in found if one is not None), None)
-    except (SourceError, LookupError, TypeError, ValueError):  # attributes can hold anything
-        return None
+    texts = [os.fspath(one) for one in given]
+    named = repr(texts if isinstance(target, list | tuple) else texts[0])
+    with suppress(*_OTHERWISE), listing_of(named, opening.paths()) as listing:
+        for layout in LAYOUTS:
+            with suppress(*_OTHERWISE):
+                return layout(listing)
+    return None

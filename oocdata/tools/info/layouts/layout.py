@@ -46,7 +46,8 @@ class Layout:
         return f"{self.name}: {self.summary}"
 
 
-Recogniser: TypeAlias = Callable[[Listing], Layout | None]
+Recogniser: TypeAlias = Callable[[Listing], Layout]
+"""Returns the layout of a file; a file of another one makes it raise, such as a LookupError."""
 
 
 def lines(text: str, batch: str = "x, y") -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from oocdata.errors import SourceError
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.formats.patterns import natural, tree_of
 
-__all__ = ["Array", "Listing", "listing_of"]
+__all__ = ["Array", "Listing", "expect", "listing_of"]
 
 
 class Array(NamedTuple):
@@ -36,7 +36,15 @@ Looks: TypeAlias = tuple[
     Callable[[str], Array | None],
     Callable[[str], dict[str, Any]],
 ]
-"""How names, arrays and attributes are looked up in a file of one format."""
+"""How names, arrays and attributes are looked up in a file of one format, by their names: those
+right below a group in natural order, none where there is no such group; None for what is no array;
+empty for what is neither."""
+
+
+def expect(found: object) -> None:
+    """Raise a LookupError unless what a layout takes for granted is so."""
+    if not found:
+        raise LookupError("another layout")
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,8 @@ class Listing:
         The first of them, which is looked at.
     kind : str
         ``"npy"``, ``"npz"``, ``"hdf5"`` or ``"zarr"``.
-    below : callable
-        Returns the names right below a group, in natural order; none where there is no such group.
-        The root is ``""``.
-    array : callable
-        Returns the metadata of an array by its name; None where it is none.
-    attributes : callable
-        Returns the attributes of an array or a group by its name; empty where it is neither.
+    below, attributes : callable
+        See `Looks`.
     """
 
     target: str
@@ -67,40 +70,36 @@ class Listing:
     path: str
     kind: str
     below: Callable[[str], list[str]]
-    array: Callable[[str], Array | None]
+    found: Callable[[str], Array | None]
     attributes: Callable[[str], dict[str, Any]]
 
-    def root(self, *kinds: str) -> list[str]:
-        """Return the names right below the root of a file of some kinds; none of another kind."""
-        return self.below("") if self.kind in kinds else []
+    def root(self, *kinds: str, several: bool = False) -> list[str]:
+        """Return the names below the root; LookupError for other kinds, or for several files."""
+        expect(self.kind in kinds and (several or self.files == 1))
+        return self.below("")
 
     @property
     def several(self) -> str:
         """``"12 files, the first of "``, or nothing for one file."""
         return f"{self.files:,} files, the first of " if self.files > 1 else ""
 
+    def array(self, name: str) -> Array:
+        """Return the metadata of an array; LookupError where there is none."""
+        found = self.found(name)
+        expect(found)
+        assert found is not None
+        return found
+
     def arrays(self, group: str, names: Iterable[str] | None = None) -> dict[str, Array]:
         """Return the arrays right below a group, of some names or of all."""
         some = self.below(group) if names is None else names
-        found = {name: self.array(f"{group}/{name}".lstrip("/")) for name in some}
+        found = {name: self.found(f"{group}/{name}".lstrip("/")) for name in some}
         return {name: array for name, array in found.items() if array is not None}
 
 
 @contextmanager
 def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
-    """Open the first of several files for as long as its listing is looked at.
-
-    Parameters
-    ----------
-    target : str
-        What names the files, as Python.
-    paths : sequence of str
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If it can't be opened.
-    """
+    """Open the first of several files, named by `target`, for as long as it is looked at."""
     path, count = paths[0], len(paths)
     kind = format_of(path)
     if kind == "hdf5":
@@ -138,19 +137,15 @@ def _of_hdf5(file: Any) -> Looks:
         found = opened(name)
         if found is None:
             return {}
-        kept, held = {}, library.AttributeManager(_Held(found))
+        is_array = isinstance(found, library.h5d.DatasetID)
+        held = (library.Dataset if is_array else library.Group)(found).attrs
+        kept = {}
         for one in held:
             with suppress(OSError, TypeError, UnicodeError):  # one that h5py can't read
                 kept[one] = held[one]
         return kept
 
     return below, array, attributes
-
-
-class _Held(NamedTuple):
-    """What h5py's attributes hang on: an object with its identifier."""
-
-    id: Any
 
 
 def _of_zarr(path: str) -> Looks:

@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from oocdata.errors import SourceError
 from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, split
-from oocdata.tools.info.layouts.listing import Listing, listing_of
+from oocdata.tools.info.layouts.listing import Listing, expect, listing_of
 
 __all__ = ["PICTURES"]
 
 _PATCH = 64
 
 
-def moving_mnist(listing: Listing) -> Layout | None:
+def moving_mnist(listing: Listing) -> Layout:
     """Recognise films (20, N, 64, 64) of uint8, time first."""
-    if listing.kind != "npy" or listing.files > 1:
-        return None
+    listing.root("npy")
     found = listing.array("")
-    if found is None or found.dtype.str != "|u1" or len(found.shape) != 4:
-        return None
     steps, count, *size = found.shape
-    if steps != 20 or size != [64, 64] or count <= steps:
-        return None
+    expect(found.dtype == "u1" and steps == 20 and size == [64, 64] and count > steps)
     code = f"""
 frames = ooc.open({listing.target}, axis=(1, 0))     # sequence × time
 pairs = frames.windows(10, 10)
@@ -34,20 +29,13 @@ pairs = frames.windows(10, 10)
     )
 
 
-def anndata(listing: Listing) -> Layout | None:
+def anndata(listing: Listing) -> Layout:
     """Recognise AnnData's `X` by the attributes that its format asks for."""
-    if listing.kind not in ("hdf5", "zarr") or listing.files > 1:
-        return None
-    if listing.attributes("").get("encoding-type") != "anndata":
-        return None
+    listing.root("hdf5", "zarr")
+    expect(listing.attributes("")["encoding-type"] == "anndata")
     told = listing.attributes("X")
-    dense = listing.array("X")
-    if dense is not None and len(dense.shape) == 2:
-        (cells, genes), kind = dense.shape, "dense"
-    elif told.get("encoding-type") == "csr_matrix" and len(told.get("shape", ())) == 2:
-        (cells, genes), kind = told["shape"], "sparse"
-    else:
-        return None
+    kind = "sparse" if told.get("encoding-type") == "csr_matrix" else "dense"
+    cells, genes = told["shape"] if kind == "sparse" else listing.array("X").shape
     columns = [str(name) for name in listing.attributes("obs").get("column-order", ())]
     labels = [name for name in columns if _categorical(listing, f"obs/{name}")]
     code = f"path = {listing.target}\ncounts = ooc.open(path, 'X')\n"
@@ -66,44 +54,35 @@ def _categorical(listing: Listing, name: str) -> bool:
     return listing.attributes(name).get("encoding-type") == "categorical"
 
 
-def pcam(listing: Listing) -> Layout | None:
+def pcam(listing: Listing) -> Layout:
     """Recognise `x` (N, H, W, 3) of uint8, with a file of `y` (N, 1, 1, 1) beside it."""
     stem, suffix = os.path.splitext(listing.path)
-    if listing.files > 1 or not stem.endswith("_x"):
-        return None
-    images = listing.array("x") if listing.root("hdf5") == ["x"] else None
-    if images is None or len(images.shape) != 4 or images.dtype.str != "|u1":
-        return None
+    expect(listing.root("hdf5") == ["x"] and stem.endswith("_x"))
+    images = listing.array("x")
+    count, _, _, _ = images.shape
     beside = f"{stem[:-1]}y{suffix}"
-    try:
-        with listing_of("", [beside]) as other:
-            labels = other.array("y")
-    except SourceError:
-        return None
-    if labels is None or labels.shape != (images.shape[0], 1, 1, 1):
-        return None
+    with listing_of("", [beside]) as other:
+        expect(images.dtype == "u1" and other.array("y").shape == (count, 1, 1, 1))
     code = f"""
 images = ooc.open({listing.target}, 'x')
 labels = ooc.open({beside!r}, 'y')[:, 0, 0, 0]
 pairs = ooc.zip(images, labels).map(lambda x, y: (np.float32(x) / 255, y))
 train = pairs     # the makers' valid and test files are for the rest
 """
-    return Layout("PCam", f"{images.shape[0]:,} images with labels beside", lines(code), ("x",))
+    return Layout("PCam", f"{count:,} images with labels beside", lines(code), ("x",))
 
 
-def fastmri(listing: Listing) -> Layout | None:
+def fastmri(listing: Listing) -> Layout:
     """Recognise a volume: complex `kspace` (slices[, coils], H, W) with its ISMRMRD header."""
-    names = listing.root("hdf5")
-    kspace = listing.array("kspace") if {"kspace", "ismrmrd_header"} <= {*names} else None
-    if kspace is None or kspace.dtype.kind != "c" or len(kspace.shape) not in (3, 4):
-        return None
-    coils = f" of {kspace.shape[1]} coils" if len(kspace.shape) == 4 else ""
+    names = listing.root("hdf5", several=True)
+    kspace = listing.array("kspace")
+    slices, *coils, _, _ = kspace.shape
+    expect("ismrmrd_header" in names and kspace.dtype.kind == "c" and len(coils) < 2)
+    # A test file has none of these: there is nothing to train on.
+    wanted = ["reconstruction_rss"] if coils else ["reconstruction_esc", "reconstruction_rss"]
+    target = [one for one in wanted if one in names][0]  # noqa: RUF015  # an IndexError otherwise
     files = f"{listing.files:,} volumes, the first of " if listing.files > 1 else "a volume of "
-    summary = f"{files}{kspace.shape[0]} slices{coils}"
-    wanted = ("reconstruction_rss",) if coils else ("reconstruction_esc", "reconstruction_rss")
-    target = next((one for one in wanted if one in names), None)
-    if target is None:
-        return None  # a test file: there is nothing to train on
+    summary = f"{files}{slices} slices" + (f" of {coils[0]} coils" if coils else "")
     return Layout("fastMRI", summary, _slices(listing, target, bool(coils)), (target,))
 
 
@@ -132,21 +111,15 @@ train = ooc.concat([slices(paths) for paths in alike.values()])
     return lines(("import glob" if "glob.glob" in paths else "") + code)
 
 
-def ome(listing: Listing) -> Layout | None:
+def ome(listing: Listing) -> Layout:
     """Recognise OME-Zarr by `multiscales`, version 0.4 or 0.5, and its first label."""
-    if listing.kind != "zarr" or listing.files > 1:
-        return None
-    image = _multiscale(listing, "")
-    if image is None:
-        return None
-    key, axes, levels = image
+    listing.root("zarr")
+    key, axes, levels = _multiscale(listing, "")
     found = listing.array(key)
-    if found is None or len(axes) != len(found.shape) or axes[-2:] != ["y", "x"]:
-        return None
+    expect(len(axes) == len(found.shape) and axes[-2:] == ["y", "x"])
     rows = [at for at, name in enumerate(axes[:-2]) if name != "c"]
+    expect(rows)
     patch = tuple(min(_PATCH, length) for length in found.shape[-2:])
-    if not rows:
-        return None
     label = _label(listing, axes, found.shape)
     code = f"path = {listing.target}\nimage = ooc.open(path, {key!r}, axis={tuple(rows)})"
     code += f"     # level {key} of {levels}\n"
@@ -165,15 +138,13 @@ train = ooc.zip(image, label).patches({patch}, per_row=8)     # the same places 
 
 def _label(listing: Listing, axes: list[str], shape: tuple[int, ...]) -> str:
     """Return the key of the first label, if it has the places of the image, channels aside."""
-    names = _told(listing, "labels").get("labels")
-    found = (
-        _multiscale(listing, f"labels/{names[0]}") if isinstance(names, list) and names else None
-    )
-    array = None if found is None or found[1] != axes else listing.array(found[0])
-    if found is None or array is None or len(array.shape) != len(shape):
+    try:
+        key, own, _ = _multiscale(listing, f"labels/{_told(listing, 'labels')['labels'][0]}")
+        pairs = zip(axes, listing.array(key).shape, shape, strict=True)
+        same = own == axes and all(name == "c" or one == length for name, one, length in pairs)
+    except (LookupError, TypeError, ValueError):  # there is none
         return ""
-    pairs = zip(axes, array.shape, shape, strict=True)
-    return found[0] if all(name == "c" or own == length for name, own, length in pairs) else ""
+    return key if same else ""
 
 
 def _told(listing: Listing, group: str) -> dict[str, Any]:
@@ -183,35 +154,27 @@ def _told(listing: Listing, group: str) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else found
 
 
-def _multiscale(listing: Listing, group: str) -> tuple[str, list[str], int] | None:
+def _multiscale(listing: Listing, group: str) -> tuple[str, list[str], int]:
     """Return the key of the finest level, the names of the axes, and how many levels there are."""
-    try:
-        first = _told(listing, group)["multiscales"][0]
-        axes = [str(axis["name"]) for axis in first["axes"]]
-        paths = [str(level["path"]) for level in first["datasets"]]
-    except (KeyError, IndexError, TypeError):
-        return None
-    return (f"{group}/{paths[0]}".lstrip("/"), axes, len(paths)) if paths else None
+    first = _told(listing, group)["multiscales"][0]
+    axes = [str(axis["name"]) for axis in first["axes"]]
+    paths = [str(level["path"]) for level in first["datasets"]]
+    return f"{group}/{paths[0]}".lstrip("/"), axes, len(paths)
 
 
-def dlio(listing: Listing) -> Layout | None:
+def dlio(listing: Listing) -> Layout:
     """Recognise files of one sample: `x` (H, W, 1) and `y` in ``.npz``, `records` in HDF5."""
-    names = sorted(listing.root("npz", "hdf5"))
-    if names not in (["x", "y"], ["labels", "records"]):
-        return None
-    data, label = ("x", "y") if "x" in names else ("records", "labels")
+    names = sorted(listing.root("npz", "hdf5", several=True))
+    data, label = ("x", "y") if names == ["x", "y"] else ("records", "labels")
     found, labels = listing.array(data), listing.array(label)
-    if found is None or labels is None or len(found.shape) != 3 or len(labels.shape) != 1:
-        return None
-    samples = found.shape[-1] if data == "x" else found.shape[0]
-    if found.dtype.str != "|u1" or labels.shape != (samples,) or (data == "x" and samples != 1):
-        return None
+    (first, _, last), (samples,) = found.shape, labels.shape
+    expect(names == sorted((data, label)) and found.dtype == "u1")
+    expect(samples == last == 1 if data == "x" else samples == first)
     count = listing.files * samples
     code = f"target = {listing.target}\n"
     if data == "x":
         files = ", episodes='files'" if listing.files > 1 else ""
-        height = found.shape[0]
-        code += f"""images = ooc.open(target, 'x').windows({height}, shift={height}{files})
+        code += f"""images = ooc.open(target, 'x').windows({first}, shift={first}{files})
 labels = ooc.open(target, 'y')     # a file is a sample
 """
     else:

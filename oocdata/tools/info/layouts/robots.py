@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Listing
+from oocdata.tools.info.layouts.listing import Listing, expect
 
 __all__ = ["ROBOTS"]
 
 
-def robomimic(listing: Listing) -> Layout | None:
+def robomimic(listing: Listing) -> Layout:
     """Recognise ``data/demo_<i>`` with actions and observations; opens the first demo alone."""
-    demos = listing.below("data") if listing.kind == "hdf5" else []
-    if listing.files > 1 or not demos or not all(name.startswith("demo_") for name in demos):
-        return None
+    listing.root("hdf5")
+    demos = listing.below("data")
+    expect(demos and all(name.startswith("demo_") for name in demos))
     first = f"data/{demos[0]}"
     observed = listing.arrays(f"{first}/obs")
-    actions = listing.array(f"{first}/actions")
-    if not observed or actions is None or len(actions.shape) != 2:
-        return None
+    expect(observed and len(listing.array(f"{first}/actions").shape) == 2)
     total = listing.attributes("data").get("total")
     summary = f"{len(demos):,} demos" + ("" if total is None else f", {int(total):,} steps")
     keys = sorted(observed, key=lambda name: -observed[name].row_bytes)
     code = f"path = {listing.target}\n{listed('keys', keys)}"
-    named = {"train", "valid"} <= set(listing.below("mask"))
-    if named:
+    if {"train", "valid"} <= set(listing.below("mask")):
         code += """
 def steps(part):
     names = ooc.read_names(path, f'mask/{part}')
@@ -45,51 +42,41 @@ steps = ooc.windows(obs, (actions, 16), pad=True)                   # sixteen ac
     return Layout("robomimic", summary, lines(code, "x, y, mask"), arrays, whole)
 
 
-def aloha(listing: Listing) -> Layout | None:
+def aloha(listing: Listing) -> Layout:
     """Recognise an episode: `action`, ``observations/qpos``, ``observations/images/<camera>``."""
-    names = listing.root("hdf5")
-    if not {"action", "observations"} <= set(names):
-        return None
-    action, qpos = listing.array("action"), listing.array("observations/qpos")
+    listing.root("hdf5", several=True)
+    steps, _ = listing.array("action").shape
+    listing.array("observations/qpos")
     cameras = listing.arrays("observations/images")
-    if action is None or qpos is None or not cameras or len(action.shape) != 2:
-        return None
-    steps, ndims = action.shape[0], {len(one.shape) for one in cameras.values()}
-    if ndims not in ({4}, {2}) or any(one.shape[0] != steps for one in cameras.values()):
-        return None
-    several = listing.files > 1
-    count = f"{listing.files:,} episodes" + ", the first of" * several if several else "an episode"
-    summary = f"{count}{' ' if several else ' of '}{steps:,} steps, {len(cameras)} cameras"
+    ((length, ndim),) = {(one.shape[0], len(one.shape)) for one in cameras.values()}
+    expect(length == steps and ndim in (2, 4))
+    count, files = f"an episode of {steps:,} steps", ""
+    if listing.files > 1:
+        count = f"{listing.files:,} episodes, the first of {steps:,} steps"
+        files = ", episodes='files'"
     keys = [f"observations/images/{name}" for name in cameras]
-    files = ", episodes='files'" if several else ""
     # JPEG streams are padded to another length in each episode.
-    name, opened = "ALOHA / ACT", "{key: ooc.open(target, key) for key in cameras}"
-    if ndims == {2}:
-        name = "Mobile ALOHA (JPEG)"
-        opened = "{key: ooc.open(target, key, pictures=ooc.Pictures()) for key in cameras}"
+    jpeg = ndim == 2
+    pictures = ", pictures=ooc.Pictures()" if jpeg else ""
     code = f"""
 target = {listing.target}
 {listed("cameras", keys)}
-obs = {opened}
+obs = {{key: ooc.open(target, key{pictures}) for key in cameras}}
 obs['observations/qpos'] = ooc.open(target, 'observations/qpos')
 actions = ooc.open(target, 'action')
 steps = ooc.windows(obs, (actions, 100){files}, pad=True)
 {split("steps", listing.files, ", by=actions.parts.numbers")}
 """
-    arrays = (*keys[: 0 if ndims == {2} else None], "observations/qpos", "action")
-    return Layout(name, summary, lines(code, "x, y, mask"), arrays)
+    arrays = (*([] if jpeg else keys), "observations/qpos", "action")
+    name = "Mobile ALOHA (JPEG)" if jpeg else "ALOHA / ACT"
+    return Layout(name, f"{count}, {len(cameras)} cameras", lines(code, "x, y, mask"), arrays)
 
 
-def d4rl(listing: Listing) -> Layout | None:
+def d4rl(listing: Listing) -> Layout:
     """Recognise flat arrays of steps: `observations`, `actions`, `rewards`, `terminals`."""
     wanted = ["observations", "actions", "rewards", "terminals"]
     names = listing.root("hdf5")
-    if listing.files > 1 or not set(wanted) <= set(names):
-        return None
-    arrays = listing.arrays("", wanted)
-    if len(arrays) != len(wanted) or len({one.shape[0] for one in arrays.values()}) != 1:
-        return None
-    steps = arrays["rewards"].shape[0]
+    (steps,) = {listing.array(name).shape[0] for name in wanted}
     ends = "[done, ooc.open(path, 'timeouts')]" if "timeouts" in names else "done"
     code = f"""
 path = {listing.target}

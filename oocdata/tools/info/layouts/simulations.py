@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Array, Listing
+from oocdata.tools.info.layouts.listing import Array, Listing, expect
 
 __all__ = ["SIMULATIONS"]
 
-_FEWEST_STEPS = 3
 
-
-def well(listing: Listing) -> Layout | None:
+def well(listing: Listing) -> Layout:
     """Recognise ``t0_fields`` and ``t1_fields`` (trajectory, time, space…[, D]) by attributes."""
-    if not {"t0_fields", "t1_fields"} <= set(listing.root("hdf5")):
-        return None
+    expect({"t0_fields", "t1_fields"} <= set(listing.root("hdf5", several=True)))
     told = listing.attributes("")
-    if not {"n_trajectories", "n_spatial_dims"} <= set(told):
-        return None
+    expect("n_trajectories" in told)
     ndim = 2 + int(told["n_spatial_dims"])
     scalars, vectors = (_varying(listing, f"t{order}_fields", ndim + order) for order in (0, 1))
     every = {**scalars, **vectors}
-    if len({one.shape[:ndim] for one in every.values()}) != 1:
-        return None
-    count, steps = next(iter(every.values())).shape[:2]
-    inputs = min(4, steps - 1)
-    if inputs < 1:
-        return None
+    ((count, steps, *_),) = {one.shape[:ndim] for one in every.values()}
+    expect(steps > 1)
     code = f"target = {listing.target}\n"
     parts = []
     if scalars:
@@ -39,8 +31,8 @@ scalars = ooc.stack([ooc.open(target, key, axis=(0, 1)) for key in keys])
         code += f"vector_{number} = ooc.open(target, {key!r}, axis=(0, 1))\n"
         parts.append(f"vector_{number}")
     code += f"""fields = ooc.concatenate([{", ".join(parts)}])     # channels last
-train = fields.windows({inputs}, 1)     # within a trajectory; data/valid/*.hdf5 is for validation
-"""
+train = fields.windows({min(4, steps - 1)}, 1)     # within a trajectory; data/valid/*.hdf5 is for validation
+"""  # noqa: E501
     summary = f"{listing.several}{count:,} trajectories × {steps:,} steps, {len(every)} fields"
     return Layout("The Well", summary, lines(code), tuple(every))
 
@@ -56,77 +48,72 @@ def _varying(listing: Listing, group: str, ndim: int) -> dict[str, Array]:
     return found
 
 
-def flow(listing: Listing) -> Layout | None:
+def flow(listing: Listing) -> Layout:
     """Recognise PDEBench's compressible flow: variables (N, T, X[, Y[, Z]]) and coordinates."""
-    wanted = ["density", "pressure", "Vx", "Vy", "Vz"]
-    names = listing.root("hdf5")
-    keys = [name for name in wanted if name in names]
-    if "Vx" not in keys or not {"x-coordinate", "t-coordinate"} <= {*names}:
-        return None
-    arrays = listing.arrays("", keys)
-    shapes = {one.shape for one in arrays.values()}
-    if len(shapes) != 1 or len(arrays) != len(keys) or len(arrays["Vx"].shape) < _FEWEST_STEPS:
-        return None
-    shape = arrays["Vx"].shape
+    names = listing.root("hdf5", several=True)
+    expect({"Vx", "x-coordinate", "t-coordinate"} <= set(names))
+    keys = [name for name in ("density", "pressure", "Vx", "Vy", "Vz") if name in names]
+    (shape,) = {listing.array(name).shape for name in keys}
     code = f"""
 path = {listing.target}
 {listed("keys", keys)}
 runs = ooc.stack([ooc.open(path, key) for key in keys])     # (time, space…, channels)
 """
-    return _runs(listing, "compressible flow", shape, code, "runs", tuple(keys))
+    return _runs(listing, "compressible flow", shape, code, keys)
 
 
-def tensor(listing: Listing) -> Layout | None:
+def tensor(listing: Listing) -> Layout:
     """Recognise PDEBench's `tensor` (N, T, X); with `nu` it is Darcy flow."""
-    names = listing.root("hdf5")
-    found = listing.array("tensor") if {"tensor", "x-coordinate"} <= {*names} else None
-    if found is None or len(found.shape) < _FEWEST_STEPS:
-        return None
+    names = listing.root("hdf5", several=True)
+    expect("x-coordinate" in names)
+    shape = listing.array("tensor").shape
     path = f"path = {listing.target}\n"
-    other = listing.array("nu")
-    if other is None:
-        code = path + "runs = ooc.open(path, 'tensor')     # (time, space…)"
-        return _runs(listing, "one variable", found.shape, code, "runs", ("tensor",))
-    if other.shape != (found.shape[0], *found.shape[2:]):
-        return None
+    if "nu" not in names:
+        code = path + "runs = ooc.open(path, 'tensor')     # (time, space…)\n"
+        return _runs(listing, "one variable", shape, code, ["tensor"])
+    count, _, *space = shape
+    expect(listing.array("nu").shape == (count, *space))
     code = f"""{path}pairs = ooc.zip(ooc.open(path, 'nu'), ooc.open(path, 'tensor')[:, 0])
-{split("pairs", found.shape[0])}
+{split("pairs", count)}
 """
-    summary = f"Darcy flow, {found.shape[0]:,} samples"
-    return Layout("PDEBench", summary, lines(code), ("tensor", "nu"))
+    return Layout("PDEBench", f"Darcy flow, {count:,} samples", lines(code), ("tensor", "nu"))
 
 
-def seeds(listing: Listing) -> Layout | None:
+def _runs(
+    listing: Listing, kind: str, shape: tuple[int, ...], code: str, keys: Sequence[str]
+) -> Layout:
+    """Return the layout of whole runs: the first steps in, all of them out, as PDEBench trains."""
+    count, steps, *space = shape
+    expect(space and steps > 1)
+    first = min(10, steps - 1)
+    code += f"pairs = ooc.zip(runs[:, :{first}], runs[:, {first}:])\n{split('pairs', count)}\n"
+    summary = f"{kind}, {listing.several}{count:,} runs × {steps:,} steps"
+    return Layout("PDEBench", summary, lines(code), tuple(keys))
+
+
+def seeds(listing: Listing) -> Layout:
     """Recognise PDEBench's groups ``0000``, ``0001``, …: `data` (T, X, Y, V); opens the first."""
     names = listing.root("hdf5")
-    if listing.files > 1 or not names or not all(len(n) == 4 and n.isdecimal() for n in names):
-        return None
-    found = listing.array(f"{names[0]}/data")
-    if found is None or len(found.shape) < _FEWEST_STEPS or not listing.below(f"{names[0]}/grid"):
-        return None
-    steps = found.shape[0]
-    inputs = min(10, steps - 1)
-    if inputs < 1:
-        return None
+    expect(names and all(len(name) == 4 and name.isdecimal() for name in names))
+    steps, _, *others = listing.array(f"{names[0]}/data").shape
+    expect(others and steps > 1 and listing.below(f"{names[0]}/grid"))
     code = f"""
 fields = ooc.open({listing.target}, '*/data')     # each group is an episode
-pairs = fields.windows({inputs}, 1)
+pairs = fields.windows({min(10, steps - 1)}, 1)
 {split("pairs", len(names), ", by=fields.parts.numbers")}
 """
     summary = f"a group for each seed, {len(names):,} runs of {steps:,} steps"
     return Layout("PDEBench", summary, lines(code), (f"{names[0]}/data",), "*/data")
 
 
-def incompressible(listing: Listing) -> Layout | None:
+def incompressible(listing: Listing) -> Layout:
     """Recognise PDEBench's `velocity` and `particles` (B, T, X, Y, V) with `force` (B, X, Y, 2)."""
     keys = ["velocity", "particles", "force"]
-    arrays = listing.arrays("", keys) if set(keys) <= {*listing.root("hdf5")} else {}
-    if [len(one.shape) for one in arrays.values()] != [5, 5, 4]:
-        return None
-    count, steps, *space = arrays["velocity"].shape[:4]
-    alike = arrays["particles"].shape[:4] == (count, steps, *space)
-    if not alike or arrays["force"].shape[:3] != (count, *space) or steps <= 1:
-        return None
+    listing.root("hdf5", several=True)
+    velocity, particles, force = (listing.array(key).shape for key in keys)
+    count, steps, *space, _ = velocity
+    expect(len(space) == 2 and steps > 1 and len(particles) == 5 and len(force) == 4)
+    expect(particles[:4] == velocity[:4] and force[:3] == (count, *space))
     code = f"""
 path = {listing.target}
 moving = [ooc.open(path, key, axis=(0, 1)) for key in {keys[:2]}]
@@ -136,26 +123,6 @@ pairs = fields.windows({min(10, steps - 1)}, 1)
 """
     summary = f"incompressible flow, {listing.several}{count:,} runs × {steps:,} steps"
     return Layout("PDEBench", summary, lines(code), tuple(keys))
-
-
-def _runs(
-    listing: Listing, kind: str, shape: tuple[int, ...], code: str, name: str, keys: tuple[str, ...]
-) -> Layout | None:
-    """Return the layout of whole runs: the first steps in, all of them out, as PDEBench trains."""
-    count, steps = shape[:2]
-    first: Any = min(10, steps - 1)
-    if first < 1:
-        return None
-    code = (
-        code.strip("\n")
-        + f"""
-pairs = ooc.zip({name}[:, :{first}], {name}[:, {first}:])
-{split("pairs", count)}
-"""
-    )
-    return Layout(
-        "PDEBench", f"{kind}, {listing.several}{count:,} runs × {steps:,} steps", lines(code), keys
-    )
 
 
 SIMULATIONS: tuple[Recogniser, ...] = (well, flow, tensor, seeds, incompressible)

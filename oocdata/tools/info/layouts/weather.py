@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Listing
+from oocdata.tools.info.layouts.listing import Listing, expect
 
 __all__ = ["WEATHER"]
 
@@ -17,12 +17,11 @@ _LOOKED_AT = 24
 """Of some hundred variables, so many are looked at for examples, the usual ones first."""
 
 
-def arco(listing: Listing) -> Layout | None:
+def arco(listing: Listing) -> Layout:
     """Recognise variables (time, level, …) beside (time, …) of one grid, by their dimensions."""
     names = listing.root("zarr")
-    level = next((name for name in _LEVELS if name in names), None)
-    if listing.files > 1 or level is None or "time" not in names:
-        return None
+    expect("time" in names)
+    (level,) = {*_LEVELS} & {*names}
     air: list[str] = []
     ground: list[str] = []
     fixed: list[str] = []
@@ -41,8 +40,7 @@ def arco(listing: Listing) -> Layout | None:
         kinds[dims].append(name)
         shapes.add(array.shape[-len(space) :])
         time = array.shape[0] if "time" in dims else time
-    if not air or len(shapes) != 1 or time <= 2:
-        return None
+    expect(air and len(shapes) == 1 and time > 2)
     code = f"""
 path = {listing.target}
 {listed("keys", air[:3])}
@@ -65,16 +63,13 @@ pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
     return Layout("Weather by levels, as ARCO-ERA5", summary, lines(code), keys)
 
 
-def anemoi(listing: Listing) -> Layout | None:
+def anemoi(listing: Listing) -> Layout:
     """Recognise `data` (dates, variables, ensembles, cells) with `dates` and names of variables."""
-    if listing.files > 1 or not {"data", "dates"} <= set(listing.root("zarr")):
-        return None
-    told, data = listing.attributes(""), listing.array("data")
-    names, missing = told.get("variables"), told.get("missing_dates")
-    if not isinstance(names, list) or not isinstance(missing, list) or data is None:
-        return None
-    if len(data.shape) != 4 or data.shape[1] != len(names):
-        return None
+    expect("dates" in listing.root("zarr"))
+    told = listing.attributes("")
+    names, missing = told["variables"], told["missing_dates"]
+    dates, variables, _, cells = listing.array("data").shape
+    expect(isinstance(names, list) and isinstance(missing, list) and variables == len(names))
     code = f"""
 import zarr
 path = {listing.target}
@@ -84,22 +79,18 @@ there = ~np.isin(dates, np.array(missing, dates.dtype))
 lengths = ooc.episodes(time=dates[there], step=np.diff(dates[there]).min())
 fields = ooc.open(path, 'data')[there]
 pairs = fields.windows((-1, 0), 1, episodes=lengths)     # none over a missing date
-{split("pairs", data.shape[0])}
+{split("pairs", dates)}
 """
-    summary = (
-        f"{data.shape[0]:,} dates, {len(missing):,} of them missing, {len(names)} variables × "
-        f"{data.shape[3]:,} cells"
-    )
+    summary = f"{dates:,} dates, {len(missing):,} of them missing"
+    summary += f", {variables} variables × {cells:,} cells"
     return Layout("anemoi", summary, lines(code), ("data",))
 
 
-def makani(listing: Listing) -> Layout | None:
+def makani(listing: Listing) -> Layout:
     """Recognise `fields` (T, C, lat, lon) with the times or the names of channels beside them."""
-    names = listing.root("hdf5")
-    fields = listing.array("fields") if "fields" in names else None
-    if fields is None or len(fields.shape) != 4 or not {"timestamp", "channel"} & {*names}:
-        return None
-    count, channels = fields.shape[:2]
+    names = listing.root("hdf5", several=True)
+    count, channels, _, _ = listing.array("fields").shape
+    expect({"timestamp", "channel"} & {*names})
     given = listing.arrays("", [one for one in ("timestamp", "valid_data") if one in names])
     code = f"target = {listing.target}\nfields = ooc.open(target, 'fields')\n"
     if "valid_data" in given and given["valid_data"].shape == (count, channels):
@@ -119,27 +110,20 @@ lengths = ooc.episodes(time=time, step=np.diff(time).min())
     return Layout("Makani / physicsnemo", summary, lines(code), ("fields",))
 
 
-def sevir(listing: Listing) -> Layout | None:
+def sevir(listing: Listing) -> Layout:
     """Recognise events (N, L, L, frames) of one sensor, time last, with an `id` for each."""
-    names = listing.root("hdf5")
-    kinds = [name for name in names if name in _SENSORS]
-    if "id" not in names or len(kinds) != 1:
-        return None
-    ids, events = listing.array("id"), listing.array(kinds[0])
-    if ids is None or events is None or len(events.shape) != 4 or ids.dtype.kind not in "SO":
-        return None
-    count, height, width, frames = events.shape
-    if ids.shape != (count,) or height != width or frames < 2:
-        return None
+    (kind,) = {*listing.root("hdf5", several=True)} & {*_SENSORS}
+    ids, (count, height, width, frames) = listing.array("id"), listing.array(kind).shape
+    expect(ids.dtype.kind in "SO" and ids.shape == (count,) and height == width and frames > 1)
     inputs = min(13, frames // 2)
     targets = min(12, frames - inputs)
     code = f"""
-frames = ooc.open({listing.target}, {kinds[0]!r}, axis=(0, 3))     # event × time
+frames = ooc.open({listing.target}, {kind!r}, axis=(0, 3))     # event × time
 pairs = frames.windows({inputs}, {targets})
 {split("pairs", count * listing.files)}     # whole events
 """
-    summary = f"{listing.several}{count:,} events × {frames} frames of {kinds[0]}"
-    return Layout("SEVIR", summary, lines(code), (kinds[0],))
+    summary = f"{listing.several}{count:,} events × {frames} frames of {kind}"
+    return Layout("SEVIR", summary, lines(code), (kind,))
 
 
 WEATHER: tuple[Recogniser, ...] = (arco, anemoi, makani, sevir)

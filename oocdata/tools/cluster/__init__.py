@@ -1,1 +1,0 @@
-"""What runs on the machines of a cluster of readers."""
