@@ -4,6 +4,10 @@ They lie one after the other in a 1-D array of bytes, and another array says whe
 are ordinary sources of the other engines, so caching, decoding in threads and noticing that a file
 has changed are theirs. An element is a Python ``bytes``, so a batch is an array of objects, which
 TensorFlow takes as ``tf.string``.
+
+To give TensorFlow the rows of a run in one ``bytes``, to be cut by ``tf.strings.substr``, is not
+worth it: with the same reader and graph, 1.1 times as fast of 80 bytes a row, 1.0 of 320, 0.9 of
+5 KB and 0.8 of 60 KB. It copies as often, and checksums need a ``bytes`` of each record anyway.
 """
 
 from __future__ import annotations
