@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import h5py
@@ -15,7 +16,8 @@ import pytest
 import zarr
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
-from stored_layouts import numbers
+from stored_layouts import KINDS as ALL_KINDS
+from stored_layouts import numbers, write_kinds
 
 import oocdata as ooc
 from oocdata.describe import as_json, fingerprint, from_json
@@ -29,20 +31,22 @@ ROWS = numbers((200, 4, 6))
 WITHOUT_ZEROS = ("<f4", "<f8", "|u1", "<i2", "<c8", "<u8")
 """A chunk of False alone is left out by Zarr's writers."""
 
-KINDS = ("a.npy", "a.h5", "a.zarr")
+KINDS = ("npy", "gzip", "zarr")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
     folder = tmp_path_factory.mktemp("served")
-    np.save(folder / "a.npy", ROWS)
-    with h5py.File(folder / "a.h5", "w") as file:
-        file.create_dataset("u", data=ROWS, chunks=(8, 4, 6), compression="gzip")
-    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(8, 4, 6))
+    write_kinds(folder, ROWS, each=8, shard=40)
     for number, part in enumerate(np.array_split(ROWS, 3)):
         np.save(folder / f"part {number}.npy", part)
     with RangeServer(folder) as made:
         yield made
+
+
+def opened(server: RangeServer, kind: str) -> ooc.View:
+    name, key = ALL_KINDS[kind]
+    return ooc.open(f"{server.url}/{name}", key)
 
 
 class Served(SourceConformance):
@@ -134,7 +138,7 @@ def test_a_part_that_is_not_there(server: RangeServer) -> None:
 
 def test_external_files_are_not_looked_for(server: RangeServer) -> None:
     with pytest.raises(ArgumentError, match="external"):
-        ooc.open(f"{server.url}/a.h5", external=True)
+        ooc.open(f"{server.url}/a.h5", "gzip", external=True)
 
 
 # ---- threads, processes and descriptions ----
@@ -142,7 +146,7 @@ def test_external_files_are_not_looked_for(server: RangeServer) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers(server: RangeServer, kind: str) -> None:
-    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True, workers=2)
+    loader = opened(server, kind).batches(16, shuffle=True, workers=2)
     batches = list(loader.epoch(0))
     assert len(batches) == 13
     for step, batch in enumerate(batches):
@@ -151,44 +155,43 @@ def test_workers(server: RangeServer, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pickles(server: RangeServer, kind: str) -> None:
-    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    loader = opened(server, kind).batches(16, shuffle=True)
     copy = pickle.loads(pickle.dumps(loader))
     assert_array_equal(copy.batch(3), ROWS[loader.positions(3)])
 
 
 READ = """
-import sys
+import json, sys
 import numpy as np
 from oocdata.describe import from_json
-loader = from_json(sys.stdin.read())
-np.save(sys.stdout.buffer, np.concatenate(list(loader.epoch(1))))
+loaders = map(from_json, json.loads(sys.stdin.read()))
+np.save(sys.stdout.buffer, [np.concatenate(list(loader.epoch(1))) for loader in loaders])
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_described_to_another_process(server: RangeServer, kind: str) -> None:
-    loader = ooc.open(f"{server.url}/{kind}")[10:].batches(16, shuffle=True)
-    text = as_json(loader)
-    assert json.loads(text)
-    assert fingerprint(from_json(text)) == fingerprint(loader)
+def test_described_to_another_process(server: RangeServer) -> None:
+    loaders = [opened(server, kind)[10:].batches(16, shuffle=True) for kind in KINDS]
+    texts = [as_json(loader) for loader in loaders]
+    for text, loader in zip(texts, loaders, strict=True):
+        assert fingerprint(from_json(text)) == fingerprint(loader)
     command = [sys.executable, "-c", READ]
-    done = subprocess.run(command, input=text.encode(), capture_output=True, check=True)
-    positions = [loader.positions(step, 1) for step in range(len(loader))]
-    from io import BytesIO
-
-    assert_array_equal(np.load(BytesIO(done.stdout)), ROWS[10:][np.concatenate(positions)])
+    asked = json.dumps(texts).encode()
+    done = subprocess.run(command, input=asked, capture_output=True, check=True)
+    for loader, found in zip(loaders, np.load(BytesIO(done.stdout)), strict=True):
+        positions = [loader.positions(step, 1) for step in range(len(loader))]
+        assert_array_equal(found, ROWS[10:][np.concatenate(positions)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_goes_on_at_a_step(server: RangeServer, kind: str) -> None:
-    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    loader = opened(server, kind).batches(16, shuffle=True)
     for step, batch in enumerate(loader.epoch(2, start=5), 5):
         assert_array_equal(batch, ROWS[loader.positions(step, 2)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ranks(server: RangeServer, kind: str) -> None:
-    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    loader = opened(server, kind).batches(16, shuffle=True)
     found = []
     for rank in range(2):
         own = loader.shard(2, rank)
@@ -200,6 +203,6 @@ def test_ranks(server: RangeServer, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_to_tensorflow(server: RangeServer, kind: str) -> None:
-    loader = ooc.open(f"{server.url}/{kind}").batches(16, shuffle=True)
+    loader = opened(server, kind).batches(16, shuffle=True)
     for step, batch in enumerate(loader.to_tf()):
         assert_array_equal(batch.numpy(), ROWS[loader.positions(step)])
