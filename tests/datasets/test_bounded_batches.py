@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -42,7 +42,6 @@ def expected(rows: list[np.ndarray], bounds: tuple[int, ...], value: Any) -> tup
     st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(sorted),
     st.data(),
 )
-@settings(max_examples=60)
 def test_any_rows(
     lengths: list[int], inner: tuple[int, ...], dtype: str, bounds: list[int], data: Any
 ) -> None:
