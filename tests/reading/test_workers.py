@@ -178,7 +178,7 @@ class TestMemory:
             pool.close()
         assert account().nbytes == 0
 
-    @pytest.mark.parametrize(("mebibytes", "slots"), [(1, 2), (5, 2), (16, 4), (512, 6)])
+    @pytest.mark.parametrize(("mebibytes", "slots"), [(1, 2), (16, 4), (512, 6)])
     def test_within_the_memory_for_batches(self, mebibytes: int, slots: int) -> None:
         """With a small number: one run that is read and one in use."""
         before = ooc.memory_limit()
