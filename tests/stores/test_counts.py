@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import pytest
 from conftest import our_threads
 from numpy.testing import assert_array_equal
