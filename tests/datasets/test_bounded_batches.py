@@ -52,6 +52,7 @@ def test_any_rows(
     both = ooc.zip(rows.pad(bounds, value=7, cut=True), rows.mask(bounds, cut=True))
     loader = both.batches(data.draw(st.integers(1, 5)), shuffle=True, bucket=(2, 6))
     batches = loader.run(Run(epoch=1, start=0, stop=len(loader)))
+    assert len(batches) == len(loader) > 0
     for step, batch in enumerate(batches):
         wanted = expected([each[at] for at in loader.positions(step, 1)], tuple(bounds), 7)
         for one in (batch, loader.batch(step, 1)):

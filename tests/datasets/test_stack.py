@@ -63,7 +63,7 @@ class TestStacked(SourceConformance):
         return Stacked(tuple(parts), array.ndim - 2, True)
 
     def test_one_dimension(self, tmp_path: Path) -> None:
-        """An array of one axis has no channels."""
+        pytest.skip("an array of one axis has no channels")
 
 
 class TestConcatenated(SourceConformance):
