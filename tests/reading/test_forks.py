@@ -24,14 +24,14 @@ from oocdata.runs import Run
 
 SCRIPTS = {
     "a live iterator": "it = iter(view.batches(4)); next(it)",
-    "a live iterator with workers": "it = iter(view.batches(4, workers=2)); next(it)",
+    "a live iterator with a worker": "it = iter(view.batches(4, workers=1)); next(it)",
     "reads in flight": "it = iter(mapped.batches(4)); next(it)",
     "workers that read": "it = iter(mapped.batches(4, workers=2)); next(it)",
-    "workers that start": "it = iter(mapped.batches(4, workers=2)); it.__next__",
+    "a worker that starts": "it = iter(mapped.batches(4, workers=1)); it.__next__",
     "an iterator in a cycle": "a = [iter(view.batches(4, workers=1))]; a.append(a); next(a[0])",
     "an iterator in another thread": """
 import threading
-it = iter(mapped.batches(4, workers=2)); next(it)
+it = iter(mapped.batches(4, workers=1)); next(it)
 threading.Thread(target=lambda: [None for _ in it], daemon=True).start()
 """,
 }

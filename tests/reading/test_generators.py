@@ -241,29 +241,21 @@ def test_a_killed_worker_is_named() -> None:
     assert caught.value.pid not in (None, os.getpid())
 
 
-def test_a_method_of_an_object() -> None:
+def test_a_method_of_an_object_and_text_that_becomes_bytes() -> None:
     class Scenes:
         def __init__(self, side: int) -> None:
             self.side = side
 
         def generate_data(self, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
             for number in range(3):
-                yield {"label": number, "image": rng.random((self.side, self.side))}
+                image = rng.random((self.side, self.side))
+                yield {"label": number, "image": image, "text": "ö" * number}
 
     stream = ooc.generate(Scenes(5).generate_data, workers=2, rng=True).batches(6)
     (batch,) = stream
     assert batch["image"].shape == (6, 5, 5)
     assert batch["label"].tolist() == [0, 1, 2, 0, 1, 2]
-
-
-def test_text_becomes_bytes() -> None:
-    def make(num_shards: int, index: int) -> Iterator[tuple[str, int]]:
-        for number in range(index, 5, num_shards):
-            yield "ö" * number, number
-
-    texts, labels = next(iter(ooc.generate(make, workers=2, shard=True).batches(3)))
-    assert texts.tolist() == ["ö".encode() * number for number in (0, 2, 4)]
-    assert labels.tolist() == [0, 2, 4]
+    assert batch["text"].tolist() == ["ö".encode() * number for number in (0, 1, 2, 0, 1, 2)]
 
 
 def test_pythons_numbers_take_the_dtype_that_is_given() -> None:
