@@ -19,7 +19,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
@@ -657,6 +657,7 @@ def descriptions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [as_json(v.next_frame(episodes=[20, 40])[[3, 1]].batches(4)) for v in made]
 
 
+@settings(max_examples=100)
 @given(st.data())
 def test_whatever_arrives_is_a_loader_or_a_clear_error(
     descriptions: list[str], data: st.DataObject

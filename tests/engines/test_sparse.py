@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 from anndata_files import random_csr, write_file
 from counting import Decoder
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -64,6 +64,7 @@ def matrices(draw: st.DrawFn) -> Any:
     return sp.csr_matrix((data, np.array(indices, "i4"), indptr), (rows, columns))
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_any_matrix_any_boxes(data: st.DataObject) -> None:
     matrix = data.draw(matrices())
@@ -97,6 +98,7 @@ def test_any_matrix_any_boxes(data: st.DataObject) -> None:
     assert_array_equal(out, boxes_of(dense, origins, extent).astype(dtype))
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_any_entries_of_any_columns(data: st.DataObject) -> None:
     matrix = data.draw(matrices())

@@ -141,7 +141,15 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize(
-    ("kind", "read"), [("npy", "epoch"), ("gzip", "take"), ("zarr", "epoch"), ("shards", "take")]
+    ("kind", "read"),
+    [
+        ("npy", "epoch"),
+        ("gzip", "take"),
+        ("gzip", "epoch"),
+        ("zarr", "epoch"),
+        ("shards", "take"),
+        ("shards", "epoch"),
+    ],
 )
 def test_the_end_of_the_process_while_a_read_waits(
     server: RangeServer, kind: str, read: str
