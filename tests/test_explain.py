@@ -19,7 +19,7 @@ import oocdata as ooc
 from oocdata.memory import DEFAULT_MEMORY, cache_share, set_memory
 from oocdata.runs import Run
 
-ROWS, ELEMENT, CHUNK = 24_000, (25, 10), 16  # 24 MB in chunks of 16 KB
+ROWS, ELEMENT, CHUNK = 40_000, (25, 10), 16  # 40 MB in chunks of 16 KB
 
 
 def rows(count: int) -> np.ndarray:
