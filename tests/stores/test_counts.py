@@ -21,6 +21,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.stores import blocks
+from oocdata.stores import link as links
 from oocdata.stores.link import REQUESTS, link
 
 ROWS = numbers((512, 64, 64))
@@ -38,7 +39,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 
 
 @pytest.fixture
-def server(served: RangeServer) -> Iterator[RangeServer]:
+def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
+    # Or on a busy machine an answer that is on its way is taken for lost, and asked for again.
+    monkeypatch.setattr(links, "_PATIENCE", 600.0)
     chunk_cache.forget()
     blocks._blocks.clear()
     served.reset()
