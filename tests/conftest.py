@@ -28,9 +28,11 @@ from oocdata.engines.cache import cache as chunk_cache
 # Or each process compiles this package, and these tests with pytest's assertions, anew: 20 seconds.
 sys.dont_write_bytecode = False
 
+# The same examples in every run; others, and many more: `--hypothesis-profile thorough`.
 settings.register_profile(
-    "oocdata", deadline=None, derandomize=True, database=None, max_examples=50
+    "oocdata", deadline=None, derandomize=True, database=None, max_examples=30
 )
+settings.register_profile("thorough", deadline=None, database=None, max_examples=1000)
 settings.load_profile("oocdata")
 
 
@@ -94,6 +96,21 @@ def lean_children() -> Iterator[None]:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(fork_server.LEAN), usual])))
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
+
+
+@pytest.fixture
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing wait until it is on the disk: what a test writes need not outlive the machine.
+
+    3,400 waits in `tests/writers` took 12 seconds. That a file is whole before it has its name is
+    tested with calls that are noted, and with processes that are killed. Not for tests of pages
+    that are dropped: those that are yet to be written can't be.
+    """
+
+    def fsync(number: int) -> None:
+        os.fstat(number)  # an error where nothing is open
+
+    monkeypatch.setattr(os, "fsync", fsync)
 
 
 @pytest.fixture(autouse=True)

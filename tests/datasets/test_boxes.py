@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -195,7 +195,6 @@ def test_a_grid_of_patches_is_numpys():
 
 
 @given(st.data())
-@settings(max_examples=40)
 def test_random_patches_are_a_function_of_seed_epoch_and_position(data: st.DataObject):
     per_row = data.draw(st.integers(1, 5))
     source = RecordingSource(ARRAY)
@@ -318,7 +317,6 @@ def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40)
 def test_blocks_hold_whole_chunks(data: st.DataObject):
     chunks = tuple(data.draw(st.integers(1, length)) for length in SHAPE)
     axes = data.draw(st.sampled_from([(0,), (1,), (0, 1), (1, 0)]))

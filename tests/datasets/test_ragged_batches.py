@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from counting import counted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -52,7 +52,6 @@ def same(batch: Any, positions: Any, rows: list[np.ndarray] = ROWS) -> None:
     st.sampled_from(["<f4", ">i2", "u1"]),
     st.data(),
 )
-@settings(max_examples=60)
 def test_any_rows(lengths: list[int], inner: tuple[int, ...], dtype: str, data: Any) -> None:
     values = np.arange(sum(lengths) * int(np.prod(inner))).reshape(-1, *inner).astype(dtype)
     made = ooc.ragged(values, lengths=lengths)

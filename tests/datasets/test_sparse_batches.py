@@ -122,8 +122,10 @@ def test_splits_by_ids_and_classes(path: str) -> None:
 def test_draws_by_weight(path: str) -> None:
     weights = (np.arange(200) % 2).astype("f8")
     loader = ooc.open(path, "X").sparse().batches(40, shuffle=True, weights=weights)
-    for step, batch in enumerate(loader.epoch(1)):
-        positions = loader.positions(step, 1)
+    assert len(loader) == 5
+    for step in range(5):
+        batch, positions = loader.batch(step, 1), loader.positions(step, 1)
+        assert len(positions) == 40
         assert (positions % 2 == 1).all()
         assert_array_equal(batch.dense(), DENSE[positions])
 

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 from counting import counted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -63,7 +63,7 @@ class TestStacked(SourceConformance):
         return Stacked(tuple(parts), array.ndim - 2, True)
 
     def test_one_dimension(self, tmp_path: Path) -> None:
-        """An array of one axis has no channels."""
+        pytest.skip("an array of one axis has no channels")
 
 
 class TestConcatenated(SourceConformance):
@@ -96,7 +96,6 @@ def chosen(array: np.ndarray, data: st.DataObject) -> View:
     return ooc.open(array)
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_any_views(data: st.DataObject) -> None:
     shape = (7, *data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))

@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -77,7 +77,6 @@ def view_of(rows: int, kind: str) -> tuple[ooc.View, np.ndarray]:
     return ooc.open(array)[key], array[key]
 
 
-@settings(max_examples=40)
 @given(LENGTHS, OFFSETS, OFFSETS, st.integers(1, 4), st.booleans(), KINDS)
 def test_any_offsets(lengths: list[int], x: Any, y: Any, shift: int, pad: bool, kind: str) -> None:
     view, numbers = view_of(sum(lengths), kind)
@@ -103,7 +102,6 @@ def test_any_offsets(lengths: list[int], x: Any, y: Any, shift: int, pad: bool, 
         assert_array_equal(one, whole[places])
 
 
-@settings(max_examples=40)
 @given(st.data(), st.sampled_from([(0, 1), (1, 0)]), st.booleans(), st.integers(1, 3))
 def test_of_several_sample_axes(data: Any, axes: Any, pad: bool, shift: int) -> None:
     shape = (4, 9, 2)
@@ -315,7 +313,6 @@ def rows_read(windows: ooc.Windows) -> list[set[int]]:
     return [set(array.ravel().tolist()) for array in arrays]
 
 
-@settings(max_examples=50)
 @given(
     LENGTHS, OFFSETS, OFFSETS, st.integers(1, 3), st.integers(0, 5), st.booleans(),
     st.sampled_from([0, 1]), st.sampled_from([1, 1, 2, -1]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -242,7 +242,6 @@ def used(windows: ooc.Windows) -> list[set[int]]:
     return [set(row) for row in rows.tolist()]
 
 
-@settings(max_examples=60)
 @given(
     SIZES,
     st.lists(st.integers(1, 25), min_size=1, max_size=6),

@@ -357,20 +357,17 @@ def test_another_process_describes_it_alike(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a.npy", "a.h5", "a.zarr")]
     views = [ooc.open(path)[:50] for path in paths]
     code = SCRIPT.replace("ooc.open(path)", "ooc.open(path)[:50]")
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code, *paths],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "2")
-    }
+    found = subprocess.run(
+        [sys.executable, "-c", code, *paths],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONHASHSEED": "1"},  # another one than here
+    ).stdout
     both = ooc.zip({path[-3:]: view for path, view in zip(paths, views, strict=True)})
     here = as_json(both[np.arange(50) % 3 > 0].batches(8, shuffle=True))
-    assert found == {here + "\n"}
+    assert found == here + "\n"
 
 
 # ---- what can't be described ----

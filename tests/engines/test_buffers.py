@@ -246,7 +246,7 @@ def test_a_fork_while_another_thread_allocates_does_not_hang():
     thread = threading.Thread(target=allocate)
     thread.start()
     try:
-        for _ in range(20):
+        for _ in range(8):
             child = os.fork()
             if child == 0:  # pragma: no cover
                 empty((1000,), "i4")[:] = 1

@@ -200,8 +200,16 @@ def test_more_chunks_than_may_be_held_and_small_pieces(monkeypatch: pytest.Monke
     assert_array_equal(got, np.stack([array[starts + place] for place in range(4)], axis=1))
 
 
-@pytest.mark.parametrize("budget", [40, 3 * 28, 16 * 28, 1 << 20], indirect=True)
-@pytest.mark.parametrize("chunk", [(7, 1), (7, 2), (1, 1), (400, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("budget", "chunk"),
+    [
+        *((40, chunk) for chunk in [(7, 1), (7, 2), (1, 1), (400, 1)]),
+        *((budget, chunk) for budget in (3 * 28, 16 * 28) for chunk in [(7, 1), (7, 2)]),
+        (1 << 20, (7, 1)),
+    ],
+    indirect=["budget"],
+    ids=str,
+)
 @pytest.mark.usefixtures("budget")
 def test_columns_of_single_numbers(monkeypatch: pytest.MonkeyPatch, chunk: tuple[int, int]):
     """They are gathered in the order of storage, element by element, some elements at a time."""

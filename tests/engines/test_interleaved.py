@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -27,7 +27,6 @@ def elements_read(source: RecordingSource) -> int:
     return sum(len(r) * e.size for r, e in zip(source.reads, source.extents, strict=True))
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_any_channels_in_pieces_of_any_size(data: st.DataObject) -> None:
     shape = (5, *data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))

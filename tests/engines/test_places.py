@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -58,7 +58,6 @@ def test_one_copy_where_runs_stay_runs_and_of_small_ones(
     assert_array_equal(out, array)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_any_layout(data: st.DataObject):
     shape = data.draw(st.lists(st.integers(1, 9), max_size=4))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocdata as ooc
@@ -185,7 +185,6 @@ class TestRows:
 class TestText:
     # TensorFlow drops a carriage return anywhere in a line.
     @given(st.text("x\xe9\0\n", max_size=30), st.sampled_from([b"\n", b"\r\n"]))
-    @settings(max_examples=50)
     def test_lines_are_those_of_tensorflow(self, text: str, end: bytes) -> None:
         path = Path(os.environ["LINES"])
         path.write_bytes(text.encode().replace(b"\n", end))

@@ -12,7 +12,7 @@ import hdf5plugin
 import numpy as np
 import pytest
 from boxes import check_boxes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -217,7 +217,6 @@ def stored_arrays(draw: st.DrawFn) -> tuple[Any, ...]:
     return shape, chunks, axis, dtype, gzip, rows, tuple(slices)
 
 
-@settings(max_examples=40, deadline=None)
 @given(stored_arrays())
 def test_any_rows_and_cuts(case: tuple[Any, ...]) -> None:
     shape, chunks, axis, dtype, gzip, rows, cuts = case

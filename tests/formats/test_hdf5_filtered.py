@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -108,7 +108,6 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
         assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
 
 
-@settings(max_examples=40)
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 6)),
     chunk=st.tuples(st.integers(1, 12), st.integers(1, 6)),

@@ -116,7 +116,7 @@ def test_zarr(tmp_path: Path, version: int, encoding: dict[str, Any]) -> None:
 NUMBERS = st.sampled_from([F4(0.1), F8(0.1), F4(3), F8(-2.5), I4(2), np.int16(5)])
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_attributes(tmp_path: Path, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"]))

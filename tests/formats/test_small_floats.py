@@ -20,8 +20,6 @@ import oocdata as ooc
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 
-NAMES = ["bfloat16", "float8_e4m3fn"]
-
 
 def sample(name: str) -> NDArray[Any]:
     numbers = np.random.default_rng(0).normal(size=(20, 3, 4)).astype("f4")
@@ -68,8 +66,13 @@ def same(found: Any, expected: NDArray[Any]) -> None:
     assert_array_equal(np.asarray(found).view("u1"), np.ascontiguousarray(expected).view("u1"))
 
 
-@pytest.mark.parametrize("kind", ["npy", "raw", "memory", "mapped", "zarr", "zstd", "big-endian"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("bfloat16", kind) for kind in ("npy", "memory", "zstd", "big-endian")),
+        *(("float8_e4m3fn", kind) for kind in ("raw", "mapped", "zarr", "big-endian")),
+    ],
+)
 def test_small_floats(
     tmp_path: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,7 @@ def build_and_drop(view: ooc.View, number: int, workers: int) -> None:
 
 @pytest.mark.parametrize(
     ("count", "workers"),
-    [(10, 0), (2, 1), pytest.param(100, 0, marks=pytest.mark.long)],
+    [(5, 0), (2, 1), pytest.param(100, 0, marks=pytest.mark.long)],
     ids=["in process", "with workers", "hundreds"],
 )
 def test_nothing_grows_with_datasets(tmp_path: Path, count: int, workers: int) -> None:

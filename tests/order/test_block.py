@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks, numbered
@@ -54,7 +54,6 @@ def block_lists(blocks: Blocks | BlockIds, count: int) -> list[list[int]]:
 
 
 @given(case=regular() | irregular(), seed=st.integers(), epoch=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
 def test_visits_lay_every_block_end_to_end(
     case: tuple[Blocks | BlockIds, int], seed: int, epoch: int
 ) -> None:
@@ -82,7 +81,6 @@ def test_visits_lay_every_block_end_to_end(
     lanes=st.sampled_from([None, 1, 2, 4, 64]),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_every_position_once_and_slices_agree(
     case: tuple[Blocks | BlockIds, int], mixed: int, lanes: int | None, data: st.DataObject
 ) -> None:
@@ -98,7 +96,6 @@ def test_every_position_once_and_slices_agree(
 
 
 @given(case=regular() | irregular(), width=st.integers(1, 30), lanes=st.sampled_from([1, 2, 8]))
-@settings(max_examples=60, deadline=None)
 def test_a_lane_needs_few_blocks_at_a_time(
     case: tuple[Blocks | BlockIds, int], width: int, lanes: int
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -48,7 +48,6 @@ def mixtures(draw: st.DrawFn) -> tuple[Mixture, int]:
 
 
 @given(WEIGHTS, st.sampled_from([1, 2, 8]), st.integers(0, 10**12))
-@settings(max_examples=60)
 def test_every_lane_gives_one_element_a_row_and_all_give_their_shares(
     weights: tuple[int, ...], lanes: int, first: int
 ) -> None:
@@ -71,7 +70,6 @@ def test_shares_hold_from_the_first_batch_on() -> None:
 
 
 @given(WEIGHTS, st.sampled_from([1, 2, 8]), st.integers(0, 10**13), st.data())
-@settings(max_examples=50)
 def test_the_row_of_a_draw(
     weights: tuple[int, ...], lanes: int, draw: int, data: st.DataObject
 ) -> None:
@@ -86,7 +84,6 @@ def test_the_row_of_a_draw(
 
 
 @given(mixtures(), st.integers(0, 3))
-@settings(max_examples=40)
 def test_a_member_gives_each_element_once_before_one_comes_again(
     case: tuple[Mixture, int], seed: int
 ) -> None:
@@ -113,7 +110,6 @@ def test_a_member_gives_each_element_once_before_one_comes_again(
 
 
 @given(mixtures(), st.sampled_from([1, 2, 4, 8]), st.integers(0, 4))
-@settings(max_examples=40)
 def test_ranks_share_the_batches_of_a_mixture(
     case: tuple[Mixture, int], ranks: int, epoch: int
 ) -> None:
@@ -128,7 +124,6 @@ def test_ranks_share_the_batches_of_a_mixture(
 
 
 @given(mixtures(), st.data())
-@settings(max_examples=40)
 def test_a_place_of_a_mixture_does_not_depend_on_what_was_asked_before(
     case: tuple[Mixture, int], data: st.DataObject
 ) -> None:
@@ -223,7 +218,6 @@ def weighted(draw: st.DrawFn) -> tuple[Weighted, np.ndarray, int]:
 
 
 @given(weighted(), st.integers(0, 9), st.integers(0, 9))
-@settings(max_examples=60)
 def test_each_element_is_drawn_as_often_as_it_weighs(
     case: tuple[Weighted, np.ndarray, int], seed: int, epoch: int
 ) -> None:
@@ -264,7 +258,6 @@ def test_over_epochs_draws_are_in_proportion() -> None:
 
 
 @given(weighted(), st.sampled_from([2, 4, 8]))
-@settings(max_examples=40)
 def test_ranks_share_the_draws(case: tuple[Weighted, np.ndarray, int], ranks: int) -> None:
     order, weights, lanes = case
     ranks, count, size = min(ranks, lanes), len(weights), 2 * lanes

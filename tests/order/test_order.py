@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocdata.blocks import Blocks
@@ -44,7 +44,6 @@ def test_every_position_once(order: Order) -> None:
 
 @pytest.mark.parametrize("order", [Sequential(), Shuffle()])  # of blocks: test_block.py
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_slices_agree_with_the_whole(order: Order, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 20_000))
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=12)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocdata.order import permutation
@@ -45,7 +45,6 @@ def test_huge_sizes_are_permuted_without_repeats(size: int) -> None:
     sizes=st.lists(st.integers(1, 700) | st.integers(1, 2**62), min_size=1, max_size=40),
     seed=st.integers(),
 )
-@settings(max_examples=50, deadline=None)
 def test_one_size_a_run_equals_one_call_a_run(sizes: list[int], seed: int) -> None:
     keys = derive_keys(epoch_key(seed, 0, "test"), np.arange(len(sizes), dtype=np.uint64))
     runs = np.arange(len(sizes)) % 5
@@ -57,7 +56,6 @@ def test_one_size_a_run_equals_one_call_a_run(sizes: list[int], seed: int) -> No
 
 
 @given(size=st.integers(1, 3000), numbers=st.lists(st.integers(0, 2**64 - 1), min_size=2))
-@settings(max_examples=40, deadline=None)
 def test_one_key_a_value_equals_one_call_a_key(size: int, numbers: list[int]) -> None:
     keys = derive_keys(KEY, np.array(numbers, dtype=np.uint64))
     values = np.arange(len(numbers), dtype=np.uint64) % np.uint64(size)

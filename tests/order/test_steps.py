@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -42,7 +42,6 @@ def orders(draw: st.DrawFn) -> tuple[Order, int, int]:
     ranks=st.sampled_from([1, 2, 4, 8, 16]),
     epoch=st.integers(0, 9),
 )
-@settings(max_examples=50, deadline=None)
 def test_an_epoch_is_every_position_once_and_ranks_share_it(
     case: tuple[Order, int, int], times: int, drop: bool, ranks: int, epoch: int
 ) -> None:
@@ -70,7 +69,6 @@ def test_an_epoch_is_every_position_once_and_ranks_share_it(
 
 
 @given(case=orders(), data=st.data())
-@settings(max_examples=50, deadline=None)
 def test_a_step_does_not_depend_on_what_was_asked_before(
     case: tuple[Order, int, int], data: st.DataObject
 ) -> None:

@@ -411,7 +411,7 @@ class TestEnds:
     @pytest.mark.parametrize("way", ["loader", "loader.to_tf()"])
     def test_an_exception_in_the_model(self, tmp_path: Path, way: str) -> None:
         script = f"""
-        loader = view.batches(4, workers=2)
+        loader = view.batches(4, workers=1)
         for step, batch in enumerate({way}):
             if step == 5:
                 say(*workers())

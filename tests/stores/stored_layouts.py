@@ -1,7 +1,8 @@
 """Arrays as each format stores them, written into one folder that a server shows.
 
 ``LAYOUTS`` names each: a function that writes it and returns its path in the folder, the arguments
-of `oocdata.open`, and the array as it is read back.
+of `oocdata.open`, and the array as it is read back. ``KINDS`` are the few that tests of links,
+counts and processes take: one of each way to ask for bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,28 @@ import numcodecs
 import numpy as np
 import zarr
 
-__all__ = ["LAYOUTS", "Layout", "numbers"]
+__all__ = ["KINDS", "LAYOUTS", "Layout", "numbers", "write_kinds"]
+
+KINDS = {
+    "npy": ("a.npy", None),
+    "contiguous": ("a.h5", "plain"),
+    "gzip": ("a.h5", "gzip"),
+    "zarr": ("a.zarr", None),
+    "shards": ("shards.zarr", None),
+}
+"""File and dataset of each kind."""
+
+
+def write_kinds(folder: Path, rows: np.ndarray, each: int, shard: int) -> None:
+    """Write the same rows in all kinds: in chunks of `each` rows, in shards of `shard`."""
+    chunks = (each, *rows.shape[1:])
+    np.save(folder / "a.npy", rows)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["plain"] = rows
+        file.create_dataset("gzip", data=rows, chunks=chunks, compression="gzip")
+    zarr.create_array(folder / "a.zarr", data=rows, chunks=chunks)
+    shards = (shard, *rows.shape[1:])
+    zarr.create_array(folder / "shards.zarr", data=rows, chunks=chunks, shards=shards)
 
 
 class Layout(NamedTuple):

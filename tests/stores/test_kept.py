@@ -11,50 +11,47 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import zarr
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
+from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunks
 from oocdata.errors import ArgumentError
+from oocdata.stores import blocks
 from oocdata.stores.folder import CacheFolder
 
 ROWS = np.random.default_rng(0).integers(0, 500, (96, 64, 32)).astype("i4")
 
-LAYOUTS = {
-    "npy": ("a.npy", None),
-    "contiguous": ("a.h5", "plain"),
-    "gzip": ("a.h5", "gzip"),
-    "several": ("a.h5", "runs/*/u"),
-    "zarr": ("a.zarr", None),
-    "shards": ("shards.zarr", None),
-}
+LAYOUTS = KINDS | {"several": ("a.h5", "runs/*/u")}
 
 
-def write(folder: Path) -> None:
-    np.save(folder / "a.npy", ROWS)
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["plain"] = ROWS
-        file.create_dataset("gzip", data=ROWS, chunks=(4, 64, 32), compression="gzip")
-        for part in range(2):
-            rows = ROWS[48 * part : 48 * (part + 1)]
-            file.create_dataset(f"runs/{part}/u", data=rows, chunks=(4, 64, 32), compression="lzf")
-    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(4, 64, 32))
-    zarr.create_array(folder / "shards.zarr", data=ROWS, chunks=(4, 64, 32), shards=(24, 64, 32))
+def write(folder: Path, rows: np.ndarray[Any, Any]) -> Path:
+    write_kinds(folder, rows, each=4, shard=24)
+    with h5py.File(folder / "a.h5", "a") as file:
+        for number, part in enumerate(np.split(rows, 2)):
+            name = f"runs/{number}/u"
+            file.create_dataset(name, data=part, chunks=(4, 64, 32), compression="lzf")
+    return folder
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "files").mkdir()
-    write(tmp_path / "files")
-    return tmp_path / "files"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("files"), ROWS)
 
 
-@pytest.fixture
-def server(folder: Path) -> Iterator[RangeServer]:
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[RangeServer]:
     with RangeServer(folder) as server:
         yield server
+
+
+@pytest.fixture
+def server(served: RangeServer) -> RangeServer:
+    """Return a server of which this process holds nothing."""
+    blocks._blocks.clear()
+    served.reset()
+    return served
 
 
 def read(view: ooc.View, epoch: int = 0) -> Any:
@@ -77,44 +74,41 @@ def test_a_second_epoch_fetches_nothing(server: RangeServer, tmp_path: Path, lay
     assert server.nbytes == 0
 
 
-def epoch_elsewhere(url: str, key: str | None, kept: str, told: Any) -> None:
-    told.send(bool(np.array_equal(read(ooc.open(url, key, cache=kept)), ROWS)))
+def epochs_elsewhere(kept: str, asked: Any) -> None:
+    for url, key in iter(asked.recv, None):
+        asked.send(bool(np.array_equal(read(ooc.open(url, key, cache=kept)), ROWS)))
 
 
-@pytest.mark.parametrize("layout", ["npy", "gzip", "zarr"])
-def test_another_process_fetches_metadata_alone(
-    server: RangeServer, tmp_path: Path, layout: str
-) -> None:
-    name, key = LAYOUTS[layout]
+def test_another_process_fetches_metadata_alone(server: RangeServer, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    read(ooc.open(f"{server.url}/{name}", key, cache=kept))
-    server.reset()
     ours, theirs = multiprocessing.Pipe()
-    work = (f"{server.url}/{name}", key, str(kept), theirs)
-    other = multiprocessing.get_context("spawn").Process(target=epoch_elsewhere, args=work)
+    spawn = multiprocessing.get_context("spawn")
+    other = spawn.Process(target=epochs_elsewhere, args=(str(kept), theirs))
     other.start()
+    for layout in ("npy", "gzip", "zarr"):
+        url, key = f"{server.url}/{LAYOUTS[layout][0]}", LAYOUTS[layout][1]
+        read(ooc.open(url, key, cache=kept))
+        server.reset()
+        ours.send((url, key))
+        assert ours.recv()
+        assert server.nbytes <= 256 << 10 or layout == "npy"  # of one file, its beginning
+        assert server.nbytes < ROWS.nbytes / 2
+    ours.send(None)
     other.join()
-    assert ours.recv()
-    assert server.nbytes <= 256 << 10 or layout == "npy"  # of one file, its beginning
-    assert server.nbytes < ROWS.nbytes / 2
 
 
-@pytest.mark.parametrize("layout", ["npy", "gzip", "zarr", "shards"])
-def test_a_new_version_is_fetched_anew(
-    folder: Path, server: RangeServer, tmp_path: Path, layout: str
-) -> None:
-    name, key = LAYOUTS[layout]
-    read(ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept"))
-    global ROWS
-    old, ROWS = ROWS, ROWS + 1
-    try:
-        shutil.rmtree(folder)
-        folder.mkdir()
-        write(folder)
-        view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
-        assert_array_equal(read(view), ROWS)
-    finally:
-        ROWS = old
+def test_a_new_version_is_fetched_anew(folder: Path, tmp_path: Path) -> None:
+    shown, kept = tmp_path / "shown", tmp_path / "kept"
+    shutil.copytree(folder, shown)
+    with RangeServer(shown) as server:
+        for layout in ("npy", "gzip", "zarr", "shards"):
+            read(ooc.open(f"{server.url}/{LAYOUTS[layout][0]}", LAYOUTS[layout][1], cache=kept))
+        shutil.rmtree(shown)
+        shown.mkdir()
+        write(shown, ROWS + 1)
+        for layout in ("npy", "gzip", "zarr", "shards"):
+            view = ooc.open(f"{server.url}/{LAYOUTS[layout][0]}", LAYOUTS[layout][1], cache=kept)
+            assert_array_equal(read(view), ROWS + 1)
 
 
 @pytest.mark.parametrize("layout", ["npy", "gzip", "zarr", "shards"])
@@ -191,11 +185,9 @@ def test_a_folder_is_for_urls(folder: Path, tmp_path: Path) -> None:
         ooc.open("https://host/a.npy", cache=tmp_path / "file")
 
 
-def test_tables_of_several_patterns_are_not_mixed_up(
-    folder: Path, server: RangeServer, tmp_path: Path
-) -> None:
+def test_tables_of_several_patterns_are_not_mixed_up(server: RangeServer, tmp_path: Path) -> None:
     """Datasets alike in shape and chunks: their tables of chunks are kept under names of theirs."""
-    with h5py.File(folder / "b.h5", "w") as file:
+    with h5py.File(server.folder / "b.h5", "w") as file:
         for part in range(4):
             name = f"{'even' if part % 2 == 0 else 'odd'}/{part}"
             file.create_dataset(name, data=ROWS[:8] + part, chunks=(4, 64, 32), compression="lzf")

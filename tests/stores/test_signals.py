@@ -10,34 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
 import pytest
-import zarr
 from servers.ranges import RangeServer
-from stored_layouts import numbers
+from stored_layouts import KINDS, numbers, write_kinds
 
 ROWS = numbers((400, 8, 8))
-KINDS = ("a.npy", "a.h5", "a.zarr", "shards.zarr")
-
 OPEN = """
 import multiprocessing, os, sys, threading
 import numpy as np
 import oocdata as ooc
 from oocdata.errors import SourceError
 from oocdata.stores.link import link
-view = ooc.open(sys.argv[1])
+view = ooc.open(sys.argv[1], sys.argv[2] or None)
 """
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
     folder = tmp_path_factory.mktemp("served")
-    np.save(folder / "a.npy", ROWS)
-    with h5py.File(folder / "a.h5", "w") as file:
-        file.create_dataset("u", data=ROWS, chunks=(8, 8, 8), compression="gzip")
-    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(8, 8, 8))
-    zarr.create_array(folder / "shards.zarr", data=ROWS, chunks=(8, 8, 8), shards=(80, 8, 8))
+    write_kinds(folder, ROWS, each=8, shard=80)
     with RangeServer(folder) as server:
         yield server
 
@@ -49,12 +40,17 @@ def server(served: RangeServer) -> Iterator[RangeServer]:
     served.wait_idle()
 
 
+def where(server: RangeServer, kind: str) -> tuple[str, str]:
+    name, key = KINDS[kind]
+    return f"{server.url}/{name}", key or ""
+
+
 class Child:
     """A Python process that opens an array at a URL, and runs some lines."""
 
     def __init__(self, server: RangeServer, kind: str, lines: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", OPEN + lines, f"{server.url}/{kind}"],
+            [sys.executable, "-c", OPEN + lines, *where(server, kind)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -105,8 +101,18 @@ sys.stdin.readline()
 as they start a thread."""
 
 
-@pytest.mark.parametrize("read", ["take", "epoch", "one batch"])
-@pytest.mark.parametrize("kind", KINDS)
+# Each kind waits in two of the three ways: a process takes longer to start than to wait.
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("npy", "take"),
+        ("npy", "epoch"),
+        ("gzip", "one batch"),
+        ("gzip", "epoch"),
+        ("zarr", "take"),
+        ("shards", "one batch"),
+    ],
+)
 def test_ctrl_c_while_a_read_waits(server: RangeServer, kind: str, read: str) -> None:
     child = Child(server, kind, WAITING + READS[read])
     child.wait_until("ready")
@@ -134,8 +140,17 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("read", ["take", "epoch"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("npy", "epoch"),
+        ("gzip", "take"),
+        ("gzip", "epoch"),
+        ("zarr", "epoch"),
+        ("shards", "take"),
+        ("shards", "epoch"),
+    ],
+)
 def test_the_end_of_the_process_while_a_read_waits(
     server: RangeServer, kind: str, read: str
 ) -> None:
@@ -153,7 +168,7 @@ def test_an_epoch_that_was_begun_does_not_keep_the_process(server: RangeServer) 
     """Steps are read ahead by threads when the main one ends."""
     child = Child(
         server,
-        "a.npy",
+        "npy",
         "batches = iter(view.batches(16, shuffle=True))\nnext(batches)\n"
         "print('ready', flush=True)\nsys.stdin.readline()\nnext(batches)\n",
     )
@@ -178,7 +193,7 @@ print(len(view.take(np.arange(200, 210))))
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_a_fork_after_a_read(server: RangeServer, kind: str) -> None:
     code, out, err = Child(server, kind, FORK).end()
     assert (code, err) == (0, "")
@@ -193,7 +208,7 @@ def read(rows):
 def sums(view, rows, out):
     out.put(float(view.take(rows).sum()))
 if __name__ == "__main__":
-    context = multiprocessing.get_context(sys.argv[2])
+    context = multiprocessing.get_context(sys.argv[3])
     out = context.Queue()
     each = [context.Process(target=sums, args=(view, np.arange(n, n + 9), out)) for n in (0, 90)]
     [one.start() for one in each]
@@ -206,7 +221,7 @@ if __name__ == "__main__":
 def test_processes_that_are_not_forked(server: RangeServer, how: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(OPEN + WORKERS)
-    command = [sys.executable, str(script), f"{server.url}/a.h5", how]
+    command = [sys.executable, str(script), *where(server, "gzip"), how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     expected: Any = ROWS[:9].sum() + ROWS[90:99].sum()

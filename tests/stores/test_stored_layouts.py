@@ -53,7 +53,7 @@ def nothing_kept() -> None:
     chunk_cache.forget()
 
 
-def assert_same(one: ooc.Loader, other: ooc.Loader, epochs: int = 2) -> None:
+def assert_same(one: ooc.Loader, other: ooc.Loader, epochs: int) -> None:
     assert len(one) == len(other) > 0
     for number in range(epochs):
         for got, expected in zip(one.epoch(number), other.epoch(number), strict=True):
@@ -96,13 +96,14 @@ OF_NUMBERS: dict[str, Callable[[ooc.View], ooc.Loader]] = {
 
 
 def pairs() -> list[Any]:
-    """Each layout by each way; a quarter of them is enough for every day."""
+    """Each layout by each way; a fifth of them is enough for every day: each layout in 3 ways."""
     made = []
     for number, name in enumerate(LAYOUTS):
         for turn, way in enumerate([*WAYS, *OF_NUMBERS]):
             if "text" in name and way in ("stack", *OF_NUMBERS):
                 continue
-            marks = [pytest.mark.long] if (number + turn) % 4 else []
+            daily = (number + turn) % 5 == 2 or (name, way) == ("npy-big-endian", "concat")
+            marks = [] if daily else [pytest.mark.long]
             made.append(pytest.param(name, way, marks=marks, id=f"{name}-{way}"))
     return made
 
@@ -112,4 +113,5 @@ def test_as_the_local_file(written: Written, name: str, way: str) -> None:
     options = written.layouts[name].options
     make = {**WAYS, **OF_NUMBERS}[way]
     remote = make(ooc.open(written.url(name), **options))
-    assert_same(remote, make(ooc.open(written.path(name), **options)))
+    local = make(ooc.open(written.path(name), **options))
+    assert_same(remote, local, epochs=2 if way == "cache" else 1)

@@ -20,6 +20,8 @@ from oocdata.describe import fingerprint, from_json
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
+
 CALLS: list[int] = []
 
 

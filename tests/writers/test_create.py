@@ -24,6 +24,8 @@ from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
 from oocdata.writers.placement import COMPLETE, LOCKED, PARTIAL
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
+
 SUFFIXES = [".npy", ".h5", ".zarr"]
 
 
