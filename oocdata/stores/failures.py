@@ -14,6 +14,8 @@ TRIES = 8
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _NO_HOST = re.compile("dns error|failed to lookup", re.IGNORECASE)
+_OF_A_DISK = "Generic LocalFileSystem error"
+_NO_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
 
 
@@ -35,7 +37,7 @@ def may_pass(error: Exception) -> bool:
         return True
     if type(error).__name__ != "GenericError":
         return False
-    if _NO_HOST.search(str(error)):
+    if _NO_HOST.search(str(error)) or _OF_A_DISK in str(error):
         return False
     status = _STATUS.search(str(error))
     # Without one, no answer came, or half of it.
@@ -50,7 +52,7 @@ def told(error: Exception, url: str) -> SourceError:
     """Return what the client says as an error of this package, without headers and signatures."""
     kind, about = type(error).__name__, _About(path=url)
     status = _STATUS.search(str(error))
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or _NO_FOLDER in str(error):
         return MissingFileError("the object must exist; the store has none of this name.", **about)
     if kind == "PermissionDeniedError":
         return ForbiddenError(

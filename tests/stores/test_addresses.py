@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import h5py
 import numpy as np
+import obstore.store
 import pytest
 import typer.testing
 import zarr
@@ -29,6 +30,7 @@ from oocdata.stores import address as addresses
 from oocdata.stores import failures
 from oocdata.stores import link as links
 from oocdata.stores.address import Address, client, list_names
+from oocdata.stores.link import link
 
 ROWS = numbers((60, 4, 6))
 KEYS = {
@@ -130,6 +132,17 @@ def test_without_credentials(s3: str, bucket: S3, monkeypatch: pytest.MonkeyPatc
         Bucket=bucket.bucket, Key="a.npy", ACL="public-read"
     )
     check(ooc.open(f"{s3}/a.npy"))
+
+
+def test_a_store_on_a_disk_is_not_asked_again(tmp_path: Path) -> None:
+    """What lies below a file is not there; nor does any error of a disk pass."""
+    np.save(tmp_path / "a.npy", ROWS)
+    again = link().traffic.again
+    store = obstore.store.LocalStore(tmp_path)
+    check(ooc.open("a.npy", store=store))
+    with pytest.raises(MissingFileError):
+        ooc.open("a.npy/b.npy", store=store)
+    assert link().traffic.again == again
 
 
 # ---- the same, over HTTP ----
