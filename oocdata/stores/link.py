@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.memory import scratch_share
@@ -76,6 +77,11 @@ class Traffic:
     busy: float = 0.0
 
 
+_PARTING = 2.0
+"""Seconds in which the client lets go of what was given up, when the interpreter ends; it takes
+some milliseconds."""
+
+
 class Link:
     """Requests under way, of this process.
 
@@ -96,6 +102,7 @@ class Link:
         self._asked, self._counting = 0, threading.Lock()
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._usual = 0.1
+        self._of_client: WeakSet[Any] = WeakSet()
         # It must not keep the process from ending: nothing that it does outlives its answer.
         threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
         # Before threads are waited for, which may wait for answers.
@@ -109,6 +116,9 @@ class Link:
         """Give up what is under way, and what is asked for from now on: the interpreter ends."""
         self._ending = True
         self.call(self._cancel_all)
+        until = time.monotonic() + _PARTING
+        while self._of_client and os.getpid() == self._process and time.monotonic() < until:
+            time.sleep(0.001)
 
     def _cancel_all(self) -> None:
         for task in asyncio.all_tasks(self._loop):
@@ -300,17 +310,26 @@ class Link:
         self.traffic.busy += now - self._since if self._under_way else 0.0
         self._since = now
 
+    def _of(self, asked: Any) -> Any:
+        """Note what the client has under way, for as long as its threads refer to it.
+
+        They do until they have told Python how it ended, also of what was given up. When the
+        interpreter is gone by then, they end the process by a signal.
+        """
+        self._of_client.add(asked)
+        return asked
+
     async def _ask(self, address: Address, options: dict[str, Any]) -> Answer:
         client = address.store
         if isinstance(client, FileSystem):
             return await client.ask(address.name, options)
         suffix = options.get("range", ())
         if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # it knows none
-            whole = await obstore().head_async(client, address.name)
+            whole = await self._of(obstore().head_async(client, address.name))
             bounds = max(0, whole["size"] - suffix["suffix"]), whole["size"]
             options = {"if_match": whole["e_tag"], **options, "range": bounds}
-        found = await obstore().get_async(client, address.name, options=options or None)
-        meta, data = found.meta, await found.bytes_async()
+        found = await self._of(obstore().get_async(client, address.name, options=options or None))
+        meta, data = found.meta, await self._of(found.bytes_async())
         modified: datetime = meta["last_modified"]
         return Answer(
             data, meta["size"], meta["e_tag"] or "", int(modified.timestamp()) * 1_000_000_000

@@ -164,6 +164,32 @@ def test_the_end_of_the_process_while_a_read_waits(
     assert (code, err) == (0, "")
 
 
+PARTING = """
+from contextlib import suppress
+def read():
+    with suppress(SourceError):
+        list(view.batches(8, shuffle="global").epoch(0))
+print("ready", flush=True)
+sys.stdin.readline()
+threading.Thread(target=read).start()
+sys.stdin.readline()
+under_way = len(link()._of_client)
+link().end()  # as the interpreter calls it
+print(under_way >= 5, len(link()._of_client), flush=True)
+"""
+
+
+def test_the_client_has_nothing_under_way_when_the_interpreter_is_gone(server: RangeServer) -> None:
+    """Its threads would call into it, and end the process by a signal."""
+    child = Child(server, "npy", PARTING)
+    child.wait_until("ready")
+    server.hold()
+    child.go()
+    server.wait_for(5)
+    child.go()
+    assert child.end() == (0, "True 0\n", "")
+
+
 def test_an_epoch_that_was_begun_does_not_keep_the_process(server: RangeServer) -> None:
     """Steps are read ahead by threads when the main one ends."""
     child = Child(
