@@ -21,8 +21,8 @@ _RUNS = 4
 """Runs that share the memory for batches: two are read, one is handed out, one is in use."""
 
 _RUNS_FAR = 16
-"""The same where bytes lie in a store. Of shorter ones the first is there sooner (0.7 s instead of
-1.0 and 2.1 behind 100 ms with 8 and 4), and what follows is asked for anyway."""
+"""The same where bytes lie in a store. Shorter runs are there sooner (the first of Zarr behind 100
+ms after 0.7 s, with 8 after 1.0), and those that follow are asked for anyway."""
 
 _MOST_STEPS = 64
 """The cost besides the bytes is divided by as much: what is left of it no longer matters."""

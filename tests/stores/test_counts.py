@@ -182,7 +182,7 @@ def test_ranks_fetch_their_lanes(server: RangeServer, kind: str) -> None:
     assert total <= 4 * 1.35 * stored
 
 
-@pytest.mark.parametrize("kind", ["npy", "plain", "zarr"])
+@pytest.mark.parametrize("kind", ["npy", "contiguous", "zarr"])
 def test_more_is_asked_for_than_is_read(server: RangeServer, kind: str) -> None:
     """The link is busy while one run is read at a time: to the end, here, where memory allows."""
     rows = opened(server, kind)[::8]  # a row of each chunk, too far apart to be joined
