@@ -373,6 +373,8 @@ def link() -> Link:
     True
     """
     global _link
+    if _link is not None:
+        return _link
     with _making:
         if _link is None:
             _link = Link()

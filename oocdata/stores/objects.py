@@ -46,7 +46,8 @@ class StoredObjects:
     def __init__(self, address: Address, nbytes: int, cache: str = "") -> None:
         self.address, self.cache = address, cache
         self._usual = float(nbytes)
-        self._lock = threading.Lock()
+        # Re-entrant: the collector may close a pass that was dropped while this thread holds it.
+        self._lock = threading.RLock()
         self._versions: dict[str, tuple[int, str, int]] = {}
         self._asked: dict[str, tuple[Held[Answer | None], int]] = {}
 

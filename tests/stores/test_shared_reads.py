@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 
@@ -63,6 +64,30 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
         with objects.asking([["0"]]):
             assert objects.take(["0"]) == [b"zero"]
         assert server.requests == came + 1
+
+
+@pytest.mark.parametrize("kind", ["file", "objects"])
+def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
+    """In a thread that is asking for something else, and holds the lock."""
+    (tmp_path / "0").write_bytes(b"zero")
+    with RangeServer(tmp_path) as server:
+        some = np.array([0]), np.array([2])
+        if kind == "file":
+            file = StoredFile.at(f"{server.url}/0")
+            asking, lock = file.asking([(*some, True)]), file.shared.lock
+        else:
+            objects = StoredObjects(Address.of(server.url), 100)
+            asking, lock = objects.asking([["0"]]), objects._lock
+        asking.__enter__()
+
+        def collect() -> None:
+            with lock:
+                asking.__exit__(None, None, None)
+
+        thread = threading.Thread(target=collect, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_views_of_one_file_in_several_threads(tmp_path: Path) -> None:
