@@ -21,7 +21,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import ArrayRequest, asked_for
+from oocdata.datasets.request import asked_for
 from oocdata.datasets.spec import Batch, Spec, batched_spec, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
@@ -295,7 +295,8 @@ class Loader:
     def asked(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
         """Have what a run takes out of stores under way for as long as a block takes."""
         steps = [self.steps.positions(step, run.epoch) for step in range(run.start, run.stop)]
-        return asked_for(self._requests(run, np.concatenate(steps))[0])
+        positions = np.concatenate(steps)
+        return asked_for(self.dataset.requests(positions, self._draw(run, positions)))
 
     def read(self, run: Run) -> list[Batch]:
         """Read a run of steps, as `run` does, of which all that lies in stores was asked for."""
@@ -307,18 +308,17 @@ class Loader:
                 self.dataset.gather(own, Draw(self.seed, run.epoch, step, lane, own))
                 for step, own in each
             ]
-        requests, draw = self._requests(run, np.concatenate(steps))
+        positions = np.concatenate(steps)
+        draw = self._draw(run, positions)
+        requests = self.dataset.requests(positions, draw)
         lengths = [len(step) for step in steps]
         number = buffers.count()
         arrays = [request.read_parts(lengths, number) for request in requests]
         return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
 
-    def _requests(
-        self, run: Run, positions: NDArray[np.int64]
-    ) -> tuple[tuple[ArrayRequest, ...], Draw]:
+    def _draw(self, run: Run, positions: NDArray[np.int64]) -> Draw:
         # No function draws from it: the only randomness left is keyed by position.
-        draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
-        return self.dataset.requests(positions, draw), draw
+        return Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
 
     def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the steps from `start` on to the end of so many epochs."""

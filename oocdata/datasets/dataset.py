@@ -241,10 +241,11 @@ class Dataset(Described, Splitting):
 
     def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
+        requests = self.requests(positions, draw)
         if not self.is_remote:
-            return self.gather(positions, draw)
-        with asked_for(self.requests(positions, draw)):
-            return self.gather(positions, draw)
+            return self.assemble(map(_READ, requests), draw)
+        with asked_for(requests):
+            return self.assemble(map(_READ, requests), draw)
 
     def gather(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read as `read` does; what lies in stores was asked for, or it comes piece by piece."""

@@ -54,6 +54,7 @@ from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
+from oocdata.formats.stored import is_url
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.bucketed import Bucketed
@@ -203,7 +204,7 @@ class Encoder:
 
 def _is_given(target: Any) -> bool:
     """Return whether a source lies in a store that the user opened, of this process alone."""
-    if not isinstance(target, str) or "://" not in target:
+    if not (isinstance(target, str) and is_url(target)):
         return False
     from oocdata.stores.given import is_given  # not where all lies on disks
 

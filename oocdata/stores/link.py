@@ -310,7 +310,7 @@ class Link:
         self.traffic.busy += now - self._since if self._under_way else 0.0
         self._since = now
 
-    def _of(self, asked: Any) -> Any:
+    def _noted(self, asked: Any) -> Any:
         """Note what the client has under way, for as long as its threads refer to it.
 
         They do until they have told Python how it ended, also of what was given up. When the
@@ -325,11 +325,13 @@ class Link:
             return await client.ask(address.name, options)
         suffix = options.get("range", ())
         if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # it knows none
-            whole = await self._of(obstore().head_async(client, address.name))
+            whole = await self._noted(obstore().head_async(client, address.name))
             bounds = max(0, whole["size"] - suffix["suffix"]), whole["size"]
             options = {"if_match": whole["e_tag"], **options, "range": bounds}
-        found = await self._of(obstore().get_async(client, address.name, options=options or None))
-        meta, data = found.meta, await self._of(found.bytes_async())
+        found = await self._noted(
+            obstore().get_async(client, address.name, options=options or None)
+        )
+        meta, data = found.meta, await self._noted(found.bytes_async())
         modified: datetime = meta["last_modified"]
         return Answer(
             data, meta["size"], meta["e_tag"] or "", int(modified.timestamp()) * 1_000_000_000

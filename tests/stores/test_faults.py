@@ -31,7 +31,7 @@ from servers.faults import (
 )
 from servers.proxy import FaultProxy
 from servers.ranges import RangeServer
-from stored_layouts import numbers
+from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
 from oocdata.box import Extent
@@ -46,22 +46,9 @@ from oocdata.testing import boxes_of
 
 ROWS = numbers((200, 4, 6))
 
-DATA = {
-    "npy": ("a.npy", None),
-    "contiguous": ("a.h5", "plain"),
-    "gzip": ("a.h5", "gzip"),
-    "zarr": ("a.zarr", None),
-    "shards": ("shards.zarr", None),
-}
-
 
 def write(folder: Path) -> None:
-    np.save(folder / "a.npy", ROWS)
-    with h5py.File(folder / "a.h5", "w") as file:
-        file["plain"] = ROWS
-        file.create_dataset("gzip", data=ROWS, chunks=(8, 4, 6), compression="gzip")
-    zarr.create_array(folder / "a.zarr", data=ROWS, chunks=(8, 4, 6))
-    zarr.create_array(folder / "shards.zarr", data=ROWS, chunks=(4, 4, 6), shards=(40, 4, 6))
+    write_kinds(folder, ROWS, each=8, shard=40)
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +86,7 @@ def assert_idle(server: Any) -> None:
 
 
 def opened(proxy: FaultProxy | RangeServer, kind: str, missing: Any = None) -> ooc.View:
-    name, key = DATA[kind]
+    name, key = KINDS[kind]
     return ooc.open(f"{proxy.url}/{name}", key, missing=missing)
 
 
@@ -132,7 +119,7 @@ OF_RANGES = [WrongLength(-1), WrongLength(3)]
 
 
 @pytest.mark.parametrize("fault", [*PASS, *OF_RANGES], ids=repr)
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_passes_is_asked_again(proxy: FaultProxy, kind: str, fault: Fault) -> None:
     if kind == "zarr" and fault in OF_RANGES:
         pytest.skip("its objects are asked for whole")
@@ -145,14 +132,14 @@ def test_what_passes_is_asked_again(proxy: FaultProxy, kind: str, fault: Fault) 
 
 
 @pytest.mark.parametrize("fault", PASS, ids=repr)
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("kind", KINDS)
 def test_opening_asks_again(proxy: FaultProxy, kind: str, fault: Fault) -> None:
     proxy.plan = once_each(fault)
     assert_array_equal(opened(proxy, kind)[:5], ROWS[:5])
 
 
 @pytest.mark.parametrize("fault", [Stall(), Stall(after=3), Slow()], ids=repr)
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_stalled_answer_is_asked_for_again(
     proxy: FaultProxy, kind: str, fault: Fault, no_patience: None
 ) -> None:
@@ -171,7 +158,7 @@ STAY = {
 
 
 @pytest.mark.parametrize("name", STAY)
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_stays_is_told_at_once(proxy: FaultProxy, kind: str, name: str) -> None:
     fault, words, error = STAY[name]
     if name == "whole" and kind == "zarr":
@@ -186,14 +173,14 @@ def test_what_stays_is_told_at_once(proxy: FaultProxy, kind: str, name: str) -> 
     assert_idle(proxy)
     assert caught.value.path is not None
     assert caught.value.path.startswith(proxy.url)
-    assert (caught.value.key or "").strip("/") == (DATA[kind][1] or "")
+    assert (caught.value.key or "").strip("/") == (KINDS[kind][1] or "")
     assert caught.value.rows is not None
     assert {3, 100} & set(caught.value.rows)
     asked = [(record.path, record.start, record.stop) for record in proxy.log]
     assert len(asked) == len(set(asked)) > 0
 
 
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_stays_busy(proxy: FaultProxy, kind: str) -> None:
     view = opened(proxy, kind)
     proxy.plan = lambda number, record: Refuse(503)
@@ -204,7 +191,7 @@ def test_a_server_that_stays_busy(proxy: FaultProxy, kind: str) -> None:
 
 def write_anew(folder: Path, kind: str) -> None:
     """Write other numbers of the same length, as another object of the same name."""
-    name, _ = DATA[kind]
+    name, _ = KINDS[kind]
     other = folder / "other"
     other.mkdir()
     if name == "a.npy":
@@ -226,7 +213,7 @@ def write_anew(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("etag", [True, "weak", False])
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("kind", KINDS)
 def test_another_version(tmp_path: Path, kind: str, etag: Any) -> None:
     write(tmp_path)
     with RangeServer(tmp_path, etag=etag) as server:
@@ -254,7 +241,7 @@ def test_another_version_between_open_and_the_first_read(proxy: FaultProxy, kind
         view.take([3])
 
 
-@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("kind", KINDS)
 def test_another_version_within_an_epoch(proxy: FaultProxy, kind: str) -> None:
     """Batches of the first version, then an error: none of the second, none of both."""
     view = opened(proxy, kind)
@@ -320,7 +307,7 @@ def test_the_object_was_cut_short(proxy: FaultProxy) -> None:
 def test_a_server_that_went_away(tmp_path: Path) -> None:
     write(tmp_path)
     with RangeServer(tmp_path) as server:
-        views = {kind: opened(server, kind) for kind in DATA}
+        views = {kind: opened(server, kind) for kind in KINDS}
     for kind, view in views.items():
         with pytest.raises(SourceError, match="reachable") as caught:
             view.take([3])
@@ -386,7 +373,7 @@ def run_faults(proxy: FaultProxy, count: int, *more: Fault) -> None:
     proxy.plan = plan
     batches = seed = 0
     while plan.injected < count:
-        for kind in DATA:
+        for kind in KINDS:
             batches += read_all(proxy, kind, seed)
             seed += 1
         assert_idle(proxy)
@@ -409,7 +396,7 @@ def check_rows(error: SourceError, read: set[int]) -> None:
 @settings(max_examples=40)
 @given(data=st.data())
 def test_random_faults_over_random_boxes(everything: FaultProxy, data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(sorted(DATA)))
+    kind = data.draw(st.sampled_from(sorted(KINDS)))
     each = st.sampled_from([None, None, *KINDS_OF_FAULTS, Refuse(404), Refuse(403), Whole()])
     faults = data.draw(st.lists(each, max_size=12))
     lengths = [data.draw(st.integers(1, length)) for length in (10, 4, 6)]
