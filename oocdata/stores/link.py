@@ -119,6 +119,8 @@ class Link:
         until = time.monotonic() + _PARTING
         while self._of_client and os.getpid() == self._process and time.monotonic() < until:
             time.sleep(0.001)
+            # What its threads let go of, without the interpreter's lock, goes at the next call.
+            obstore().store.MemoryStore()
 
     def _cancel_all(self) -> None:
         for task in asyncio.all_tasks(self._loop):
