@@ -20,16 +20,10 @@ from numpy.typing import NDArray
 
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import ArgumentError
+from oocdata.stores.blobs import Blob
 from oocdata.stores.pages import cut, groups, parts_of, ranges_of
 from oocdata.stores.presence import Presence
-from oocdata.stores.segments import (
-    HEADER,
-    Layout,
-    blob_sum,
-    make,
-    page_sums,
-    read_blob,
-)
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, Layout, page_sums
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -44,9 +38,6 @@ _SEGMENTS_AT_ONCE = 64
 
 _CHECKED_AT_ONCE = 4 << 20
 """Bytes that are read to be checked, at a time."""
-
-_SECONDS_A_USE = 60.0
-"""A segment that is read has its time of last use set so often, at most."""
 
 
 class _UnreadError(Exception):
@@ -270,7 +261,7 @@ class Entry:
             return False
         now = time.monotonic()
         for segment, descriptor in opened.values():
-            if now - segment.touched > _SECONDS_A_USE:
+            if now - segment.touched > SECONDS_A_USE:
                 segment.touched = now
                 with suppress(OSError):
                     os.utime(descriptor.number)  # says which ones go first
@@ -340,42 +331,13 @@ class Entry:
         """Close what others have deleted, or its space on the disk would not come free."""
         self._there.give_up_deleted()
 
-    # Blobs --------------------------------------------------------------------------------------
-
-    def blob(self, name: str) -> bytes | None:
-        """Return small bytes that were kept with this version of the object; None without them.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from oocdata.stores.folder import CacheFolder
-        >>> with tempfile.TemporaryDirectory() as path:
-        ...     entry = CacheFolder(path).entry("https://host/a.h5", '"etag"', 10_000)
-        ...     entry.keep_blob("chunks", b"a table")
-        ...     entry.blob("chunks"), entry.blob("other")
-        (b'a table', None)
-        """
-        return read_blob(self._folder.file(self._stem, _blob_name(name)))
-
-    def keep_blob(self, name: str, data: bytes) -> None:
-        """Keep small bytes with this version of the object, whole or not at all; see `write`."""
-        path = self._folder.file(self._stem, _blob_name(name))
-        header = self._header | {"length": len(data), "checksum": blob_sum(data)}
-        try:
-            if self._folder.make_room(HEADER + len(data)):
-                make(path, header, HEADER + len(data), data, replace=True)
-        except OSError as error:
-            self._folder.stop(error)
+    def blob(self, part: str) -> Blob:
+        """Return small bytes that are kept with this version of the object."""
+        return Blob(self._folder, self.name, self.version, self.nbytes, part)
 
 
 def _entry(folder: CacheFolder, name: str, version: str, nbytes: int) -> Entry:
     return folder.entry(name, version, nbytes)
-
-
-def _blob_name(name: str) -> str:
-    if not (name.isascii() and name.isidentifier()):
-        raise ArgumentError(f"`name` of a blob must be letters and digits; got {name!r}.")
-    return name
 
 
 def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:

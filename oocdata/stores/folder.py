@@ -241,13 +241,18 @@ class CacheFolder:
         nbytes : int
             Of the whole object.
         """
-        known = json.dumps([name, version, nbytes]).encode()
-        stem = blake2b(known, digest_size=16).hexdigest()
+        stem = self.stem(name, version, nbytes)
         with self.lock:
             found = self._entries.get(stem)
             if found is None:
                 found = self._entries[stem] = Entry(self, name, version, nbytes, stem)
         return found
+
+    @staticmethod
+    def stem(name: str, version: str, nbytes: int) -> str:
+        """Return what the names of an object's files begin with."""
+        known = json.dumps([name, version, nbytes]).encode()
+        return blake2b(known, digest_size=16).hexdigest()
 
     def file(self, stem: str, part: str) -> str:
         """Return the path of a file: of an object's segment or blob."""

@@ -4,8 +4,8 @@ A page is written before its checksum is. So whoever is killed leaves a page abs
 0) or whole; what a power cut tears fails its checksum. Several processes may write one file without
 a lock: the bytes of a page are the same whoever fetched it.
 
-A segment is a sparse file: what is absent takes no space. Beside segments there are *blobs*, small
-files that are written at once under their name.
+A segment is a sparse file: what is absent takes no space. Beside segments there are *blobs*
+(`oocdata.stores.blobs`), small files that are written at once under their name.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import SourceError
 
 __all__ = [
-    "HEADER", "Layout", "Segment", "blob_sum", "give_name", "make", "page_sums", "read_blob",
-    "read_header",
+    "HEADER", "SECONDS_A_USE", "Layout", "Segment", "give_name", "make", "page_sums", "parsed",
+    "read_header", "sum_of",
 ]  # fmt: skip
 
 HEADER = 2048
 """Bytes before the checksums: of an object of 2 MiB they share the first block of the disk."""
+
+SECONDS_A_USE = 60.0
+"""The time of a file's last use is set so often, at most."""
 
 _MAGIC = b"oocdata cache 1\n"
 _BLOCK = 4096
@@ -144,8 +147,8 @@ class Segment(OpenFile):
 
 def make(
     path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replace: bool = False
-) -> None:
-    """Make a file with its header, which has its name when it is whole.
+) -> int:
+    """Make a file with its header, which has its name when it is whole; return the header's sum.
 
     Parameters
     ----------
@@ -162,6 +165,7 @@ def make(
     ------
     OSError
     """
+    beginning = _header_bytes({**header, "id": secrets.token_hex(8)})
     written = f"{path}.{secrets.token_hex(8)}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -172,7 +176,7 @@ def make(
         number = os.open(written, flags, 0o666)
     try:
         with os.fdopen(number, "wb") as file:
-            file.write(_header_bytes({**header, "id": secrets.token_hex(8)}))
+            file.write(beginning)
             file.write(content)
             file.truncate(nbytes)
         give_name(written, path, replace=replace)
@@ -183,6 +187,7 @@ def make(
     finally:
         with suppress(FileNotFoundError):
             os.unlink(written)
+    return sum_of(beginning)
 
 
 def give_name(written: str, path: str, *, replace: bool) -> None:
@@ -214,7 +219,11 @@ def _header_bytes(header: dict[str, Any]) -> bytes:
 
 def read_header(file: int) -> dict[str, Any] | None:
     """Return the header of a file that is open, None where it has none."""
-    text = os.pread(file, HEADER, 0)
+    return parsed(os.pread(file, HEADER, 0))
+
+
+def parsed(text: bytes) -> dict[str, Any] | None:
+    """Return what the first bytes of a file say as a header, None where they are none."""
     if len(text) < HEADER or not text.startswith(_MAGIC):
         return None
     try:
@@ -224,19 +233,6 @@ def read_header(file: int) -> dict[str, Any] | None:
     return header if isinstance(header, dict) else None
 
 
-def read_blob(path: str) -> bytes | None:
-    """Return what follows the header of a blob; None where it is not there, or damaged."""
-    try:
-        with Descriptor(path) as file:
-            header = read_header(file) or {}
-            content = os.pread(file, os.fstat(file).st_size, HEADER)
-            os.utime(path)
-    except OSError:
-        return None
-    right = header.get("length") == len(content) and header.get("checksum") == blob_sum(content)
-    return content if right else None
-
-
-def blob_sum(content: bytes) -> int:
-    """Return the checksum of a blob."""
+def sum_of(content: Any) -> int:
+    """Return a checksum, as `page_sums` does."""
     return int(page_sums([content])[0])

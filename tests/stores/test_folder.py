@@ -107,6 +107,8 @@ class Folder(RuleBasedStateMachine):
         self.there: dict[str, set[int]] = {name: set() for name in SIZES}
         self.open: dict[str, set[int]] = {name: set() for name in SIZES}
         self.blobs: dict[str, bytes] = {}
+        #: The blobs that each instance has seen; the other may have written them anew.
+        self.known: dict[tuple[int, str], int] = {}
 
     def teardown(self) -> None:
         self.folders, self.entries = [], []
@@ -211,14 +213,16 @@ class Folder(RuleBasedStateMachine):
 
     @rule(which=which, name=names, content=st.binary(max_size=100))
     def blob_kept(self, which: int, name: str, content: bytes) -> None:
-        self.entries[which][name].keep_blob("chunks", content)
+        self.known[which, name] = self.entries[which][name].blob("chunks").keep(content)
         self.blobs[name] = content
 
     @invariant()
     def blobs_are_right(self) -> None:
-        for each in self.entries:
+        for which, each in enumerate(self.entries):
             for name, entry in each.items():
-                assert entry.blob("chunks") == self.blobs.get(name)
+                found = entry.blob("chunks").read(self.known.get((which, name), 0))
+                assert (found and bytes(found[0])) == self.blobs.get(name)
+                self.known[which, name] = found[1] if found else 0
 
 
 TestFolder = Folder.TestCase
@@ -253,7 +257,7 @@ def test_wrong_calls(folder: CacheFolder, tmp_path: Path) -> None:
             entry.missing(*ranges(pair))
         with pytest.raises(ArgumentError, match="must be in the object"):
             read(entry, *ranges(pair))
-    with pytest.raises(ArgumentError, match="`name` of a blob"):
+    with pytest.raises(ArgumentError, match="`part` of a blob"):
         entry.blob("../a")
     with pytest.raises(ArgumentError, match="`limit` must be a whole number"):
         folder.set_limit(0)
@@ -449,8 +453,8 @@ def test_the_limit_holds(tmp_path: Path) -> None:
     assert limit // 2 < most <= limit
     entry.write(0, bytes(4 << 20))  # by segments: what has no room is not kept
     assert folder.nbytes <= limit
-    folder.entry("s3://bucket/b", "1", 70).keep_blob("large", bytes(3 << 20))
-    assert folder.entry("s3://bucket/b", "1", 70).blob("large") is None
+    folder.entry("s3://bucket/b", "1", 70).blob("large").keep(bytes(3 << 20))
+    assert folder.entry("s3://bucket/b", "1", 70).blob("large").read() is None
     folder.set_limit(1 << 20)
     assert folder.nbytes <= 1 << 20
     assert CacheFolder(tmp_path / "cache").limit == 1 << 20
@@ -650,10 +654,10 @@ def use_until_full(path: Path) -> None:
     starts = np.arange(0, data.size, 100 * 4096)
     with pytest.warns(CacheFolderWarning, match="can't be written any more") as told:
         write(entry, data, starts, np.minimum(100 * 4096, data.size - starts))
-    entry.keep_blob("chunks", b"a table")  # without another warning
+    entry.blob("chunks").keep(b"a table")  # without another warning
     assert len(told) == 1
     assert "give another folder as `cache`" in str(told[0].message)
-    assert entry.blob("chunks") is None
+    assert entry.blob("chunks").read() is None
     for one in (entry, CacheFolder(path / "cache").entry("s3://bucket/a", "1", data.size)):
         absent = pages(*one.missing(*ranges((0, data.size))), 4096)
         assert 0 < len(absent) < data.size // 4096
@@ -729,3 +733,15 @@ def test_a_page_is_there_only_with_its_checksum(
     monkeypatch.setattr(entries, "_write_all", noted)
     entry.write(0, DATA["large"][:SEGMENT].tobytes())
     assert order == [4096, 2048]  # the page before its checksum
+
+
+def test_a_blob_is_checked_once(folder: CacheFolder) -> None:
+    blob = opened(folder).blob("chunks")
+    which = blob.keep(b"a table")
+    [path] = Path(folder.path).rglob("*.chunks")
+    path.write_bytes(path.read_bytes().replace(b"table", b"chair"))
+    assert blob.read() is None
+    assert blob.read(which) == (b"a chair", which)
+    assert blob.read(which + 1) is None
+    path.write_bytes(path.read_bytes()[:1000])
+    assert blob.read(which) is None

@@ -17,9 +17,10 @@ from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunks
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores import blocks
 from oocdata.stores.folder import CacheFolder
+from oocdata.stores.link import Link
 
 ROWS = np.random.default_rng(0).integers(0, 500, (96, 64, 32)).astype("i4")
 
@@ -65,13 +66,48 @@ def read(view: ooc.View, epoch: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_second_epoch_fetches_nothing(server: RangeServer, tmp_path: Path, layout: str) -> None:
+def test_a_second_epoch_fetches_nothing(
+    server: RangeServer, tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does anything go to the link's thread and back."""
     name, key = LAYOUTS[layout]
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
     assert_array_equal(read(view), ROWS)
     server.reset()
+    called: list[object] = []
+    monkeypatch.setattr(Link, "call", lambda link, work: called.append(work))
     assert_array_equal(read(view, epoch=1), ROWS)
+    assert (server.nbytes, called) == (0, [])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_others_deleted_is_fetched_again(
+    server: RangeServer, tmp_path: Path, layout: str
+) -> None:
+    name, key = LAYOUTS[layout]
+    view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
+    assert_array_equal(read(view), ROWS)
+    CacheFolder(tmp_path / "kept").clear()
+    for epoch in (1, 2):
+        server.reset()
+        assert_array_equal(read(view, epoch), ROWS)
     assert server.nbytes == 0
+
+
+def test_a_new_version_that_others_kept_is_an_error(folder: Path, tmp_path: Path) -> None:
+    """Objects are kept under their names; other files' bytes under their version."""
+    shown, kept = tmp_path / "shown", tmp_path / "kept"
+    shutil.copytree(folder, shown)
+    name, key = KINDS["zarr"]
+    with RangeServer(shown) as server:
+        view = ooc.open(f"{server.url}/{name}", key, cache=kept)
+        assert_array_equal(read(view), ROWS)
+        shutil.rmtree(shown)
+        shown.mkdir()
+        write(shown, ROWS + 1)
+        assert_array_equal(read(ooc.open(f"{server.url}/{name}", key, cache=kept)), ROWS + 1)
+        with pytest.raises(SourceError, match="written anew"):
+            read(view, epoch=1)
 
 
 def epochs_elsewhere(kept: str, asked: Any) -> None:

@@ -239,10 +239,10 @@ def _beside(table: ChunkTable) -> tuple[Any, str] | None:
 
 def _read_kept(beside: tuple[Any, str]) -> tuple[PresentChunks, Any] | None:
     entry, name = beside
-    kept = entry.blob(name)
+    kept = entry.blob(name).read()
     if kept is None:
         return None
-    with np.load(BytesIO(kept)) as arrays:
+    with np.load(BytesIO(kept[0])) as arrays:
         chunks = PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
         return chunks, arrays["fill"][()]
 
@@ -255,4 +255,4 @@ def _keep(beside: tuple[Any, str], chunks: PresentChunks, fill: Any) -> None:
     file = BytesIO()
     arrays = {one: getattr(chunks, one) for one in PresentChunks.__slots__}
     np.savez(file, allow_pickle=False, fill=value, **arrays)
-    entry.keep_blob(name, file.getvalue())
+    entry.blob(name).keep(file.getvalue())

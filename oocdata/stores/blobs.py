@@ -1,0 +1,97 @@
+"""Small things in the cache folder, a file each: tables of chunks, objects that are read whole."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from oocdata.engines.files import Descriptor
+from oocdata.errors import ArgumentError
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, make, parsed, sum_of
+
+if TYPE_CHECKING:
+    from oocdata.stores.folder import CacheFolder
+
+__all__ = ["Blob"]
+
+
+class Blob:
+    """Bytes that are kept with an object, whole or not at all.
+
+    Parameters
+    ----------
+    folder : CacheFolder
+    name, version : str
+    nbytes : int
+        The object, as of `CacheFolder.entry`.
+    part : str
+        What is kept: letters and digits.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oocdata.stores.folder import CacheFolder
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     blob = Blob(CacheFolder(path), "https://host/a.h5", '"etag"', 10_000, "chunks")
+    ...     which = blob.keep(b"a table")
+    ...     content, found = blob.read()
+    >>> bytes(content), which == found
+    (b'a table', True)
+    """
+
+    def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int, part: str):
+        if not (part.isascii() and part.isidentifier()):
+            raise ArgumentError(f"`part` of a blob must be letters and digits; got {part!r}.")
+        self._folder = folder
+        self._header = {"name": name, "version": version, "nbytes": nbytes}
+        self._path = folder.file(folder.stem(name, version, nbytes), part)
+
+    def read(self, known: int = 0) -> tuple[memoryview, int] | None:
+        """Return what is kept; None where it is not there, or damaged.
+
+        Parameters
+        ----------
+        known : int
+            Which file was made or found right before, by this process: it is not checked again.
+
+        Returns
+        -------
+        content : memoryview
+        which : int
+            The checksum of its header, whose random identity tells it from others of its name.
+        """
+        try:
+            with Descriptor(self._path) as file:
+                status = os.fstat(file)
+                found = os.pread(file, status.st_size, 0)
+                if time.time() - status.st_mtime > SECONDS_A_USE:
+                    os.utime(file)  # says which ones go first
+        except OSError:
+            return None
+        content, which = memoryview(found)[HEADER:], sum_of(found[:HEADER])
+        if which != known:
+            header = parsed(found[:HEADER]) or {}
+            if header.get("length") != len(content) or header.get("checksum") != sum_of(content):
+                return None
+        return content, which
+
+    def keep(self, data: bytes) -> int:
+        """Keep bytes, as far as the folder has room and can be written; see `Entry.write`.
+
+        Returns
+        -------
+        int
+            As of `read`; 0 where they are not kept.
+        """
+        header = self._header | {"length": len(data), "checksum": sum_of(data)}
+        try:
+            if self._folder.make_room(HEADER + len(data)):
+                return make(self._path, header, HEADER + len(data), data, replace=True)
+        except OSError as error:
+            self._folder.stop(error)
+        return 0
