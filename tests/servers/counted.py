@@ -107,9 +107,16 @@ class CountedServer:
         )
         ready.set()
         await self._stop.wait()
+        # A connection that was just accepted takes some turns of the loop to be opened; by then the
+        # server must not be closed, or nothing closes the connection.
+        self._loop.remove_reader(listening)
+        for _ in range(4):
+            await asyncio.sleep(0)
         server.close()
         for connection in list(self._opened):
             connection.drop(reset=True)
+        while self._opened:
+            await asyncio.sleep(0)
 
     # Counts
 
