@@ -136,8 +136,9 @@ class StoredObjects:
         They are read by whoever needs them: through the link, each would take 0.3 ms more.
         """
         found = {}
-        for name in [name for name in names if name in self._files]:
-            kept = self._blob(name).read(which := self._files[name])
+        for name in names:
+            which = self._files.get(name, 0)
+            kept = self._blob(name).read(which) if which else None
             if kept is not None and kept[1] == which:
                 found[name] = _parted(kept[0])[1]
             else:
