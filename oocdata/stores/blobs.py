@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oocdata.engines.files import Descriptor
 from oocdata.errors import ArgumentError
-from oocdata.stores.segments import HEADER, SECONDS_A_USE, make, parsed, sum_of
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, identity, make, parsed, sum_of
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -63,7 +63,7 @@ class Blob:
         -------
         content : memoryview
         which : int
-            The checksum of its header, whose random identity tells it from others of its name.
+            What its header is known by, whose random identity tells it from others of its name.
         """
         try:
             with Descriptor(self._path) as file:
@@ -73,7 +73,7 @@ class Blob:
                     os.utime(file)  # says which ones go first
         except OSError:
             return None
-        content, which = memoryview(found)[HEADER:], sum_of(found[:HEADER])
+        content, which = memoryview(found)[HEADER:], identity(found[:HEADER])
         if which != known:
             header = parsed(found[:HEADER]) or {}
             if header.get("length") != len(content) or header.get("checksum") != sum_of(content):

@@ -13,12 +13,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given
 
-__all__ = ["ObjectVersion", "cache_folder", "looked_at", "note", "one_look"]
+__all__ = ["Noted", "ObjectVersion", "cache_folder", "looked_at", "note", "one_look"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,50 @@ class ObjectVersion:
         # that its user opened, another calls so too.
         kept = kept if answer.tag and not is_given(address.root) else ""
         return cls(address.url, answer.nbytes, answer.tag, answer.modified, kept)
+
+
+_MOST_OBJECTS = 1 << 24
+"""From so many on, nothing is noted of an object."""
+
+
+class Noted:
+    """A number that is noted of each of many objects, 8 bytes each; 0 where none was.
+
+    Parameters
+    ----------
+    count : int
+
+    Examples
+    --------
+    >>> versions = Noted(10)
+    >>> versions.first(3, 7), versions.first(3, 7), versions.first(3, 8), versions.get(3)
+    (True, True, False, 7)
+    """
+
+    def __init__(self, count: int) -> None:
+        # It takes memory where it is written to.
+        self._each = np.zeros(count if count <= _MOST_OBJECTS else 0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, once all objects were read."""
+        return self._each.nbytes
+
+    def get(self, number: int) -> int:
+        """Return what was noted of an object."""
+        return int(self._each[number]) if len(self._each) else 0
+
+    def set(self, number: int, noted: int) -> None:
+        """Note it."""
+        if len(self._each):
+            self._each[number] = noted
+
+    def first(self, number: int, noted: int) -> bool:
+        """Note it where nothing was; return False if something else was."""
+        before = self.get(number)
+        if not before:
+            self.set(number, noted)
+        return before in (0, noted)
 
 
 _looked: ContextVar[dict[Address, Any] | None] = ContextVar("looked", default=None)

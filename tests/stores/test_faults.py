@@ -284,6 +284,28 @@ def test_a_shard_whose_index_was_forgotten(
     assert 0 in caught.value.rows
 
 
+@pytest.mark.parametrize("how", ["written anew", "deleted"])
+def test_a_chunk_that_comes_or_goes(proxy: FaultProxy, how: str) -> None:
+    """One that is absent at first is the fill value, and has to stay so."""
+    path = proxy.folder / "few.zarr"
+    zarr.create_array(path, data=ROWS[:8], chunks=(4, *ROWS.shape[1:]), fill_value=0)
+    chunk = path / "c" / "0" / "0" / "0"
+    stored = chunk.read_bytes()
+    if how == "written anew":
+        chunk.unlink()
+    view = ooc.open(f"{proxy.url}/few.zarr", missing="fill")
+    for _ in range(2):
+        assert_array_equal(view[0], 0 * ROWS[0] if how == "written anew" else ROWS[0])
+        chunk_cache.forget()
+    if how == "written anew":
+        chunk.write_bytes(stored)
+    else:
+        chunk.unlink()
+    with pytest.raises(SourceError, match=how) as caught:
+        view[3]
+    assert caught.value.rows == (0, 1, 2, 3)
+
+
 def test_the_object_is_deleted(proxy: FaultProxy) -> None:
     view = opened(proxy, "npy")
     (proxy.folder / "a.npy").unlink()

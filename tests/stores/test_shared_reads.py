@@ -51,18 +51,18 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
     """What the first took, and decodes, the second does not ask for; it fetches what it lacks."""
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
-        objects = StoredObjects(Address.of(server.url), 100)
-        with objects.asking([["0", "1"]]):
-            assert objects.take(["0", "1"]) == [b"zero", None]
-            with objects.asking([["1", "0"]]):
+        objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
+        with objects.asking([[0, 1]]):
+            assert objects.take([0, 1]) == [b"zero", None]
+            with objects.asking([[1, 0]]):
                 assert server.requests == 2
-                assert objects.take(["0", "0"]) == [b"zero", b"zero"]
+                assert objects.take([0, 0]) == [b"zero", b"zero"]
                 came = server.requests
                 assert came <= 3  # 2 where it was not yet let go
-            with objects.asking([["0"]]):
+            with objects.asking([[0]]):
                 assert server.requests == came
-        with objects.asking([["0"]]):
-            assert objects.take(["0"]) == [b"zero"]
+        with objects.asking([[0]]):
+            assert objects.take([0]) == [b"zero"]
         assert server.requests == came + 1
 
 
@@ -76,8 +76,8 @@ def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
             file = StoredFile.at(f"{server.url}/0")
             asking, lock = file.asking([(*some, True)]), file.shared.lock
         else:
-            objects = StoredObjects(Address.of(server.url), 100)
-            asking, lock = objects.asking([["0"]]), objects._lock
+            objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
+            asking, lock = objects.asking([[0]]), objects._lock
         asking.__enter__()
 
         def collect() -> None:

@@ -106,15 +106,17 @@ class Objects:
             return b""
         return blake2b(self.versions.tobytes(), digest_size=16).digest()
 
-    def numbers(self, places: NDArray[np.int64]) -> list[int]:
-        """Return the numbers of the objects in which chunks lie, each once."""
-        if self.versions is None:
-            return []
+    def numbered(self, places: NDArray[np.int64]) -> list[int]:
+        """Return the number of the object in which each chunk lies."""
         objects = places // self.metadata.chunks_per_object
         if not objects.shape[1]:
-            return [0]
-        found: list[int] = np.unique(np.ravel_multi_index(tuple(objects.T), self.grid)).tolist()
+            return [0] * len(objects)
+        found: list[int] = np.ravel_multi_index(tuple(objects.T), self.grid).tolist()
         return found
+
+    def numbers(self, places: NDArray[np.int64]) -> list[int]:
+        """Return the numbers of the objects in which chunks lie, each once."""
+        return [] if self.versions is None else sorted(set(self.numbered(places)))
 
     def note(self, numbers: Iterable[int]) -> None:
         """Remember the versions of objects that were never asked for, before they are read."""
@@ -192,6 +194,10 @@ class Objects:
     def rows_of(self, place: Sequence[int]) -> dict[str, Any]:
         """Return the rows of an object, as `rows` does."""
         return self._rows([place[self.axis]], self.metadata.object_shape)
+
+    def number(self, place: Sequence[int]) -> int:
+        """Return the number of the object at a place in the grid."""
+        return int(np.ravel_multi_index(tuple(place), self.grid)) if self.grid else 0
 
     def place(self, number: int) -> tuple[int, ...]:
         """Return the place of an object in the grid."""

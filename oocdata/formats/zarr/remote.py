@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import count
 from typing import Any
@@ -38,7 +39,7 @@ from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import link
 from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
-from oocdata.stores.versions import ObjectVersion, cache_folder
+from oocdata.stores.versions import Noted, ObjectVersion, cache_folder
 
 __all__ = ["Remote", "remote_reader"]
 
@@ -118,12 +119,14 @@ class Remote(Store):
         name = "zarr.json" if version == 3 else ".zarray"
         text = self.read(join(key, name)) or b""
         metadata = parse_array(text, 3 if version == 3 else 2, self.path, key or None)
-        each = zip(metadata.shape, metadata.object_shape, strict=True)
-        grid = np.ndindex(*(-(-length // step) for length, step in each))
+        lengths = zip(metadata.shape, metadata.object_shape, strict=True)
+        grid = np.ndindex(*(-(-length // step) for length, step in lengths))
         names = [metadata.name(place) for place in grid]
-        stored = StoredObjects(self.address / key, _TEXTS).take(names)
-        here = {name: one for name, one in zip(names, stored, strict=True) if one is not None}
-        memory = {name: _buffer(bytes(one)) for name, one in {name: text, **here}.items()}
+        here = self.address / key
+        objects = StoredObjects(lambda number: here / names[number], len(names), _TEXTS)
+        each = zip(names, objects.take(range(len(names))), strict=True)
+        stored = {name: one for name, one in each if one is not None}
+        memory = {name: _buffer(bytes(one)) for name, one in {name: text, **stored}.items()}
         return _opened(memory, 3 if version == 3 else 2)
 
 
@@ -146,16 +149,27 @@ class _Fetched:
         # Transposed shards and those in shards are fetched whole.
         if index is not None and index.axes == tuple(range(len(index.axes))):
             self._index = index if len(self._node.get("codecs", ())) == 1 else None
-        self._address = Address.of(objects.store.path) / objects.key
+        self._address = address = Address.of(objects.store.path) / objects.key
         self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
         self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
-        self._versions: dict[tuple[int, ...], int] = {}  # also of those that were forgotten
+        whole = self._index is None
+        self._versions = Noted(0 if whole else objects.count)  # also of those that were forgotten
         self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
-        self._whole = StoredObjects(self._address, nbytes // 2, self.store.cache)
+        self._whole = StoredObjects(
+            lambda number: address / metadata.name(objects.place(number)),
+            objects.count if whole else 0,
+            nbytes // 2,
+            self.store.cache,
+        )
 
     def __reduce__(self) -> tuple[type[_Fetched], tuple[Objects]]:
         return _Fetched, (self.objects,)
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes that are taken by what is noted of objects, once all were read."""
+        return self._versions.nbytes + self._whole.nbytes
 
     @cached_property
     def _node(self) -> dict[str, Any]:
@@ -190,7 +204,7 @@ class _Fetched:
     def soon(self, places: Ints) -> list[Soon]:
         """Return what decoding chunks will take out of the store."""
         if self._index is None:
-            return [Soon(self._whole, self._whole_names(places))]
+            return [Soon(self._whole, self.objects.numbered(places))]
         found = []
         for file, _, offsets, sizes in self._located(places):
             found += file.soon(offsets, sizes, once=True)
@@ -200,7 +214,7 @@ class _Fetched:
         """Return the stored bytes of chunks; None for those that are not there."""
         if self._index is None:
             try:
-                return self._whole.take(self._whole_names(places))
+                return self._whole.take(self.objects.numbered(places))
             except SourceError as error:
                 raise self._about(error, self.objects.rows(places)) from error
         found: list[Any] = [None] * len(places)
@@ -221,10 +235,6 @@ class _Fetched:
     def _about(self, error: SourceError, rows: dict[str, Any]) -> SourceError:
         """Return an error with the dataset and the rows that it concerns."""
         return type(error)(error.message, path=error.path, key=self.objects.where["key"], **rows)
-
-    def _whole_names(self, places: Ints) -> list[str]:
-        each = (places // self.objects.metadata.chunks_per_object).tolist()
-        return [self.objects.metadata.name(place) for place in each]
 
     def _located(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
         """Yield shards, which of the chunks each holds, and where they lie in it."""
@@ -259,8 +269,8 @@ class _Fetched:
         try:
             for shard, done in coming.items():
                 known[shard] = found = self._index_in(shard, done)
-                version = hash(None if found is None else found[0].version)
-                if self._versions.setdefault(shard, version) != version:
+                version = hash(None if found is None else found[0].version) or 1
+                if not self._versions.first(self.objects.number(shard), version):
                     raise ChangedError(
                         "the object must be as it was when it was first read; it was written "
                         "anew. Open the array again.",
@@ -313,6 +323,7 @@ class _RemoteReader(ZarrReader):
     ) -> None:
         super().__init__(objects, missing, opened)
         self._fetched = _Fetched(objects)
+        self._storage = replace(self._storage, table_bytes=self._fetched.table_bytes)
         self._begin()
 
     def _begin(self) -> None:
