@@ -86,10 +86,7 @@ def join(
         raise ArgumentError(f"`join` must get two datasets or more; got {datasets!r}.")
     given = _each(on, named, len(parts))
     _check_units(given)
-    ids = [
-        _of(part, as_ids("on", one, "iufmMU"))
-        for part, one in zip(parts, given, strict=True)
-    ]
+    ids = [_of(part, as_ids("on", one, "iufmMU")) for part, one in zip(parts, given, strict=True)]
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     found = np.logical_and.reduce([one >= 0 for one in partners])
