@@ -178,7 +178,9 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("content", [b"", b"x", b"hello, world", b"\x93NUM", b"PK", bytes(5000)])
 def test_files_of_no_known_format(tmp_path: Path, content: bytes):
     (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(UnknownFormatError, match=r"(first bytes are b|it is empty).*For raw binary"):
+    with pytest.raises(
+        UnknownFormatError, match=r"(first bytes are b|it is empty).*For raw binary"
+    ):
         ooc.open(tmp_path / "a.npy")
 
 
