@@ -293,6 +293,13 @@ def test_a_view_is_open_already(name: str, value: Any):
         ooc.open(ooc.open(ARRAY), **{name: value})
 
 
+def test_views_are_put_together_by_concat():
+    view = ooc.open(ARRAY)
+    for target in ([view, view], (ARRAY, view), [ooc.zip(view, view)]):
+        with pytest.raises(ArgumentError, match=r"no dataset that is open already.*ooc\.concat"):
+            ooc.open(target)
+
+
 def _objects(folder: Path) -> dict[str, Any]:
     """Return something of each kind that `missing` or `external` does not fit."""
     import xarray
