@@ -34,7 +34,7 @@ def info(context: typer.Context, array: Opening, json: Json = False) -> None:
     if json:
         print_json(found.to_json())
     elif found.datasets:
-        said, mark, reasons = str(found).partition("\nCan't be opened:\n")  # code stays as it is
+        said, mark, reasons = str(found).partition("Can't be opened:\n")  # code stays as it is
         typer.echo(f"{said}{mark}{in_options(reasons, context)}")
     if not found.datasets:
         typer.echo("oocdata: there is no dataset in the file.", err=True)

@@ -13,9 +13,12 @@ __all__ = ["as_ids", "read_values"]
 
 
 def read_values(values: Any) -> NDArray[Any]:
-    """Return an argument as an array; a dataset is read."""
-    is_dataset = hasattr(values, "requests")
-    return np.asarray(values.take(np.arange(len(values))) if is_dataset else values)
+    """Return an argument as an array; a dataset is read, its dates as dates."""
+    if not hasattr(values, "requests"):
+        return np.asarray(values)
+    found = np.asarray(values.take(np.arange(len(values))))
+    unit = getattr(values, "unit", "")
+    return found.view(unit) if unit and found.dtype == np.int64 else found
 
 
 def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
@@ -52,7 +55,9 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     if found.dtype.kind == "S":
         found = np.char.decode(found, "utf-8")
     if found.ndim != 1 or found.dtype.kind not in kinds:
-        what = "numbers, dates (datetime64) or texts" if "U" in kinds else "numbers or dates"
+        accepted = {"i": "numbers", "M": "dates (datetime64)", "U": "texts"}
+        *others, last = [what for kind, what in accepted.items() if kind in kinds]
+        what = f"{', '.join(others)} or {last}"
         raise ArgumentError(
             f"`{name}` must be {what} in one dimension; got {found.dtype} of shape {found.shape}."
         )

@@ -84,10 +84,9 @@ def join(
     parts: list[Any] = list(named.values()) or list(datasets)
     if len(parts) < 2 or not all(isinstance(part, Dataset) for part in parts):
         raise ArgumentError(f"`join` must get two datasets or more; got {datasets!r}.")
-    ids = [
-        _of(part, as_ids("on", one, "iufmMU"))
-        for part, one in zip(parts, _each(on, named, len(parts)), strict=True)
-    ]
+    given = _each(on, named, len(parts))
+    _check_units(given)
+    ids = [_of(part, as_ids("on", one, "iufmMU")) for part, one in zip(parts, given, strict=True)]
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     found = np.logical_and.reduce([one >= 0 for one in partners])
@@ -152,6 +151,20 @@ def _each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
     wanted = f"a dict of {list(named)}" if named else f"{number} arrays of ids, one a dataset"
     got = f"a dict of {list(on)}" if isinstance(on, Mapping) else f"{type(on).__name__}"
     raise ArgumentError(f"`on` must be {wanted}; got {got}.")
+
+
+def _check_units(given: list[Any]) -> None:
+    """Raise if numbers of several files count in units that differ, such as days since a date."""
+    views = [one for one in given if isinstance(one, Dataset) and not getattr(one, "unit", "")]
+    storages = [getattr(one, "storage", None) for one in views]
+    found = [one.annotations().attributes.get("units") for one in storages if one is not None]
+    texts = [one.decode(errors="replace") if isinstance(one, bytes) else one for one in found]
+    units = list(dict.fromkeys(one for one in texts if isinstance(one, str)))
+    if len(units) > 1:
+        raise ArgumentError(
+            f"`on` must hold ids of one unit; got {units[0]!r} and {units[1]!r}. Give dates in "
+            "memory: xarray decodes them, xarray.open_dataset(path)['time'].values."
+        )
 
 
 def _of(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from numpy.typing import DTypeLike
 
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.view import View
 from oocdata.engines.blocked import blocked
@@ -142,6 +143,11 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
                     "Open what it was opened from."
                 )
         return target
+    if isinstance(target, list | tuple) and any(isinstance(one, Dataset) for one in target):
+        raise ArgumentError(
+            "`target` must hold paths or arrays, no dataset that is open already. Put datasets one "
+            "after the other by ooc.concat, or side by side by ooc.zip."
+        )
     source = open_source(target, axis=axis, **options)
     if is_ragged(source):
         return Ragged.of(source, axis)

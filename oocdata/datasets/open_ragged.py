@@ -71,7 +71,14 @@ def ragged(
 def _whole(name: str, given: Any) -> View:
     """Return the view of a whole array: where rows lie is said by places in it."""
     if isinstance(given, list | tuple) and not any(isinstance(one, str) for one in given):
-        given = np.asarray(given)
+        try:
+            given = np.asarray(given)
+        except ValueError as error:  # rows, or Views, of unequal length
+            raise ArgumentError(
+                f"`{name}` must be one array; got a {type(given).__name__} of arrays of unequal "
+                "length. Put rows end to end: np.concatenate(rows), with lengths=[len(row) for row "
+                "in rows]."
+            ) from error
     view = open_view(given)
     whole = View.of(view.source)
     if (view.axes, view.cuts, view.order) != (whole.axes, whole.cuts, whole.order) or (

@@ -133,7 +133,7 @@ def episodes(
         An episode ends with each row whose flag is true (a number other than 0), in any of several
         arrays: ``[terminals, timeouts]``. Rows after the last one are an episode of their own.
     time : View or array_like, shape (rows,)
-        Numbers, or dates in memory. An episode begins where they do not advance by `step`, also
+        Numbers or dates. An episode begins where they do not advance by `step`, also
         at NaN and NaT. With `done`, either begins one.
     step : number or timedelta64
         From one row to the next.
@@ -195,12 +195,14 @@ def _numbers(name: str, given: Any) -> Dataset:
 
 def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
     """Return how many rows there are, and those after which a coordinate does not advance."""
+    unit = getattr(time, "unit", "") if isinstance(time, Dataset) else ""
     if not isinstance(time, Dataset):
         time = np.asarray(time)
         if time.dtype.kind in "mM":
-            step = _ticks("step", step, time.dtype)
-            tolerance = 0 if tolerance is None else _ticks("tolerance", tolerance, time.dtype)
-            time = time.astype(np.int64)
+            unit, time = str(time.dtype), time.astype(np.int64)
+    if unit:
+        step = _ticks("step", step, np.dtype(unit))
+        tolerance = 0 if tolerance is None else _ticks("tolerance", tolerance, np.dtype(unit))
     view = _numbers("time", time)
     whole = view.spec.dtype.kind != "f" and not isinstance(step, float | np.floating)  # type: ignore[union-attr]
     for name, value in {"step": step, "tolerance": 0 if tolerance is None else tolerance}.items():

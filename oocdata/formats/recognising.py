@@ -72,8 +72,9 @@ def format_of(path: str) -> Format:
         _refuse_foreign(foreign([path], head), path)
     if text:
         return "text"
+    begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
     raise UnknownFormatError(
-        f"{_RULE}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
+        f"{_RULE}; {begins}. For raw binary give `dtype` and "
         "`shape`; for lines of text, format='text'.",
         path=path,
     )

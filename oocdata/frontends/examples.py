@@ -64,8 +64,9 @@ class ParseExamples:
         try:
             found = self.tensors(records)
         except tf.errors.OpError as error:
+            told = error.message.rpartition("Name: <unknown>, ")[2].partition(" [Op:")[0]
             raise MapError(
-                f"each record must be a tf.train.Example with these features; {error.message}"
+                f"each record must be a tf.train.Example with these features; {told}"
             ) from error
         return {name: tensor.numpy() for name, tensor in found.items()}
 

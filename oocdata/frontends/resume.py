@@ -23,6 +23,7 @@ from oocdata.frontends.saves import (
     write_save,
 )
 from oocdata.index import as_count
+from oocdata.loader import Loader
 from oocdata.runs import Pass
 
 try:
@@ -34,8 +35,6 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-    from oocdata.loader import Loader
 
 __all__ = ["Resume"]
 
@@ -104,6 +103,10 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
                 "`Resume` must run with Keras on TensorFlow; its backend is "
                 f"{keras.backend.backend()!r}. Save (epoch, step) with the model in a loop over "
                 "`loader.epoch(epoch, start=step)`."
+            )
+        if not isinstance(loader, Loader):  # what generators yield has no position to go on from
+            raise ArgumentError(
+                f"`loader` must be a Loader: `.batches(size)` of a dataset; got {loader!r}."
             )
         self.folder = Path(folder)
         self.loader = loader

@@ -104,6 +104,14 @@ def test_info_names_the_options_that_would_open_the_others(folder: Path) -> None
     assert "ooc.open('holes.h5', '/u', axis=(0, 1))" in said  # code stays Python
 
 
+def test_info_names_the_options_where_nothing_opens(folder: Path) -> None:
+    with h5py.File("links.h5", "w") as file:
+        file["a"] = h5py.ExternalLink("other.h5", "/a")
+        file["b"] = h5py.ExternalLink("other.h5", "/b")
+    said = " ".join(run("info", "links.h5").stdout.split())
+    assert said.count("pass --external") == 2
+
+
 def test_info_describes_the_only_one_that_opens(folder: Path) -> None:
     with h5py.File("one.h5", "w") as file:
         file["u"] = FRAMES

@@ -28,6 +28,7 @@ IDS: dict[str, Callable[[list[int]], np.ndarray]] = {
     "float": lambda n: np.array(n, np.float64) / 4,
     "date": lambda n: np.datetime64("2020-01-01T00:00", "s") + np.array(n, np.int64) * 90,
 }
+DAYS = ("2020-01-01", "2020-01-03")
 NUMBERS = st.lists(st.integers(0, 60), max_size=25)
 
 
@@ -75,6 +76,33 @@ def test_numbers_of_any_size_are_compared_as_they_are():
     assert matches(np.array([3], "u1"), np.array([-1, 3], "i8")).tolist() == [1]
     seconds = np.array(["2020-01-01T00:00:01"], "M8[s]")
     assert matches(seconds, np.array(["2020-01-01T00:00:01"], "M8[ns]")).tolist() == [0]
+
+
+def test_dates_of_views_are_dates():
+    days = np.arange("2020-01-01", "2020-01-06", dtype="M8[D]")
+    x, by_day = ooc.open(np.arange(5)), ooc.open(days)
+    by_hour = ooc.open(days[::-1].astype("M8[h]") + np.timedelta64(2, "h"))
+    for on in ((by_day, by_hour), (by_day, np.asarray(by_hour).view(by_hour.unit))):
+        both = ooc.join(x, x, on=on, how="nearest", tolerance=np.timedelta64(2, "h"))
+        assert_array_equal(both.take(range(5))[1], [4, 3, 2, 1, 0])
+    with pytest.raises(EmptyError, match="no partner: 2020-01-01, 2020-01-02"):
+        ooc.join(x, x, on=(by_day, by_hour))
+    with pytest.raises(ArgumentError, match=r"datetime64\[D\] and int64"):
+        ooc.join(x, x, on=(by_day, np.arange(5)))
+
+
+def test_times_that_count_otherwise_are_not_compared(tmp_path: Path):
+    paths = tmp_path / "a.h5", tmp_path / "b.h5"
+    for path, units in zip(paths, ("days since 2020-01-01", "days since 2020-01-03"), strict=True):
+        with h5py.File(path, "w") as file:
+            file["time"] = np.arange(5)
+            file["time"].attrs["units"] = units if path is paths[0] else np.bytes_(units)
+    x, (a, b) = ooc.open(np.arange(5)), [ooc.open(path, "time") for path in paths]
+    assert len(ooc.join(x, x, on=(a, a))) == 5
+    with pytest.raises(ArgumentError, match="'days since 2020-01-01' and 'days since 2020-01-03'"):
+        ooc.join(x, x, on=(a, b))
+    dates = [np.datetime64(day) + np.asarray(one) for day, one in zip(DAYS, (a, b), strict=True)]
+    assert len(ooc.join(x, x, on=dates, missing="drop")) == 3
 
 
 def test_elements_come_in_the_order_of_the_first():

@@ -271,8 +271,9 @@ def test_borders_of_numbers_of_several_axes_and_of_xarray():
     assert [len(early), len(late)] == [4 * 5, 4 * 3]
     hours = xr.date_range("2019-12-31T12:00", periods=ROWS, freq="h")
     data = xr.DataArray(ARRAY, coords={"time": hours}, dims=("time", "x"))
-    parts = ooc.open(data).split_at("2020", coordinate=data["time"])
-    assert [part.rows for part in parts] == [range(12), range(12, 24)]
+    for coordinate in (data["time"], ooc.open(data["time"].to_numpy())):
+        parts = ooc.open(data).split_at("2020", coordinate=coordinate)
+        assert [part.rows for part in parts] == [range(12), range(12, 24)]
 
 
 @pytest.mark.parametrize(

@@ -581,8 +581,7 @@ def test_episodes_begin_where_time_jumps(steps: list[int], kind: str) -> None:
     elif kind == "f":
         time, step = time * 0.1, 0.1
     assert ooc.episodes(time=time, step=step).tolist() == lengths_of(ends)
-    if kind != "d":
-        assert ooc.episodes(time=ooc.open(time), step=step).tolist() == lengths_of(ends)
+    assert ooc.episodes(time=ooc.open(time), step=step).tolist() == lengths_of(ends)
 
 
 def test_borders_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

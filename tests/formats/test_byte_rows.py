@@ -544,5 +544,8 @@ class TestParsed:
             parsed.source.parse({})
         with pytest.raises(ArgumentError, match="must be called on records"):
             ooc.open(np.zeros(3)).parse(FEATURES)
-        with pytest.raises(MapError, match=r"must be a tf\.train\.Example"):
+        told = (
+            r"must be a tf\.train\.Example with these features; Feature: y \(data type: int64\) is"
+        )
+        with pytest.raises(MapError, match=told):
             parsed.source.parse({"y": tf.io.FixedLenFeature([], tf.int64)}).take([0])

@@ -473,6 +473,8 @@ def test_bad_rows_are_found_and_left_out(folder: Path, expected: NDArray[np.uint
         ("damaged", (range(9, 10),)),
         ("unreadable", (range(10, 11),)),
     }
+    (first,) = (found for found in health.findings if found.kind == "truncated")
+    assert first.reason.endswith(f"In {folder}/cat/1.png.")
     good = np.ones(len(view), bool)
     for finding in health.findings:
         for rows in finding.rows:

@@ -318,6 +318,12 @@ class TestRefuses:
         with pytest.raises(ArgumentError, match="`every`"):
             ooc.Resume(tmp_path, loader_of(), every=0)
 
+    def test_what_is_no_loader(self, tmp_path: Path) -> None:
+        made: Any = ooc.generate(lambda: iter([1]), workers=0).batches(2)
+        for given in (loader_of().dataset, made):
+            with pytest.raises(ArgumentError, match=r"`loader` must be .*; got <(Zip|Stream)"):
+                ooc.Resume(tmp_path, given)
+
     def test_a_file_for_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(RestoreError, match="is a file"):

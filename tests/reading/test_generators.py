@@ -301,6 +301,16 @@ def test_wrong_calls(call: Callable[[], object], message: str) -> None:
     assert issubclass(EmptyError, ArgumentError)
 
 
+@pytest.mark.parametrize("name", ["shuffle", "split", "filter", "map", "cache", "batch"])
+def test_what_needs_numbered_elements_says_so(name: str) -> None:
+    made = ooc.generate(lambda: iter([1]), workers=0)
+    for one in (made, made.batches(1)):
+        with pytest.raises(AttributeError, match=rf"no `{name}`.*ooc\.open\(numbers\)\.map"):
+            getattr(one, name)
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            _ = one.nothing  # type: ignore[union-attr]
+
+
 def test_what_cannot_be_pickled_is_named() -> None:
     lock = threading.Lock()
     with pytest.raises(ArgumentError, match=r"`workers` must be 0 .* function .*can't be"):

@@ -309,13 +309,14 @@ def in_fork(work: Any) -> int:
     return child
 
 
-def test_killed_again_and_again_while_it_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [15, pytest.param(50, marks=pytest.mark.long)])
+def test_killed_again_and_again_while_it_is_written(tmp_path: Path, turns: int) -> None:
     size = 40 * SEGMENT + 11
     data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
     chance = random.Random(0)
     whole: set[int] = set()
     fetched = 0
-    for turn in range(15):
+    for turn in range(turns):
         if len(whole) * PAGE >= size:  # begins anew
             shutil.rmtree(tmp_path / "cache", ignore_errors=True)
             whole = set()

@@ -444,6 +444,34 @@ def test_work_in_threads_is_in_order_and_bounded() -> None:
         list(in_order_by_few("test", fail, range(1000)))
 
 
+def test_a_file_of_no_known_format_is_a_finding_among_others(tmp_path: Path) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"part{number}.npy", np.arange(6.0).reshape(3, 2))
+    (tmp_path / "part1.npy").write_bytes(b"<html>404</html>")
+    health = ooc.check(f"{tmp_path}/part*.npy")
+    (finding,) = health.findings
+    assert (finding.kind, finding.path) == ("unreadable", f"{tmp_path}/part1.npy")
+    assert "its first bytes are b'<html>" in finding.reason
+    assert [checked.path[-9:] for checked in health.datasets] == ["part0.npy", "part2.npy"]
+    assert not health.healthy()
+    (tmp_path / "part1.npy").write_bytes(b"")
+    with pytest.raises(UnknownFormatError, match=r"; it is empty\."):
+        check(tmp_path / "part1.npy")
+    health = check(ooc.open([tmp_path / "part0.npy", tmp_path / "part2.npy"])[:4])
+    assert health.healthy()
+
+
+def test_files_of_rows_that_are_wrong_are_named(tmp_path: Path) -> None:
+    for number in range(6):
+        rows = np.arange(6.0).reshape(3, 2)
+        rows[1:] = np.nan if number in (1, 2, 3, 5) else 0
+        np.save(tmp_path / f"part{number}.npy", rows)
+    (finding,) = check(ooc.open(f"{tmp_path}/part*.npy")[1:]).findings
+    assert finding.row_count == 8
+    names = ", ".join(f"{tmp_path}/part{number}.npy" for number in (1, 2, 3))
+    assert finding.reason == f"16 numbers are NaN. In {names}, …."
+
+
 def test_globs_and_wrong_calls(tmp_path: Path) -> None:
     for part in (0, 1, 10):
         np.save(tmp_path / f"part{part}.npy", ROWS)

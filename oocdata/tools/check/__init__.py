@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, UnknownFormatError
 from oocdata.formats.verified import manifest_of
 from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
 from oocdata.tools.opening import OpenArguments, Opening, which_rows
@@ -60,7 +60,8 @@ def check(
     Raises
     ------
     oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-        If there is no such file, or it is of no format that is known.
+        If there is no such file, or it is of no format that is known; among several files, the
+        latter is a finding.
     oocdata.errors.ManifestError
         If the manifest can't be read.
     oocdata.errors.ArgumentError
@@ -117,16 +118,23 @@ def check(
         raise ArgumentError(
             "a manifest must be of one file; several have theirs beside each. Leave its path out."
         )
-    parts = [
-        check_file(
-            replace(given, target=path),
-            manifest_of(manifest, path, "manifest"),
-            manifest_of(write_manifest, path, "write_manifest"),
-            overwrite=overwrite,
-            progress=progress,
-        )
-        for path in paths
-    ]
+    parts, unknown = [], []
+    for path in paths:
+        try:
+            found = check_file(
+                replace(given, target=path),
+                manifest_of(manifest, path, "manifest"),
+                manifest_of(write_manifest, path, "write_manifest"),
+                overwrite=overwrite,
+                progress=progress,
+            )
+        except UnknownFormatError as error:
+            unknown.append(error)
+            finding = Finding("unreadable", path, None, (), 0, None, error.message)
+            found = Health(path, findings=(finding,))
+        parts.append(found)
+    if len(unknown) == len(paths):
+        raise unknown[0]
     return Health.together(name, parts)
 
 

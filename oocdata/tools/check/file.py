@@ -57,6 +57,9 @@ _NO_FAULT = (
 _NOT_TO_KEEP = ("truncated", "missing", "damaged", "unreadable", "trailing")
 """Findings after which no manifest is written: it would call wrong what is there once repaired."""
 
+_FILES = 3
+"""Files that a reason names."""
+
 
 def check_file(
     opening: Opening, compared: str | None, written: str | None, *, overwrite: bool, progress: bool
@@ -100,7 +103,24 @@ def health_of(view: View, name: str, *, progress: bool) -> Health:
     """Check the rows of a view, by their positions in it."""
     checked = Checked(name, None, view.shape, view.spec.kind, view.nbytes)
     faults = look_through(view, label=f"checking {name}" if progress else "")
+    for fault in faults:
+        fault.reason += _files_of(view, fault.rows)
     return Health(name, (checked,), findings=tuple(_finding(one, name, None) for one in faults))
+
+
+def _files_of(view: View, rows: Ranges) -> str:
+    """Say in which of several files rows lie: a few of them."""
+    storage = view.storage
+    if not (storage.row_files or len(storage.part_names) > 1) or view.axes[0] != (
+        storage.parts_axis or 0
+    ):
+        return ""
+    parts = view.parts
+    if len(parts) < 2:
+        return ""
+    found = np.unique(np.concatenate([parts.numbers[one.start : one.stop] for one in rows.kept]))
+    names = [parts.names[number] for number in found[:_FILES]]
+    return f" In {', '.join([*names, '…'] if len(found) > _FILES else names)}."
 
 
 def _finding(fault: Fault, path: str, key: str | None) -> Finding:
