@@ -66,6 +66,9 @@ def in_store(store: Any, path: Any) -> str:
     if number is None:
         _given.append((store, _asked(store)))
         number = len(_given) - 1
+    files = _given[number][1]
+    if isinstance(files, FileSystem):
+        path = files.absolute(os.fspath(path))
     return f"{_SCHEME}{number + 1}://store/{quote(os.fspath(path).strip('/'), safe='/*[]')}"
 
 
@@ -100,6 +103,14 @@ class FileSystem:
     def __init__(self, files: Any) -> None:
         self._files = files
 
+    def absolute(self, path: str) -> str:
+        """Return a path as the file system has it: a local one from the root on."""
+        return str(self._files._strip_protocol(path))
+
+    def _rooted(self, name: str) -> str:
+        # A URL holds none of the slashes at both ends.
+        return f"{self._files.root_marker}{name.strip('/')}"
+
     async def ask(self, name: str, options: dict[str, Any]) -> Answer:
         """Return a range of an object; `options` as obstore takes them."""
         asked = options.get("range")
@@ -107,8 +118,8 @@ class FileSystem:
         if isinstance(asked, dict):
             start = -asked["suffix"] if "suffix" in asked else asked["offset"]
         about, data = await asyncio.gather(
-            asyncio.to_thread(self._files.info, name),
-            asyncio.to_thread(self._files.cat_file, name, start, stop),
+            asyncio.to_thread(self._files.info, self._rooted(name)),
+            asyncio.to_thread(self._files.cat_file, self._rooted(name), start, stop),
         )
         found = next((about[key] for key in _TIMES if about.get(key) is not None), 0)
         if isinstance(found, str):
@@ -121,11 +132,11 @@ class FileSystem:
 
     def list(self, prefix: str) -> list[tuple[str, bool]]:
         """Return the names below a prefix, and whether each is a folder."""
-        root = self._files._strip_protocol(prefix).strip("/")
+        root = self._rooted(prefix)
         return [
             (one["name"].rstrip("/").rpartition("/")[2], one["type"] == "directory")
             for one in self._files.ls(root, detail=True)
-            if one["name"].strip("/") != root
+            if one["name"].strip("/") != root.strip("/")
         ]
 
 

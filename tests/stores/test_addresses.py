@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import fsspec
 import h5py
 import numpy as np
 import obstore.store
@@ -143,6 +144,25 @@ def test_a_store_on_a_disk_is_not_asked_again(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         ooc.open("a.npy/b.npy", store=store)
     assert link().traffic.again == again
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_paths_of_a_file_system(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its root on, or from where this process is."""
+    monkeypatch.chdir(tmp_path)
+    files = fsspec.filesystem(kind)
+    root = str(tmp_path) if kind == "file" else "/here"
+    for name in ("a.npy", "b/a.npy"):
+        files.makedirs(f"{root}/b", exist_ok=True)
+        with files.open(f"{root}/{name}", "wb") as file:
+            np.save(file, ROWS)
+        check(ooc.open(f"{root}/{name}", store=files))
+    zarr.save_array(tmp_path / "a.zarr", ROWS)
+    files.put(str(tmp_path / "a.zarr"), f"{root}/a.zarr", recursive=True)
+    check(ooc.open(f"{root}/a.zarr", store=files))
+    assert len(ooc.open(f"{root}/*/a.npy", store=files)) == len(ROWS)
+    if kind == "file":
+        check(ooc.open("b/a.npy", store=files))
 
 
 # ---- the same, over HTTP ----
