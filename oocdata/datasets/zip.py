@@ -66,6 +66,20 @@ class Zip(Dataset):
 
     # Splits --------------------------------------------------------------------------------------
 
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
+        parts = super()._split_axis(sizes, gap, axis)
+        for part in parts:
+            along_time = part._members[0].sample_shape[-1] != self._members[0].sample_shape[-1]
+            if len({*map(len, part._members)}) > 1 or (along_time and len(self._shifts) > 1):
+                raise ArgumentError(
+                    "zipped windows must be as many in each part, one beside the other, to be "
+                    "split along time; of other lengths or shifts they would be paired anew. "
+                    "Split them along an outer axis."
+                )
+        return parts
+
     @property
     def _own(self) -> list[Dataset]:
         """The parts that say how elements are split; tables that are looked up follow them."""
@@ -87,7 +101,7 @@ class Zip(Dataset):
         if apart and not self._is_rows:
             raise ArgumentError(
                 "zipped windows must not hold one row at several positions to be split by rows; "
-                f"one lies {apart} positions from itself. Split them by range."
+                f"one lies {apart} positions from itself. Split what is zipped."
             )
         return max(apart, *(part._rows_apart() for part in self._members))
 
