@@ -178,18 +178,18 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
             f"`zip` must get datasets, or one dict of them; got {datasets!r}. Open arrays with "
             "ooc.open."
         )
+    shapes = {member.sample_shape for member in members if len(member.sample_shape) > 1}
+    if len(shapes) > 1:
+        raise ArgumentError(
+            "zipped datasets must have the same sample axes; got "
+            f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
+        )
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         raise ArgumentError(
             "zipped datasets must have one length, because element i of each goes together; got "
             f"{', '.join(map(str, lengths))}. Windows are fewer than rows: make the same windows "
             "of each part, or zip the rows that belong to them."
-        )
-    shapes = {member.sample_shape for member in members if len(member.sample_shape) > 1}
-    if len(shapes) > 1:
-        raise ArgumentError(
-            "zipped datasets must have the same sample axes; got "
-            f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
     return Zip(parts)
 

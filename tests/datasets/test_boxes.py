@@ -190,6 +190,8 @@ def test_zip_needs_the_same_sample_axes():
     view = ooc.open(ARRAY, axis=(0, 1))
     with pytest.raises(ArgumentError, match=r"same sample axes; got \(4, 10\) and \(10, 4\)"):
         ooc.zip(view, ooc.open(ARRAY, axis=(1, 0)))
+    with pytest.raises(ArgumentError, match=r"same sample axes; got \(4, 6\) and \(4, 10\)"):
+        ooc.zip(view, ooc.open(ARRAY, axis=(0, 2)))
     with pytest.raises(ArgumentError, match="one length"):
         ooc.zip(view, view.next_frame())
     flat = ooc.open(np.arange(40))
@@ -281,6 +283,8 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
         (lambda v: v.patches((1, 1, 1)), "3 different axes of an element that has 2"),
         (lambda v: v.patches((2, 2), axes=(0, 0)), "different axes"),
         (lambda v: v.patches((2, 2), axes=(0, 5)), "different axes"),
+        (lambda v: v.patches((2, 2), axes=("y", "x")), r"`axes` must be 2 .*numbers.*\('y', 'x'\)"),
+        (lambda v: v.patches(2, axes=1), "`axes` must be 1 .* got 1"),
         (lambda v: v.patches((2, 2), step=1, per_row=2), "must not both be given"),
         (lambda v: v.patches((2, 2), step=(1, 1, 1)), "a number for each axis"),
         (lambda v: v.patches(()), "a number for each axis"),
