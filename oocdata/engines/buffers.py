@@ -227,8 +227,8 @@ class Pool:
         dtype : dtype_like
         number : int
             The same for blocks that are lent for one read, from `count`. Parts that are kept are
-            those of reads before one that has come back whole; so the order in which the parts of
-            one read go does not matter. By default one of its own.
+            those of reads before one of which half has come back; so the order in which the parts
+            of one read go does not matter. By default one of its own.
 
         Returns
         -------
@@ -312,6 +312,8 @@ class Pool:
                 if block.used:
                     if block.overtaken:
                         block.release_unused()
+                    elif len(block.used) == (len(block.borders) - 1) // 2:
+                        self._overtake(block.number)
                     return
                 self._partly.pop(block.address, None)
                 self._overtake(block.number)
@@ -327,9 +329,10 @@ class Pool:
                 self._drop(self._idle_now - most, list(self._idle))
 
     def _overtake(self, number: int) -> None:
-        """Give pages back of blocks that were lent before one that has come back whole.
+        """Give pages back of blocks that were lent before one of which half has come back.
 
-        Batches are used in turn, so what is left of them is kept by the user.
+        Batches are used in turn, so what is left of them is kept by the user; and who keeps a batch
+        of each read gives none back whole.
         """
         for block in list(self._partly.values()):
             if block.number < number and not block.overtaken:

@@ -374,6 +374,23 @@ def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
     assert address == pool.empty_parts([(nbytes,)] * 64, "u1")[1][0].ctypes.data
 
 
+def test_a_batch_kept_of_every_read_keeps_its_own_bytes_alone() -> None:
+    """As whoever keeps every hundredth batch does: no read comes back whole."""
+    pool = Pool(1 << 24)
+    kept, wholes = [], []
+    for _ in range(20):
+        whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 64, "u1")
+        assert whole is not None
+        whole[...] = 7
+        kept.append(parts[5])
+        wholes.append(whole)
+        while parts:
+            parts.pop(0)
+    for part, whole in zip(kept[:-1], wholes[:-1], strict=True):
+        assert (part == 7).all()
+        assert resident(whole) <= 2 * mmap.PAGESIZE
+
+
 def test_idle_memory_is_the_share_of_batches() -> None:
     set_memory(4 << 20)
     try:
