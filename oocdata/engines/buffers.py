@@ -334,7 +334,7 @@ class Pool:
                 self._drop(self._idle_now - most, list(self._idle))
 
     def _begin(self, number: int) -> None:
-        """Number a read anew of which the first part has come back: threads read in any order."""
+        """Give a read another number when its first part comes back: threads begin in any order."""
         now = self.count()
         for block in list(self._partly.values()):  # the collector may change it meanwhile
             if block.number == number:
