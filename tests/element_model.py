@@ -92,6 +92,10 @@ class Column:
         return places
 
 
+class PairedAnewError(Exception):
+    """Elements of a zip that would lie beside others in a part of it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """All elements of a dataset.
@@ -127,6 +131,8 @@ class Model:
         What it was made of while it has several sample axes.
     made : callable, optional
         Makes the same of other parents.
+    shifts : frozenset of int
+        Rows from an element to the next one, of each model it is made of.
     """
 
     form: Tree
@@ -143,6 +149,7 @@ class Model:
     by_rule: bool = True
     parents: tuple[Model, ...] = ()
     made: Callable[..., Model] | None = None
+    shifts: frozenset[int] = frozenset({1})
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -189,7 +196,16 @@ class Model:
     def split_along(self, axis: int, ranges: Sequence[range]) -> list[Model]:
         """Split along one of several sample axes, by its number among them."""
         if self.made is not None:
+            if axis == len(self.sample_shape) - 1:
+                whole = [range(self.sample_shape[-1])]
+                if len(self.shifts) > 1 and list(ranges) != whole:
+                    raise PairedAnewError
+                shift = max(self.shifts)
+                ranges = [range(min(-(-one.start // shift) * shift, one.stop), one.stop)
+                          for one in ranges]  # fmt: skip
             found = [parent.split_along(axis, ranges) for parent in self.parents]
+            if any(len({*map(len, parts)}) > 1 for parts in zip(*found, strict=True)):
+                raise PairedAnewError
             return [self.made(*parts) for parts in zip(*found, strict=True)]
         places = np.unravel_index(np.arange(len(self)), self.sample_shape)[axis]
         parts = []
@@ -347,6 +363,7 @@ def windows_at(
             windows_at, of_x=of_x, of_y=of_y, shift=shift, pad=pad, mask=mask,
             time_axis=time_axis,
         ) if several else None,
+        shifts=frozenset({shift}),
     )  # fmt: skip
 
 
@@ -421,6 +438,7 @@ def _repeated(
         table=False,
         parents=(model,) if several else (),
         made=again if several else None,
+        shifts=model.shifts,
     )
 
 
@@ -448,6 +466,7 @@ def side_by_side(*parts: Model, form: Tree) -> Model:
         else 0,
         parents=parts if several else (),
         made=partial(side_by_side, form=form) if several else None,
+        shifts=frozenset().union(*(part.shifts for part in parts)),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import oocdata as ooc
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.box import Extent
 from oocdata.datasets.view import View
+from oocdata.engines import ring
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
@@ -40,6 +43,46 @@ def test_iter_gives_the_next_epoch() -> None:
     assert_array_equal(elements(iter(loader)), elements(loader.epoch(0)))
     assert_array_equal(elements(iter(loader)), elements(loader.epoch(1)))
     assert_array_equal(elements(unused), elements(loader.epoch(2)))
+
+
+def _stored(folder: Path, kind: str) -> View:
+    array = sample_array((160, 3, 50, 50))
+    if kind == "npy":
+        np.save(folder / "a.npy", array)
+        return ooc.open(folder / "a.npy")
+    if kind == "gzip HDF5":
+        with pytest.importorskip("h5py").File(folder / "a.h5", "w") as file:
+            file.create_dataset("u", data=array, chunks=(8, 3, 50, 50), compression="gzip")
+        return ooc.open(folder / "a.h5", "u")
+    made = pytest.importorskip("zarr").create_array(
+        folder / "a.zarr", shape=array.shape, dtype="f4", chunks=(8, 3, 50, 50),
+        shards=(80, 3, 50, 50),
+    )  # fmt: skip
+    made[...] = array
+    return ooc.open(folder / "a.zarr")
+
+
+@pytest.mark.parametrize(("kind", "most"), [("npy", 35), ("gzip HDF5", 47), ("Zarr shard", 42)])
+def test_calls_of_a_warm_batch(tmp_path: Path, kind: str, most: int) -> None:
+    """Of functions in Python, by whoever asks for a batch: each is made under the GIL."""
+    if kind == "npy" and not ring._usable:
+        pytest.skip("io_uring is not allowed here, and calls are counted with it")
+    loader = _stored(tmp_path, kind).batches(32, shuffle="global")
+    for step in range(len(loader)):
+        loader.batch(step)
+    tries: list[list[str]] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            tries[-1].append(frame.f_code.co_qualname)
+
+    for step in (3, 1, 2):  # the first may find memory of other tests
+        tries.append([])
+        sys.setprofile(note)
+        loader.batch(step)
+        sys.setprofile(None)
+    calls = min(tries, key=len)
+    assert len(calls) <= most, calls
 
 
 @pytest.mark.parametrize(("step", "epoch"), [(-1, 0), (3, 0), (0, -1), (0.5, 0), (0, 1.0)])

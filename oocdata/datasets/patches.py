@@ -94,13 +94,16 @@ def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[
 
 def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]:
     """Return axes of an element counted from its end."""
-    given = range(-number, 0) if axes is None else [operator.index(axis) for axis in axes]
+    try:
+        given = range(-number, 0) if axes is None else [operator.index(axis) for axis in axes]
+    except TypeError:  # names, or one number
+        given = []
     counted = tuple(axis - ndim if axis >= 0 else axis for axis in given)
     bad = any(not -ndim <= axis < 0 for axis in counted)
     if len(counted) != number or bad or len(set(counted)) < number:
         raise ArgumentError(
-            f"`axes` must be {number} different axes of an element that has {ndim}, one for each "
-            f"number of `size`; got {None if axes is None else tuple(axes)!r}."
+            f"`axes` must be {number} different axes of an element that has {ndim}, by their "
+            f"numbers, one for each number of `size`; got {axes!r}."
         )
     return counted
 

@@ -47,6 +47,11 @@ class ArraySpec:
     dtype: np.dtype[Any]
     form: Form = "dense"
 
+    def __post_init__(self) -> None:
+        given: Any = self.dtype
+        if not isinstance(given, np.dtype):  # a name or a type of NumPy's, as people write it
+            object.__setattr__(self, "dtype", as_dtype(given))
+
     @property
     def nbytes(self) -> int:
         """Bytes of one (dense) array; a None axis counts as 1."""

@@ -393,6 +393,11 @@ class Splitting(ABC):
         return max((part._rows_apart() for part in self._members), default=0)
 
     @property
+    def _shifts(self) -> frozenset[int]:
+        """Rows from an element to the next one along time, in each dataset it is made of."""
+        return frozenset().union(*(part._shifts for part in self._members)) or frozenset({1})
+
+    @property
     def _together(self) -> int:
         """Positions side by side that a split leaves together: patches of one element."""
         return lcm(*(part._together for part in self._members))

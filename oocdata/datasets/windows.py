@@ -275,13 +275,15 @@ class Windows(Dataset):
         self._check_rows()
         at = 0 if axis is None else self._members[0].axis_place(axis)
         lengths = [len(view.grid[at]) for view in self._members]
+        # Along time a part begins where a window does, so that its windows are some of these.
+        shift = self.shift if at == len(self._members[0].axes) - 1 else 1
         made = []
         for part in split_ranges(min(lengths), sizes, gap):
-            views = []
+            start, views = -(-part.start // shift) * shift, []
             for view, length in zip(self.views, lengths, strict=True):
                 # The row that one array is longer by belongs to the last part.
                 stop = length if part.stop == min(lengths) else part.stop
-                places = compose_ranges(view.grid[at], range(part.start, stop))
+                places = compose_ranges(view.grid[at], range(min(start, stop), stop))
                 kept = view._with_places(view.axes[at], places)
                 views.append(replace(kept, rows=range(prod(map(len, kept.grid)))))
             cut = self.arrays, self.shift, self.pad, self.mask, "they"
@@ -290,6 +292,10 @@ class Windows(Dataset):
 
     def _check_split_axis(self, axis: int | str | None) -> None:
         self._members[0]._check_split_axis(axis)
+
+    @property
+    def _shifts(self) -> frozenset[int]:
+        return frozenset({self.shift})
 
     def _check_rows(self) -> None:
         """Raise if two parts of a split could share a row, because views chose it twice."""

@@ -66,6 +66,20 @@ class Zip(Dataset):
 
     # Splits --------------------------------------------------------------------------------------
 
+    def _split_axis(
+        self, sizes: Sequence[float], gap: int, axis: int | str | None
+    ) -> tuple[Self, ...]:
+        parts = super()._split_axis(sizes, gap, axis)
+        for part in parts:
+            along_time = part._members[0].sample_shape[-1] != self._members[0].sample_shape[-1]
+            if len({*map(len, part._members)}) > 1 or (along_time and len(self._shifts) > 1):
+                raise ArgumentError(
+                    "zipped windows must be as many in each part, one beside the other, to be "
+                    "split along time; of other lengths or shifts they would be paired anew. "
+                    "Split them along an outer axis."
+                )
+        return parts
+
     @property
     def _own(self) -> list[Dataset]:
         """The parts that say how elements are split; tables that are looked up follow them."""
@@ -87,7 +101,7 @@ class Zip(Dataset):
         if apart and not self._is_rows:
             raise ArgumentError(
                 "zipped windows must not hold one row at several positions to be split by rows; "
-                f"one lies {apart} positions from itself. Split them by range."
+                f"one lies {apart} positions from itself. Split what is zipped."
             )
         return max(apart, *(part._rows_apart() for part in self._members))
 
@@ -164,18 +178,18 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
             f"`zip` must get datasets, or one dict of them; got {datasets!r}. Open arrays with "
             "ooc.open."
         )
+    shapes = {member.sample_shape for member in members if len(member.sample_shape) > 1}
+    if len(shapes) > 1:
+        raise ArgumentError(
+            "zipped datasets must have the same sample axes; got "
+            f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
+        )
     lengths = [len(member) for member in members]
     if len(set(lengths)) > 1:
         raise ArgumentError(
             "zipped datasets must have one length, because element i of each goes together; got "
             f"{', '.join(map(str, lengths))}. Windows are fewer than rows: make the same windows "
             "of each part, or zip the rows that belong to them."
-        )
-    shapes = {member.sample_shape for member in members if len(member.sample_shape) > 1}
-    if len(shapes) > 1:
-        raise ArgumentError(
-            "zipped datasets must have the same sample axes; got "
-            f"{' and '.join(map(str, sorted(shapes)))}. Name the same axes in `open(axis=…)`."
         )
     return Zip(parts)
 

@@ -53,7 +53,9 @@ what is won is less than so many bytes."""
 class _Block:
     """One anonymous mapping (page aligned, so 64-byte aligned), and who still uses it."""
 
-    __slots__ = ("address", "borders", "mapping", "nbytes", "number", "overtaken", "used")
+    __slots__ = (
+        "address", "begun", "borders", "mapping", "nbytes", "number", "overtaken", "used",
+    )  # fmt: skip
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -67,6 +69,7 @@ class _Block:
         self.borders: Sequence[int] = ()
         self.used: set[int] = set()
         self.number = 0
+        self.begun = False
         self.overtaken = False
 
     def shrink(self, nbytes: int) -> None:
@@ -227,8 +230,8 @@ class Pool:
         dtype : dtype_like
         number : int
             The same for blocks that are lent for one read, from `count`. Parts that are kept are
-            those of reads before one that has come back whole; so the order in which the parts of
-            one read go does not matter. By default one of its own.
+            those of reads that were used before one of which half has come back; so the order in
+            which the parts of one read go does not matter. By default one of its own.
 
         Returns
         -------
@@ -258,7 +261,7 @@ class Pool:
         block = self._block(borders[-1])
         with self._lock:
             block.borders, block.used = borders, {n for n, nbytes in enumerate(sizes) if nbytes}
-            block.number, block.overtaken = number or self.count(), False
+            block.number, block.begun, block.overtaken = number or self.count(), False, False
             self._partly[block.address] = block
         parts = [
             lease(self, (block, part), block.address + start, shape, kind)
@@ -309,9 +312,13 @@ class Pool:
             block, part = block
             with self._lock:
                 block.used.discard(part)
+                if not block.begun:
+                    self._begin(block.number)
                 if block.used:
                     if block.overtaken:
                         block.release_unused()
+                    elif len(block.used) == (len(block.borders) - 1) // 2:
+                        self._overtake(block.number)
                     return
                 self._partly.pop(block.address, None)
                 self._overtake(block.number)
@@ -323,16 +330,24 @@ class Pool:
             self._idle[block.nbytes] = blocks
             blocks.append(block)
             self._idle_now += block.nbytes
-            # Sizes that went out of use make room for those in use.
-            self._drop(self._idle_now - most, list(self._idle))
+            if self._idle_now > most:  # sizes that went out of use make room for those in use
+                self._drop(self._idle_now - most, list(self._idle))
+
+    def _begin(self, number: int) -> None:
+        """Give a read another number when its first part comes back: threads begin in any order."""
+        now = self.count()
+        for block in list(self._partly.values()):  # the collector may change it meanwhile
+            if block.number == number:
+                block.number, block.begun = now, True
 
     def _overtake(self, number: int) -> None:
-        """Give pages back of blocks that were lent before one that has come back whole.
+        """Give pages back of blocks that were lent before one of which half has come back.
 
-        Batches are used in turn, so what is left of them is kept by the user.
+        Batches are used in turn, so what is left of them is kept by the user; and who keeps a batch
+        of each read gives none back whole.
         """
         for block in list(self._partly.values()):
-            if block.number < number and not block.overtaken:
+            if block.begun and block.number < number and not block.overtaken:
                 block.overtaken = True
                 block.release_unused()
 

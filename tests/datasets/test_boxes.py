@@ -159,10 +159,39 @@ def test_wrong_splits(call: Any, said: str):
         call(ooc.open(ARRAY, axis=(0, 1)))
 
 
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize("shift", [1, 2, 3])
+def test_parts_along_time_keep_the_places_of_windows(shift: int, pad: bool):
+    """A part that began its own count would hold windows that the whole does not have."""
+    windows = ooc.open(np.arange(40).reshape(4, 10), axis=(0, 1)).windows(2, shift=shift, pad=pad)
+    starts = set(windows.rows(np.arange(len(windows)))[:, 0].tolist())
+    first, second = windows.split(5, 5, axis=1)
+    for part, low in ((first, 0), (second, 5)):
+        batch = part.take(np.arange(len(part)))
+        rows = batch[0] if pad else batch
+        last = low + (4 if pad else 3)
+        assert set(rows[:, 0].tolist()) == {at for at in starts if low <= at % 10 <= last}
+
+
+def test_zipped_windows_that_would_be_paired_anew_are_not_split_along_time():
+    """They are as many in the whole, and not in each part."""
+    view = ooc.open(np.arange(80).reshape(4, 20), axis=(0, 1))
+    other = ooc.open(1000 + np.arange(80).reshape(4, 20), axis=(0, 1))
+    pairs = ooc.zip(view.windows(3, shift=6), other.windows(7, shift=6))
+    spaced = ooc.zip(view.windows(7, shift=2), other.windows(1, shift=3))
+    for zipped in (pairs, spaced):
+        with pytest.raises(ArgumentError, match=r"as many in each part.*an outer axis"):
+            zipped.split(0.5, 0.5, axis=1)
+        left, right = zipped.split(0.5, 0.5)
+        assert (len(left), len(right)) == (len(zipped) // 2,) * 2
+
+
 def test_zip_needs_the_same_sample_axes():
     view = ooc.open(ARRAY, axis=(0, 1))
     with pytest.raises(ArgumentError, match=r"same sample axes; got \(4, 10\) and \(10, 4\)"):
         ooc.zip(view, ooc.open(ARRAY, axis=(1, 0)))
+    with pytest.raises(ArgumentError, match=r"same sample axes; got \(4, 6\) and \(4, 10\)"):
+        ooc.zip(view, ooc.open(ARRAY, axis=(0, 2)))
     with pytest.raises(ArgumentError, match="one length"):
         ooc.zip(view, view.next_frame())
     flat = ooc.open(np.arange(40))
@@ -254,6 +283,8 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
         (lambda v: v.patches((1, 1, 1)), "3 different axes of an element that has 2"),
         (lambda v: v.patches((2, 2), axes=(0, 0)), "different axes"),
         (lambda v: v.patches((2, 2), axes=(0, 5)), "different axes"),
+        (lambda v: v.patches((2, 2), axes=("y", "x")), r"`axes` must be 2 .*numbers.*\('y', 'x'\)"),
+        (lambda v: v.patches(2, axes=1), "`axes` must be 1 .* got 1"),
         (lambda v: v.patches((2, 2), step=1, per_row=2), "must not both be given"),
         (lambda v: v.patches((2, 2), step=(1, 1, 1)), "a number for each axis"),
         (lambda v: v.patches(()), "a number for each axis"),

@@ -318,6 +318,9 @@ def test_trees_that_differ(tree: Any, pattern: Any):
 
 def test_specs():
     assert str(ArraySpec((None, 3), np.dtype("f4"))) == "(None, 3) float32"
+    assert ArraySpec((3,), "f4") == ArraySpec((3,), np.float32) == ArraySpec((3,), np.dtype("f4"))
+    with pytest.raises(ArgumentError, match="`dtype` must be a NumPy dtype; got 'f5'"):
+        ArraySpec((3,), "f5")
     assert str(ArraySpec((3,), np.dtype("f4"))) == "(3,) float32"
     assert ArraySpec((None, 3), np.dtype("f4")).nbytes == 12
     assert as_spec({"a": np.zeros((2, 3))}) == {"a": ArraySpec((2, 3), np.dtype("f8"))}

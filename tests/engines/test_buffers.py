@@ -351,6 +351,19 @@ def test_parts_of_one_read_go_in_any_order() -> None:
     assert not some[0][-mmap.PAGESIZE :].any()  # the next read has overtaken it
 
 
+def test_reads_are_used_in_another_order_than_they_began() -> None:
+    """Two threads read: the pages of the later run must not be given back while it is used."""
+    pool = Pool(1 << 24)
+    numbers = pool.count(), pool.count()
+    later, sooner = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", n) for n in numbers)
+    assert later[0] is not None
+    later[0][...] = 7
+    sooner[1].clear()
+    while later[1]:
+        later[1].pop(0)
+        assert (later[0] == 7).all()
+
+
 @pytest.mark.parametrize("nbytes", [mmap.PAGESIZE, 5000, 100])
 def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
     pool = Pool(1 << 24)
@@ -372,6 +385,23 @@ def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
     address = wholes[0].ctypes.data
     del kept[0], part
     assert address == pool.empty_parts([(nbytes,)] * 64, "u1")[1][0].ctypes.data
+
+
+def test_a_batch_kept_of_every_read_keeps_its_own_bytes_alone() -> None:
+    """As whoever keeps every hundredth batch does: no read comes back whole."""
+    pool = Pool(1 << 24)
+    kept, wholes = [], []
+    for _ in range(20):
+        whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 64, "u1")
+        assert whole is not None
+        whole[...] = 7
+        kept.append(parts[5])
+        wholes.append(whole)
+        while parts:
+            parts.pop(0)
+    for part, whole in zip(kept[:-1], wholes[:-1], strict=True):
+        assert (part == 7).all()
+        assert resident(whole) <= 2 * mmap.PAGESIZE
 
 
 def test_idle_memory_is_the_share_of_batches() -> None:
