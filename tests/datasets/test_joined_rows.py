@@ -350,8 +350,8 @@ def test_batches_take_no_more_than_is_counted(
             return made
 
         monkeypatch.setattr(module, "empty", counting)
-    few = ooc.mix({views[0]: 1, views[1][:3]: 1}, length=60)
-    for whole in (ooc.concat(views), ooc.mix([(view, 1) for view in views]), few):
+    few = [ooc.mix({views[0][5:n]: 1, views[1][5:8]: 1}, length=60) for n in (7, 90)]
+    for whole in (ooc.concat(views), ooc.mix([(view, 1) for view in views]), *few):
         loader = whole.batches(20, shuffle=True)
         assert loader.explain().batch_bytes == loader.batch_bytes
         for steps in (1, 3):
@@ -374,6 +374,37 @@ def test_rows_are_written_once_where_one_member_gives_all(
     same(ooc.concat([views[0], views[2]]).take([5, 3, 70]), [5, 3, 70], rows)
     borders = ooc.concat([views[0], views[2]]).take([5, 3, 90, 92])  # each member's in one stretch
     same(borders, [5, 3, 121, 123], rows)
+
+
+@pytest.mark.parametrize("fn", [None, numbered], ids=["as they are", "mapped"])
+def test_each_row_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fn: Any) -> None:
+    views, rows = ragged_members(tmp_path)
+    whole = ooc.concat(labelled(views[:2], fn))
+    calls, usual = [], ragged_rows.read_ragged
+    monkeypatch.setattr(
+        ragged_rows,
+        "read_ragged",
+        lambda source, starts, *others: (calls.append(len(starts)), usual(source, starts, *others)),
+    )
+    same(whole.take([5, 93, 7, 92, 8])["x"], [5, 93, 7, 92, 8], rows)
+    assert calls == [3, 2]
+
+
+@pytest.mark.parametrize("fn", [None, numbered], ids=["as they are", "mapped"])
+def test_names_in_another_order(tmp_path: Path, fn: Any) -> None:
+    (one, two, _), rows = ragged_members(tmp_path)
+    doubled = [ooc.ragged(np.concatenate(rows[:90]) * 2, lengths=one.row_lengths()), two]
+    at = ooc.open(np.arange(90)) if fn is None else ooc.open(np.arange(90)).map(fn)
+    whole = ooc.concat(
+        [
+            ooc.zip({"x": one, "y": doubled[0], "at": at}),
+            ooc.zip({"y": two, "at": ooc.open(np.arange(31)), "x": two}),
+        ]
+    )
+    batch = whole.take([3, 100, 2])
+    same(batch["x"], [3, 100, 2], rows)
+    same(batch["y"], [0, 1, 2], [rows[3] * 2, rows[100], rows[2] * 2])
+    assert list(batch) == ["x", "y", "at"]
 
 
 def test_what_is_not_alike_is_named(tmp_path: Path) -> None:
