@@ -231,7 +231,7 @@ class Concat(Dataset):
         if len(set(read)) < len(read):
             raise ArgumentError(
                 "datasets that read the same array must be split before they are put one after "
-                "the other, so that no two parts share a row; two of these read the same."
+                "the other, so that no two parts share a row; two of these read the same array."
             )
 
     @property
@@ -311,7 +311,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"`{caller}` must get datasets whose elements are alike; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
                 f"{spec_text(part.spec)}. Use `.astype`, cut the rows, or `.map` to make them "
-                "alike; of ragged and sparse rows, `.pad` and `.sparse`."
+                "alike; `.pad` for ragged rows, `.sparse` for rows of a sparse matrix."
             )
         fillings = [_fillings(one) for one in (parts[0], part)]
         if fillings[0] != fillings[1]:

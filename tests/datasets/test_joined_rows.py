@@ -393,17 +393,20 @@ def test_each_row_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("fn", [None, numbered], ids=["as they are", "mapped"])
 def test_names_in_another_order(tmp_path: Path, fn: Any) -> None:
     (one, two, _), rows = ragged_members(tmp_path)
-    doubled = [ooc.ragged(np.concatenate(rows[:90]) * 2, lengths=one.row_lengths()), two]
+    doubled = [
+        ooc.ragged(np.concatenate(own) * 2, lengths=[len(row) for row in own])
+        for own in (rows[:90], rows[90:121])
+    ]
     at = ooc.open(np.arange(90)) if fn is None else ooc.open(np.arange(90)).map(fn)
     whole = ooc.concat(
         [
             ooc.zip({"x": one, "y": doubled[0], "at": at}),
-            ooc.zip({"y": two, "at": ooc.open(np.arange(31)), "x": two}),
+            ooc.zip({"y": doubled[1], "at": ooc.open(np.arange(31)), "x": two}),
         ]
     )
     batch = whole.take([3, 100, 2])
     same(batch["x"], [3, 100, 2], rows)
-    same(batch["y"], [0, 1, 2], [rows[3] * 2, rows[100], rows[2] * 2])
+    same(batch["y"], [0, 1, 2], [rows[at] * 2 for at in (3, 100, 2)])
     assert list(batch) == ["x", "y", "at"]
 
 
