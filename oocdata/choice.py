@@ -109,6 +109,11 @@ def _bucketed(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int, bucket: Sequence[int]
 ) -> tuple[Order, str]:
     """Return the order in which elements of like length share batches."""
+    if dataset.shares is not None:
+        raise ArgumentError(
+            "`bucket` must be None for a mixture, whose batches take from each member its share; "
+            f"got {bucket!r}. Concatenate the members, or pad their rows to one length."
+        )
     bounds = as_bounds("bucket", bucket)
     lengths = dataset.row_lengths()
     if lengths is None:

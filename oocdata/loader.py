@@ -29,6 +29,7 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import as_count, as_shard
 from oocdata.order import Order, Sequential
 from oocdata.order.lanes import laned
+from oocdata.order.mixture import Mixture
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead, Pass, Run, plan_ahead, steps_together
@@ -163,9 +164,11 @@ class Loader:
     def array_bytes(self) -> list[int]:
         """Bytes of each array of a batch that this loader reads; of rows of any length, at most."""
         share = self.batch_size // self.num_shards
-        if isinstance(self.order, Weighted):  # all of them may be the largest row
-            return [share * nbytes for nbytes in self.dataset.array_bytes(1)]
-        return self.dataset.array_bytes(share)
+        times = share if isinstance(self.order, Weighted) else 1  # all may be the largest row
+        if isinstance(self.order, Mixture) and self.dataset.is_composed:
+            # A member may begin anew within a batch, and give its largest row again.
+            times = 2 if self.batch_size <= min(self.order.counts) else share
+        return [times * nbytes for nbytes in self.dataset.array_bytes(-(-share // times))]
 
     @property
     def batch_bytes(self) -> int:

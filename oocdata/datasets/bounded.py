@@ -14,53 +14,49 @@ from oocdata.datasets.composed import room_for, rooms
 from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.unequal import Unequal
-from oocdata.engines.buffers import count, empty
-from oocdata.engines.ragged import as_items, copy_runs
-from oocdata.engines.ragged_rows import inner_shape, locate
+from oocdata.datasets.unequal import RowsRequest, Unequal
+from oocdata.engines.ragged_rows import Located, inner_shape, read_to
 
 __all__ = ["Bounded"]
 
 
 @dataclass(frozen=True)
-class _BoundedRequest(Request):
+class _BoundedRequest(RowsRequest):
     """Rows wanted of a source of rows of unequal length; fields as those of `Bounded`."""
 
     bounds: tuple[int, ...]
     value: Any
     mask: bool
 
-    def read(self) -> NDArray[Any]:
-        (batch,) = self.read_parts([len(self.origins)], count())
-        return batch
+    @property
+    def filling(self) -> str:
+        """The lengths, and what is missing; or the lengths of a mask."""
+        to = ", ".join(map(str, self.bounds))
+        value = np.array(self.value).astype(self.dtype)
+        return f"a mask up to {to}" if self.mask else f"{value} up to {to}"
 
-    def read_parts(self, lengths: list[int], number: int) -> list[NDArray[Any]]:
-        found = locate(self.source, self.origins[:, 0])
+    def batches(self, found: Located, lengths: list[int], number: int) -> list[NDArray[Any]]:
+        """Return each batch, filled up to the least length that holds its rows."""
         counts = np.minimum(found.lengths, self.bounds[-1])
         borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
         most = [counts[start:stop].max(initial=0) for start, stop in borders]
         widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
         inner = () if self.mask else inner_shape(self.source)
         sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
-        parts = rooms(sizes, inner, self.dtype, number)
-        if not self.mask:
-            read = empty((int(counts.sum()), *inner), self.source.dtype)
-            found.read(np.zeros_like(counts), counts, read)  # all rows of all batches at once
-            values, starts = (
-                as_items(read.astype(self.dtype, copy=False)),
-                np.cumsum(counts) - counts,
-            )
-        batches = []
+        whole, parts = rooms(sizes, inner, self.dtype, number)
+        room = len(whole) // len(parts)
+        batches: list[NDArray[Any]] = []
+        targets = []
         for part, (start, stop), width in zip(parts, borders, widths, strict=True):
             batch = part.reshape(stop - start, width, *inner)
-            batches.append(batch)
-            some = counts[start:stop]
             if self.mask:
-                np.less(np.arange(width), some[:, None], out=batch)
+                np.less(np.arange(width), counts[start:stop, None], out=batch)
             else:
                 batch[...] = self.value
-                targets = np.arange(stop - start) * width
-                copy_runs(values, starts[start:stop], as_items(part), targets, some)
+            targets.append(np.arange(stop - start) * width + len(batches) * room)
+            batches.append(batch)
+        if not self.mask:  # all rows of all batches at once
+            read_to(found, np.zeros_like(counts), counts, whole, np.concatenate(targets))
         return batches
 
 

@@ -1,21 +1,25 @@
 """Batches that are several arrays: sparse rows, and rows of unequal length.
 
 Each is a value like an array of its rows, and takes the place of one in the tree of a batch. Some
-of its arrays are as long as there are numbers in the batch (`rooms`), one has a fixed shape.
+of its arrays are as long as there are numbers in the batch (`rooms`), one has a fixed shape. How
+long they are is known only once the rows are found, so a request (`ComposedRequest`) finds its rows
+first, then writes them into batches; and rows of several requests are joined between the two.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.engines.buffers import empty_parts
+from oocdata.datasets.request import ArrayRequest, Composite
+from oocdata.engines.buffers import count, empty_parts
 
-__all__ = ["Composed", "room_for", "rooms"]
+__all__ = ["Composed", "ComposedComposite", "ComposedRequest", "room_for", "rooms"]
 
 _ALIGNED = 64
 """Numbers of any dtype that take a multiple of `buffers.ALIGNMENT` bytes."""
@@ -57,7 +61,7 @@ def room_for(numbers: int) -> int:
 
 def rooms(
     sizes: Sequence[int], inner: tuple[int, ...], dtype: DTypeLike, number: int
-) -> list[NDArray[Any]]:
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Return memory for arrays of unlike lengths, one for each batch that is read together.
 
     Each is the beginning of as much memory as the longest takes, so that they are tensors of one
@@ -73,11 +77,69 @@ def rooms(
     number : int
         Of the read; see `oocdata.engines.buffers.Pool.empty_parts`.
 
+    Returns
+    -------
+    whole : ndarray
+        All of them, with as much memory each; to write into at once and drop.
+    parts : list of ndarray
+
     Examples
     --------
-    >>> [part.shape for part in rooms([3, 0, 5], (2,), "f4", 0)]
-    [(3, 2), (0, 2), (5, 2)]
+    >>> whole, parts = rooms([3, 0, 5], (2,), "f4", 0)
+    >>> whole.shape, [part.shape for part in parts]
+    ((192, 2), [(3, 2), (0, 2), (5, 2)])
     """
     room = sizes[0] if len(sizes) == 1 else room_for(max(sizes, default=0))
-    _, parts = empty_parts([(room, *inner)] * len(sizes), dtype, number)
-    return [part[:size] for part, size in zip(parts, sizes, strict=True)]
+    whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, number)
+    if whole is None:  # there are no numbers
+        whole = np.empty((0, *inner), dtype)
+    return whole, [part[:size] for part, size in zip(parts, sizes, strict=True)]
+
+
+class ComposedRequest(ArrayRequest):
+    """Rows of which a batch is several arrays, or an array whose shape they tell."""
+
+    @abstractmethod
+    def found(self) -> Any:
+        """Return the rows, of which it is known how long each is."""
+
+    @abstractmethod
+    def joined(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
+        """Return rows that several requests found as one, by the places of each among all."""
+
+    @abstractmethod
+    def batches(self, found: Any, lengths: list[int], number: int) -> list[Any]:
+        """Return batches of so many rows each, made of those found; see `read_parts`."""
+
+    @property
+    def filling(self) -> str:
+        """How rows are filled up, if they are: requests that differ in it are not joined."""
+        return ""
+
+    def read(self) -> Any:
+        """Read as one batch."""
+        (batch,) = self.read_parts([self.shape[0]], count())
+        return batch
+
+    def read_parts(self, lengths: list[int], number: int) -> list[Any]:
+        """Read at once, as a batch for each length; see `ArrayRequest.read_parts`."""
+        return self.batches(self.found(), lengths, number)
+
+
+@dataclass(frozen=True)
+class ComposedComposite(ComposedRequest, Composite):
+    """Several such requests, each of which fills some places of the batch."""
+
+    members: tuple[tuple[ComposedRequest, NDArray[np.int64]], ...]
+
+    def found(self) -> Any:
+        """Return the rows of all members, each in its place."""
+        return self.joined([(one.found(), where) for one, where in self.members], self.shape[0])
+
+    def joined(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
+        """Return rows as the members join them."""
+        return self.members[0][0].joined(shares, rows)
+
+    def batches(self, found: Any, lengths: list[int], number: int) -> list[Any]:
+        """Return batches as the members make them."""
+        return self.members[0][0].batches(found, lengths, number)

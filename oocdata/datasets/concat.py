@@ -2,7 +2,8 @@
 
 Of a batch, each part reads its own elements straight into their places. Where parts have functions
 of their own, or deliver arrays other than they read, each part makes a batch of its elements, and
-these are copied together.
+these are copied together. Sparse and ragged rows pass through no function: those of all parts are
+joined as they are read, into one `SparseBatch` or `RaggedBatch`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
 from oocdata.box import Extent
+from oocdata.datasets.composed import ComposedComposite, ComposedRequest
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Composite, Placement, Request
 from oocdata.datasets.rows import arrays_of
@@ -85,8 +87,8 @@ class Concat(Dataset):
         ordered = owners[order]
         firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
         shares = []
-        for places in np.split(order, firsts[1:]) if len(order) else []:
-            owner = int(owners[places[0]])
+        for places in np.split(order, firsts[1:]):
+            owner = int(owners[places[0]]) if len(places) else 0
             part = self.parts[owner]
             shares.append((part, places, numbers[places] - (int(self.ends[owner]) - len(part))))
         return shares
@@ -96,39 +98,64 @@ class Concat(Dataset):
         numbers = take(self.chosen, positions)
         shares = self._shares(numbers)
         asked = [part.requests(own, draw) for part, _, own in shares]
-        if self.is_mapped:
-            own = Request(
-                Numbers(max(1, len(self))), numbers[:, None], Extent.of((1,)), (len(numbers),),
-                np.dtype(np.int64), Placement((None,)),
-            )  # fmt: skip
-            return (own, *[request for requests in asked for request in requests])
-        if not asked:
-            return self.parts[0].requests(positions, draw)
-        if len(asked) == 1:
-            return asked[0]
         where = [places for _, places, _ in shares]
-        return tuple(
-            Composite(
-                tuple(zip(requests, where, strict=True)),
-                (len(numbers), *requests[0].shape[1:]),
-                requests[0].dtype,
-            )
-            for requests in zip(*asked, strict=True)
-        )
+        if not self.is_mapped:
+            return tuple(_together(requests, where) for requests in zip(*asked, strict=True))
+        own = Request(
+            Numbers(max(1, len(self))), numbers[:, None], Extent.of((1,)), (len(numbers),),
+            np.dtype(np.int64), Placement((None,)),
+        )  # fmt: skip
+        each = zip([part for part, _, _ in shares], asked, strict=True)
+        composed = [_composed(part, requests, self.spec) for part, requests in each]
+        joined = [_together(requests, where) for requests in zip(*composed, strict=True)]
+        return (own, *joined, *[_apart(one) for requests in asked for one in requests])
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the arrays as an element's; or the parts' batches, copied together."""
         if not self.is_mapped:
             return super().assemble(arrays, draw)
         numbers = next(arrays)
-        made: Batch = map_tree(
-            lambda leaf: empty((len(numbers), *leaf.shape), leaf.dtype), self.spec
-        )
+
+        def room(leaf: Any) -> Any:
+            dense = leaf.form == "dense"
+            return empty((len(numbers), *leaf.shape), leaf.dtype) if dense else next(arrays)
+
+        made: Batch = map_tree(room, self.spec)
         for part, places, _ in self._shares(numbers):
             batch = align(part.assemble(arrays, draw.of(places)), self.spec)
-            for one, out in zip(leaves(batch), leaves(made), strict=True):
-                out[places] = one
+            for one, out, leaf in zip(*map(leaves, (batch, made, self.spec)), strict=True):
+                if leaf.form == "dense":
+                    out[places] = one
         return made
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of each array of a batch; see `Dataset.array_bytes`."""
+        if not self.is_composed:
+            return super().array_bytes(elements)
+        # At most the longest rows of every part; and no more than if all were as the longest is.
+        each = [part.array_bytes(min(elements, len(part))) for part in self.parts]
+        longest = [part.array_bytes(1) for part in self.parts]
+        most = [elements * max(sizes) for sizes in zip(*longest, strict=True)]
+        return list(map(min, map(sum, zip(*each, strict=True)), most))
+
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes that so many elements are read into first; see `Dataset.input_bytes`."""
+        if not self.is_composed:
+            return super().input_bytes(elements)
+        # Twice: sparse rows as they are read, and in their places. A member of a mixture begins
+        # anew, so that a row may come several times.
+        times = [2 + elements // max(1, len(part)) for part in self.parts]
+        each = zip(self.parts, times, strict=True)
+        return 2 * max(most * part.input_bytes(-(-elements // most)) for part, most in each)
+
+    def row_lengths(self) -> NDArray[np.int64] | None:
+        """Return the length of each element; see `Dataset.row_lengths`."""
+        found = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
+        return np.concatenate(found)[np.asarray(self.chosen, np.int64)] if found else None
+
+    def _as_sparse(self) -> Dataset | None:
+        found = [sparse for part in self.parts if (sparse := part._as_sparse()) is not None]
+        return replace(self, parts=tuple(found)) if len(found) == len(self.parts) else None
 
     @cached_property
     def blocks(self) -> AnyBlocks:
@@ -204,7 +231,7 @@ class Concat(Dataset):
         if len(set(read)) < len(read):
             raise ArgumentError(
                 "datasets that read the same array must be split before they are put one after "
-                "the other, so that no two parts share a row; two of these read the same."
+                "the other, so that no two parts share a row; two of these read the same array."
             )
 
     @property
@@ -227,14 +254,15 @@ class Concat(Dataset):
 def concat(datasets: Sequence[Dataset]) -> Concat:
     """Put datasets one after the other.
 
-    The datasets may be of any kind and storage: views, windows, zips, patches, functions. Arrays of
-    one shape that lie in several files are also one array for ``ooc.open([path, …])``, of which
-    windows can be made.
+    The datasets may be of any kind and storage: views, windows, zips, patches, functions, sparse
+    and ragged rows. Arrays of one shape that lie in several files are also one array for
+    ``ooc.open([path, …])``, of which windows can be made.
 
     Parameters
     ----------
     datasets : sequence of Dataset
-        Of one spec: the same arrays in an element, each of one shape and dtype.
+        Of one spec: the same arrays in an element, each of one shape, dtype and form (dense,
+        sparse, ragged, padded).
 
     Returns
     -------
@@ -245,8 +273,8 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
     Raises
     ------
     oocdata.errors.ArgumentError
-        If there is no dataset, or one is a mixture; or if the specs differ: the message names the
-        first dataset that does.
+        If there is no dataset, or one is a mixture; or if the specs differ, or what rows are
+        padded with: the message names the first dataset that does.
 
     Notes
     -----
@@ -273,12 +301,6 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             f"`{caller}` must get datasets; got {datasets!r}. Open arrays with ooc.open."
         )
     for number, part in enumerate(parts):
-        if part.is_composed:
-            raise ArgumentError(
-                f"`{caller}` must get dense arrays; dataset {number} is sparse or ragged. Open the "
-                "files as one array, ooc.open([path, …]), and call `.sparse()` or ooc.ragged of "
-                "that."
-            )
         if part.shares is not None:
             raise ArgumentError(
                 f"`{caller}` must get datasets that are no mixtures; dataset {number} is one. Mix "
@@ -289,9 +311,51 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"`{caller}` must get datasets whose elements are alike; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
                 f"{spec_text(part.spec)}. Use `.astype`, cut the rows, or `.map` to make them "
-                "alike."
+                "alike; `.pad` for ragged rows, `.sparse` for rows of a sparse matrix."
+            )
+        fillings = [_fillings(one) for one in (parts[0], part)]
+        if fillings[0] != fillings[1]:
+            raise ArgumentError(
+                f"`{caller}` must get rows that are padded alike, because a batch has one length; "
+                f"those of dataset 0 are padded with {fillings[0]}, those of dataset {number} with "
+                f"{fillings[1]}. Give each `.pad` the same lengths and value."
             )
     return parts
+
+
+def _fillings(part: Dataset) -> str:
+    """Return in words how rows of unequal length are filled up; empty where none are."""
+    asked = part.requests(np.zeros(0, np.int64), Draw()) if part.is_composed else ()
+    filled = [one.filling for one in asked if isinstance(one, ComposedRequest)]
+    return " and ".join(filter(None, filled))
+
+
+def _together(requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]]) -> ArrayRequest:
+    """Return the request for the elements of several, each of which has some places of a batch."""
+    first = requests[0]
+    if len(requests) == 1:
+        return first
+    kind: type[Composite] = ComposedComposite if isinstance(first, ComposedRequest) else Composite
+    shape = (sum(map(len, where)), *first.shape[1:])
+    return kind(tuple(zip(requests, where, strict=True)), shape, first.dtype)
+
+
+def _composed(part: Dataset, requests: Sequence[ArrayRequest], spec: Spec) -> list[ComposedRequest]:
+    """Return the requests of a part for arrays that are not dense, in the order of a spec."""
+    rest = iter(one for one in requests if isinstance(one, ComposedRequest))
+    own = map_tree(lambda leaf: None if leaf.form == "dense" else next(rest), part.spec)
+    return [one for one in leaves(align(own, spec)) if one is not None]
+
+
+class _Elsewhere(Composite):
+    """Stands for the rows of one part that are joined with those of others."""
+
+    def read(self) -> None:
+        """Read nothing."""
+
+
+def _apart(request: ArrayRequest) -> ArrayRequest:
+    return _Elsewhere((), (0,), request.dtype) if isinstance(request, ComposedRequest) else request
 
 
 def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
@@ -299,10 +363,16 @@ def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
     if part.is_mapped:
         return False
     none = np.zeros(0, np.int64)
-    asked = [(one.shape[1:], one.dtype) for one in part.requests(none, Draw())]
+    asked = [
+        None if isinstance(one, ComposedRequest) else (one.shape[1:], one.dtype)
+        for one in part.requests(none, Draw())
+    ]
     # Dicts are equal in any order; their arrays are asked for in the order of the part's own.
     names = [spec_text(one) for one in (part.spec, spec)]
-    return names[0] == names[1] and asked == [(leaf.shape, leaf.dtype) for leaf in leaves(spec)]
+    delivered = [
+        (leaf.shape, leaf.dtype) if leaf.form == "dense" else None for leaf in leaves(spec)
+    ]
+    return names[0] == names[1] and asked == delivered
 
 
 def _ascends(chosen: Selection) -> bool:

@@ -16,12 +16,11 @@ from oocdata.datasets.composed import Composed, room_for, rooms
 from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.unequal import Unequal
+from oocdata.datasets.unequal import RowsRequest, Unequal
 from oocdata.datasets.view import View
-from oocdata.engines.buffers import count, empty
 from oocdata.engines.byte_rows import largest_rows, size_counts
 from oocdata.engines.padded import PaddedRows, RowMask
-from oocdata.engines.ragged_rows import inner_shape, locate
+from oocdata.engines.ragged_rows import Located, inner_shape, read_to
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count
 
@@ -84,28 +83,21 @@ class RaggedBatch(Composed):
 
 
 @dataclass(frozen=True)
-class _RaggedRequest(Request):
-    """Rows wanted of a source of rows of unequal length."""
+class _RaggedRequest(RowsRequest):
+    """Rows that are delivered as they are."""
 
-    def read(self) -> RaggedBatch:
-        (batch,) = self.read_parts([len(self.origins)], count())
-        return batch
-
-    def read_parts(self, lengths: list[int], number: int) -> list[RaggedBatch]:
-        found = locate(self.source, self.origins[:, 0])
+    def batches(self, found: Located, lengths: list[int], number: int) -> list[RaggedBatch]:
         each = found.lengths
-        ends, borders = np.concatenate(([0], np.cumsum(each))), np.cumsum([0, *lengths]).tolist()
-        firsts = ends[borders].tolist()  # the place of each batch's first value among all
-        sizes = [stop - first for first, stop in pairwise(firsts)]
-        parts = rooms(sizes, inner_shape(self.source), self.dtype, number)
-        alone = len(parts) == 1 and self.dtype == self.source.dtype
-        read = parts[0] if alone else empty((firsts[-1], *parts[0].shape[1:]), self.source.dtype)
+        ends, borders = np.concatenate(([0], np.cumsum(each))), np.cumsum([0, *lengths])
+        firsts = ends[borders]  # the place of each batch's first value among all
+        whole, parts = rooms(np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, number)
+        begins = np.arange(len(parts)) * (len(whole) // len(parts))
         # All rows of all batches at once.
-        found.read(np.zeros_like(each), each, read)
-        if not alone:
-            for part, (first, stop) in zip(parts, pairwise(firsts), strict=True):
-                part[...] = read[first:stop]
-        splits = [ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders)]
+        targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
+        read_to(found, np.zeros_like(each), each, whole, targets)
+        splits = [
+            ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())
+        ]
         return list(map(RaggedBatch, parts, splits))
 
 

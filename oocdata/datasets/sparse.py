@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.datasets.composed import Composed, room_for, rooms
+from oocdata.datasets.composed import Composed, ComposedRequest, room_for, rooms
 from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.engines.buffers import count
-from oocdata.engines.columns import entry_bytes, most_entries, read_entries
+from oocdata.engines.columns import entry_bytes, in_places, most_entries, read_entries
+from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
 
 __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
@@ -83,22 +84,27 @@ class SparseBatch(Composed):
 
 
 @dataclass(frozen=True)
-class _SparseRequest(Request):
+class _SparseRequest(ComposedRequest, Request):
     """Rows wanted of a sparse source, as it stores them."""
 
-    def read(self) -> SparseBatch:
-        (batch,) = self.read_parts([len(self.origins)], count())
-        return batch
+    def found(self) -> list[Entries]:
+        return read_entries(self.source, self.origins, self.extent)
 
-    def read_parts(self, lengths: list[int], number: int) -> list[SparseBatch]:
-        found = read_entries(self.source, self.origins, self.extent)
+    def joined(
+        self, shares: Sequence[tuple[list[Entries], NDArray[np.int64]]], rows: int
+    ) -> list[Entries]:
+        parts = [some for found, _ in shares for some in found]
+        return in_places(parts, [places for _, places in shares], self.dtype)
+
+    def batches(self, found: list[Entries], lengths: list[int], number: int) -> list[SparseBatch]:
         counts = np.concatenate([np.empty(0, np.int64), *(some.counts for some in found)])
         ends = np.concatenate(([0], np.cumsum(counts)))
         starts = np.cumsum([0, *lengths])
         rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
         firsts = ends[starts].tolist()  # the place of each batch's first number among all
         sizes = [stop - first for first, stop in pairwise(firsts)]
-        indices, values = rooms(sizes, (2,), np.int64, number), rooms(sizes, (), self.dtype, number)
+        _, indices = rooms(sizes, (2,), np.int64, number)
+        _, values = rooms(sizes, (), self.dtype, number)
         read = np.cumsum([0, *(len(some.counts) for some in found)])
         batches = (starts.searchsorted(read, side="right") - 1).tolist()
         for place, (some, (start, stop)) in enumerate(

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.datasets.composed import ComposedRequest
+from oocdata.datasets.request import Request
 from oocdata.datasets.view import View
 from oocdata.engines.padded import RowLengths
+from oocdata.engines.ragged_rows import Joined, Located, locate
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 
-__all__ = ["Unequal"]
+__all__ = ["RowsRequest", "Unequal"]
+
+
+@dataclass(frozen=True)
+class RowsRequest(ComposedRequest, Request):
+    """Rows wanted of a source of rows of unequal length."""
+
+    def found(self) -> Located:
+        """Return the rows."""
+        return locate(self.source, self.origins[:, 0])
+
+    def joined(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
+        """Return rows of several sources as one."""
+        return Joined(rows, shares)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

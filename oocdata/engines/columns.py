@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.ragged import copy_runs
 from oocdata.engines.source import Source, Storage
@@ -19,8 +20,8 @@ from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 
 __all__ = [
-    "Columns", "choose_columns", "chosen_columns", "entry_bytes", "is_sparse", "most_entries",
-    "read_entries",
+    "Columns", "choose_columns", "chosen_columns", "entry_bytes", "in_places", "is_sparse",
+    "most_entries", "read_entries",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -114,26 +115,30 @@ def read_entries(source: Source, origins: Ints, extent: Extent) -> list[Entries]
     if isinstance(source, SparseRows):
         return list(source.boxes(origins, extent))
     assert isinstance(source, Concat)
-    parts, places = [], [np.empty(0, np.int64)]
+    parts, places = [], []
     for part, boxes, moved in source.shares(origins):
         parts += read_entries(part, moved, extent)
         places.append(boxes)
-    rows = np.concatenate(places)
-    return parts if (rows[1:] > rows[:-1]).all() else [_moved(parts, rows, source.dtype)]
+    return in_places(parts, places, source.dtype)
 
 
-def _moved(parts: list[Entries], rows: Ints, dtype: np.dtype[Any]) -> Entries:
-    """Return entries with row i of all parts as row ``rows[i]``."""
-    taken = np.concatenate([part.counts for part in parts])
-    counts = np.empty_like(taken)
-    counts[rows] = taken
-    starts, targets = np.cumsum(taken) - taken, (np.cumsum(counts) - counts)[rows]
-    columns = np.concatenate([part.columns for part in parts])
-    values = np.concatenate([part.values for part in parts], dtype=dtype)
-    found = Entries(counts, np.empty_like(columns), np.empty_like(values))
-    copy_runs(columns, starts, found.columns, targets, taken)
-    copy_runs(values, starts, found.values, targets, taken)
-    return found
+def in_places(parts: list[Entries], places: Sequence[Ints], dtype: np.dtype[Any]) -> list[Entries]:
+    """Return entries with row i of all parts as row i of all places; some rows after the other."""
+    rows = np.concatenate(places) if places else np.empty(0, np.int64)
+    if (rows[1:] > rows[:-1]).all():
+        return parts
+    counts = np.empty_like(rows)
+    counts[rows] = np.concatenate([part.counts for part in parts])
+    targets, total = (np.cumsum(counts) - counts)[rows], int(counts.sum())
+    kind = np.result_type(*(part.columns.dtype for part in parts))
+    found = Entries(counts, empty((total,), kind), empty((total,), dtype))
+    first = 0
+    for part in parts:
+        starts, own = np.cumsum(part.counts) - part.counts, targets[first:][: len(part.counts)]
+        for read, out in ((part.columns, found.columns), (part.values, found.values)):
+            copy_runs(read.astype(out.dtype, copy=False), starts, out, own, part.counts)
+        first += len(part.counts)
+    return [found]
 
 
 def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:

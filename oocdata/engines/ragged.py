@@ -100,7 +100,7 @@ def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
     if wrong.any():
         raise SourceError(
             f"rows must lie within {most} places, one after the other; their offsets say places "
-            f"{starts[wrong][0]} to {stops[wrong][0]}. They are those of other values, or damaged.",
+            f"{starts[wrong][0]} to {stops[wrong][0]}. They are damaged, or of other values.",
             rows=rows[wrong],
         )
     return starts, stops

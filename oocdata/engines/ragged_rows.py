@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -28,9 +29,14 @@ from oocdata.engines.ragged import (
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
 
-__all__ = ["Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "locate"]
+__all__ = [
+    "Joined", "Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "locate", "read_to",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
+
+_FEW = 8
+"""Rows that are copied at once, on average, from which a slice of them is quicker than by row."""
 
 
 class Located(Protocol):
@@ -39,6 +45,11 @@ class Located(Protocol):
     @property
     def lengths(self) -> Ints:
         """How long each row is."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the source."""
         ...
 
     def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
@@ -108,25 +119,66 @@ def locate(source: Source, rows: Ints) -> Located:
         (locate(part, within[:, 0]), places)
         for part, places, within in source.shares(rows[:, None])
     ]
-    return shares[0][0] if len(shares) == 1 else _Joined(len(rows), shares)
+    return shares[0][0] if len(shares) == 1 else Joined(len(rows), shares)
 
 
-class _Joined:
-    """Rows of several sources."""
+def read_to(found: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
+    """Write a run of each row where it goes, converted to the dtype of the memory.
+
+    Parameters
+    ----------
+    found : Located
+    firsts, counts : ndarray of int64, shape (rows,)
+        Where the run begins in its row, and its places.
+    out : ndarray, shape (n, …)
+        C-contiguous.
+    targets : ndarray of int64, shape (rows,)
+        Where the run begins in `out`.
+    """
+    if isinstance(found, Joined):
+        for share, places in found.shares:
+            read_to(share, firsts[places], counts[places], out, targets[places])
+        return
+    ends = np.cumsum(counts)
+    if not len(ends) or not ends[-1]:
+        return
+    moved = targets - (ends - counts)
+    jumps = np.flatnonzero(np.diff(moved, prepend=moved[0] - 1))
+    if len(jumps) == 1 and found.dtype == out.dtype:
+        found.read(firsts, counts, out[moved[0] : moved[0] + ends[-1]])
+        return
+    read = empty((int(ends[-1]), *out.shape[1:]), found.dtype)
+    found.read(firsts, counts, read)
+    if len(jumps) * _FEW > len(counts):
+        values = as_items(read.astype(out.dtype, copy=False))
+        copy_runs(values, ends - counts, as_items(out), targets, counts)
+        return
+    borders = [*(ends - counts)[jumps].tolist(), len(read)]
+    for (start, stop), move in zip(pairwise(borders), moved[jumps].tolist(), strict=True):
+        out[start + move : stop + move] = read[start:stop]
+
+
+class Joined:
+    """Rows of several sources.
+
+    Attributes
+    ----------
+    lengths : ndarray of int64, shape (count,)
+    shares : sequence of (Located, places)
+        The rows of each source, and their places among all.
+    dtype : numpy.dtype
+        That of the first.
+    """
 
     def __init__(self, count: int, shares: Sequence[tuple[Located, Ints]]) -> None:
-        self.lengths, self._shares = np.zeros(count, np.int64), shares
+        self.lengths, self.shares = np.zeros(count, np.int64), shares
+        self.dtype = shares[0][0].dtype
         for found, places in shares:
             self.lengths[places] = found.lengths
 
     def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
         """Write a run of each row, one after the other."""
-        targets, items = np.cumsum(counts) - counts, as_items(out)
-        for found, places in self._shares:
-            some = counts[places]
-            read = empty((int(some.sum()), *out.shape[1:]), out.dtype)
-            found.read(firsts[places], some, read)
-            copy_runs(as_items(read), np.cumsum(some) - some, items, targets[places], some)
+        read_to(self, firsts, counts, out, np.cumsum(counts) - counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,6 +275,11 @@ class _Runs:
     def lengths(self) -> Ints:
         """How long each row is."""
         return self.stops - self.starts
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the values."""
+        return self.source.dtype
 
     def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
         """Write a run of each row, one after the other."""

@@ -178,8 +178,6 @@ def test_what_needs_rows_of_one_length_says_so(rows: ooc.Ragged) -> None:
         lambda: both.batches(4, workers=2),
         lambda: both.batches(4).to_keras(),
         lambda: both.batches(4).to_tf(service="localhost:1"),
-        lambda: ooc.concat([rows, rows]),
-        lambda: ooc.mix({rows: 0.5, rows[:9]: 0.5}),
     ):
         with pytest.raises(ArgumentError, match="ragged"):
             wrong()

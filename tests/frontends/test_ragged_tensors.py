@@ -89,3 +89,30 @@ def test_buckets_of_static_shapes(both: ooc.Zip, drop: bool) -> None:
             assert made[0].shape[1] in bounds
             for tensor, array in zip(made, batch, strict=True):
                 assert_array_equal(tensor, array)
+
+
+def test_a_mixture(both: ooc.Zip, tmp_path: Path) -> None:
+    """Shares, epochs and a restart are those of the loader; each value comes as often as drawn."""
+    few = {"x": ooc.ragged(-VALUES[:60], lengths=[20, 0, 40]), "y": ooc.open(np.arange(-3, 0))}
+    mixed = ooc.mix([(both, 3), (ooc.zip(few), 1)], length=96)
+    dataset = mixed.batches(16, shuffle=True, seed=3).to_tf()
+    assert dataset.element_spec["x"] == tf.RaggedTensorSpec((16, None, 3), tf.float32, 1)
+    drawn = []
+    for epoch in range(2):
+        batches = list(dataset)
+        assert len(batches) == 6
+        for made, batch in zip(
+            batches, mixed.batches(16, shuffle=True, seed=3).epoch(epoch), strict=True
+        ):
+            x = made["x"]
+            x = tf.RaggedTensor.from_row_splits(x.values, x.row_splits, validate=True)
+            assert_array_equal(x.values, batch["x"].values)
+            assert_array_equal(x.row_splits, batch["x"].row_splits)
+            assert_array_equal(x.row_lengths(), np.r_[LENGTHS, 20, 0, 40][made["y"]])
+            assert int((made["y"].numpy() < 0).sum()) == 4
+            drawn += made["y"].numpy().tolist()
+    assert [drawn.count(at) for at in (-3, -2, -1)] == [16, 16, 16]
+    rest = list(mixed.batches(16, shuffle=True, seed=3).to_tf(start=(1, 4)))
+    assert [batch["y"].numpy().tolist() for batch in rest] == [
+        batch["y"].numpy().tolist() for batch in batches[4:]
+    ]

@@ -87,3 +87,18 @@ def test_keras_fits_on_it(both: ooc.Zip) -> None:
     batches = pairs.batches(20, shuffle=True).to_tf(sparse=True)
     history = model.fit(batches, epochs=2, verbose=0, shuffle=False)
     assert len(history.history["loss"]) == 2
+
+
+def test_a_mixture_of_files(both: ooc.Zip, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "others.h5ad", MATRIX[:30] * 2)
+    others = ooc.zip({"x": ooc.open(path, "X"), "y": ooc.open(path, "obs/cell_type")})
+    loader = ooc.mix([(both, 3), (others, 1)]).batches(20, shuffle=True, seed=3)
+    dataset = loader.to_tf(sparse=True)
+    assert dataset.element_spec["x"] == tf.SparseTensorSpec((20, 25), tf.float32)
+    for epoch in range(2):
+        batches = list(dataset)
+        assert len(batches) == len(loader) == 6
+        for step, (made, batch) in enumerate(zip(batches, loader.epoch(epoch), strict=True)):
+            assert (loader.positions(step, epoch) >= 100).sum() == 5
+            assert_array_equal(tf.sparse.to_dense(made["x"]), batch["x"])
+            assert_array_equal(made["y"], batch["y"])

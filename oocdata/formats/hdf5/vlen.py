@@ -109,6 +109,7 @@ class _Rows:
 
     def __init__(self, source: VaryingNumbers, rows: Ints, lengths: Ints) -> None:
         self._source, self._rows, self.lengths = source, rows, lengths
+        self.dtype = source.dtype
 
     def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
         """Write a run of each row, one after the other."""
