@@ -22,7 +22,6 @@ from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.rows import apart, stored_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
-from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
@@ -45,6 +44,7 @@ from oocdata.index import (
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map
+    from oocdata.datasets.windows import Windows
 
 __all__ = ["View"]
 
@@ -679,9 +679,10 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        return windows_of_view(
-            self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
+        made: Windows = chain.make(
+            "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
+        return made
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis: what a CNN wants.
@@ -692,7 +693,8 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        return windows_of_view(self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
+        made: Windows = chain.make("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
+        return made
 
 
 def _is_list(part: Any) -> bool:
