@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -411,3 +414,21 @@ def test_map_style_dataset_for_pytorch_and_grain() -> None:
     assert pairs.__getitems__([3, 1]) == [(3, 4), (1, 2)]
     assert pairs[3] == (3, 4)
     assert len(pairs) == 9
+
+
+def test_a_warm_batch_of_rows_takes_few_calls(tmp_path: Path) -> None:
+    """Each call of a Python function is time that no other thread may run in."""
+    np.save(tmp_path / "a.npy", np.zeros((64, 128, 128), "f4"))  # rows that are read one by one
+    view = ooc.open(tmp_path / "a.npy")
+    loader = view.batches(32, shuffle=True, seed=0)
+
+    def calls_of(read: Callable[[], Any]) -> int:
+        calls: Counter[str] = Counter()
+        read()
+        sys.setprofile(lambda frame, event, _: calls.update([event]))
+        read()
+        sys.setprofile(None)
+        return calls["call"]
+
+    assert calls_of(partial(loader.batch, 1)) <= 35  # neighbours among them are joined
+    assert calls_of(partial(view.__getitem__, 7)) <= 10

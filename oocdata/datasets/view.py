@@ -268,7 +268,8 @@ class View(Dataset):
     def places(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the places along each sample axis of rows by their numbers in the grid."""
         if len(self.grid) == 1:
-            return [take(self.grid[0], numbers)]
+            (places,) = self.grid
+            return [numbers * places.step + places.start]
         within = np.unravel_index(numbers, [len(places) for places in self.grid])
         return [take(places, at) for places, at in zip(self.grid, within, strict=True)]
 
@@ -396,8 +397,9 @@ class View(Dataset):
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row (an int first), or select and cut without reading; a name: that field."""
-        if type(key) is int and -len(self) <= key < len(self):  # the quick way for the usual case
-            number = self.rows[key]
+        rows = self.rows
+        if type(key) is int and -len(rows) <= key < len(rows):  # the quick way for the usual case
+            number = rows[key]
             out = np.empty(self.element, self.dtype)
             if out.size:
                 origin = self.origins(np.array([number], np.int64))

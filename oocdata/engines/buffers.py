@@ -323,8 +323,8 @@ class Pool:
             self._idle[block.nbytes] = blocks
             blocks.append(block)
             self._idle_now += block.nbytes
-            # Sizes that went out of use make room for those in use.
-            self._drop(self._idle_now - most, list(self._idle))
+            if self._idle_now > most:  # sizes that went out of use make room for those in use
+                self._drop(self._idle_now - most, list(self._idle))
 
     def _overtake(self, number: int) -> None:
         """Give pages back of blocks that were lent before one that has come back whole.
