@@ -14,20 +14,12 @@ import typing
 
 from oocdata import chain, errors
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.map import Map
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
-from oocdata.datasets.patches import Patches, make_patches
-from oocdata.datasets.sparse import SparseBatch, sparse_rows
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows
-from oocdata.datasets.zip import Zip, enumerated, zip  # noqa: A004
 from oocdata.engines.source import RowSource, Source
-from oocdata.formats.pictures import Pictures
-from oocdata.loader import Loader, make_loader
 from oocdata.memory import memory_limit, set_memory
-from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 
 if typing.TYPE_CHECKING:
     from oocdata.datasets.balanced import balanced
@@ -35,15 +27,23 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.concat import Concat, concat
     from oocdata.datasets.join import join
     from oocdata.datasets.labels import folder_labels
+    from oocdata.datasets.map import Map
     from oocdata.datasets.mix import Mix, mix
     from oocdata.datasets.open_ragged import ragged
+    from oocdata.datasets.patches import Patches
     from oocdata.datasets.ragged import Ragged, RaggedBatch
+    from oocdata.datasets.sparse import SparseBatch
     from oocdata.datasets.stack import concatenate, constant, stack
     from oocdata.datasets.stacked import Constant
     from oocdata.datasets.trajectories import episodes, windows
+    from oocdata.datasets.windows import Windows
+    from oocdata.datasets.zip import Zip, zip  # noqa: A004
     from oocdata.describe.splits import load_split, save_split
     from oocdata.formats.names import read_names
+    from oocdata.formats.pictures import Pictures
     from oocdata.frontends.resume import Resume
+    from oocdata.loader import Loader
+    from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
     from oocdata.order.interleave import Interleave
     from oocdata.stream import Generated, Stream, generate
     from oocdata.tools.bench import Bench, bench
@@ -121,18 +121,29 @@ __version__ = "0.1.0"
 
 _LATER = {
     "Bench": "tools.bench",
+    "BlockShuffle": "order",
     "Cached": "datasets.cached",
     "Concat": "datasets.concat",
     "Constant": "datasets.stacked",
     "Conversion": "tools.convert",
     "Health": "tools.check",
     "Interleave": "order.interleave",
+    "Loader": "loader",
+    "Map": "datasets.map",
     "Mix": "datasets.mix",
+    "Order": "order",
+    "Patches": "datasets.patches",
+    "Pictures": "formats.pictures",
     "Preview": "tools.preview",
     "Resume": "frontends.resume",  # a callback is of one of Keras's classes
+    "Sequential": "order",
+    "Shuffle": "order",
+    "SparseBatch": "datasets.sparse",
     "Stream": "stream",
     "Stats": "tools.stats.result",
+    "Windows": "datasets.windows",
     "Writer": "writers",
+    "Zip": "datasets.zip",
     "balanced": "datasets.balanced",
     "bench": "tools.bench",
     "check": "tools.check",
@@ -157,8 +168,9 @@ _LATER = {
     "stack": "datasets.stack",
     "stats": "tools.stats",
     "windows": "datasets.trajectories",
+    "zip": "datasets.zip",
 }
-"""Imported when they are asked for: `import oocdata` should take no longer than it must."""
+"""Imported when they are asked for: `import oocdata` loads what `oocdata.open` needs."""
 
 
 def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
@@ -171,11 +183,12 @@ def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
 
 
 # What methods of lower rooms make of higher ones: see `oocdata.chain`.
-chain.provide("enumerate", enumerated)
-chain.provide("map", Map)
-chain.provide("patches", make_patches)
-chain.provide("sparse", sparse_rows)
-chain.provide("loader", make_loader)
+chain.provide("enumerate", _later("datasets.zip", "enumerated"))
+chain.provide("map", _later("datasets.map", "Map"))
+chain.provide("patches", _later("datasets.patches", "make_patches"))
+chain.provide("sparse", _later("datasets.sparse", "sparse_rows"))
+chain.provide("windows", _later("datasets.windows", "windows_of_view"))
+chain.provide("loader", _later("loader", "make_loader"))
 chain.provide("concatenate", _later("datasets.stack", "concatenate"))
 chain.provide("each_block", _later("tools.passes", "each_block"))
 chain.provide("check_workers", _later("reading.workers.sent", "check_workers"))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import DTypeLike
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.view import View
 from oocdata.engines.blocked import blocked
 from oocdata.engines.ragged_rows import is_ragged
 from oocdata.errors import ArgumentError
 from oocdata.formats.opening import Axis, Missing, open_source
-from oocdata.formats.pictures import Pictures
+
+if TYPE_CHECKING:
+    from oocdata.formats.pictures import Pictures
 
 __all__ = ["open"]
 
@@ -150,6 +151,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         )
     source = open_source(target, axis=axis, **options)
     if is_ragged(source):
+        from oocdata.datasets.ragged import Ragged  # not for `import oocdata`
+
         return Ragged.of(source, axis)
     view = View.of(source, axis)
     best = blocked(source, view.axes)

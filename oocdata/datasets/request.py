@@ -55,9 +55,15 @@ class Placement:
         return not self.flipped and self.kept == sorted(self.kept)
 
     def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
-        """Return the view of a batch whose axes are those of storage, shape (n, *lengths)."""
+        """Return the view of a batch whose axes are those of storage, shape (n, *lengths).
+
+        Where boxes are numbered by several axes, n counts all of them.
+        """
         if self.is_plain:
-            return out.reshape((len(out), *lengths))
+            return out.reshape((-1, *lengths))
+        numbering = out.ndim - len(self.kept)
+        if numbering != 1:
+            out = out.reshape(-1, *out.shape[numbering:])
         if self.flipped:
             whole, reverse = slice(None), slice(None, None, -1)
             turned = [reverse if axis in self.flipped else whole for axis in range(out.ndim - 1)]
@@ -162,7 +168,8 @@ class Request(ArrayRequest):
         """Read the boxes into memory of this shape and dtype, C-contiguous."""
         if out.size == 0:
             return
-        self.source.read(self.origins, self.extent, self._stored(out))
+        stored = self.placement.stored(out, self.extent.lengths)
+        self.source.read(self.origins, self.extent, stored)
 
     def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
         """Read the boxes of element i into ``out[places[i]]``; `places` ascend."""
@@ -171,14 +178,8 @@ class Request(ArrayRequest):
         each = len(self.origins) // max(1, self.shape[0])
         if each != 1:  # each row of a window is a box of its own
             places = (places[:, None] * each + np.arange(each)).ravel()
-        read_to(self.source, self.origins, self.extent, self._stored(out), places)
-
-    def _stored(self, out: NDArray[Any]) -> NDArray[Any]:
-        """Return a batch as boxes, with the axes of storage."""
-        numbering = out.ndim - len(self.placement.kept)
-        if numbering != 1:
-            out = out.reshape(-1, *self.shape[numbering:])
-        return self.placement.stored(out, self.extent.lengths)
+        stored = self.placement.stored(out, self.extent.lengths)
+        read_to(self.source, self.origins, self.extent, stored, places)
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]

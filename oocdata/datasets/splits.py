@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection
-from oocdata.order.permutation import derive_keys, epoch_key
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -174,6 +173,8 @@ def _apportioned(counts: NDArray[np.int64], wanted: Sequence[float]) -> NDArray[
 
 def _random(number: int, seed: int, purpose: str) -> NDArray[np.uint64]:
     """Return a random key for each of so many things; the same for ever."""
+    from oocdata.order.permutation import derive_keys, epoch_key  # not for `import oocdata`
+
     return derive_keys(epoch_key(seed, 0, purpose), np.arange(number, dtype=np.uint64))
 
 

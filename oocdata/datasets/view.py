@@ -22,7 +22,6 @@ from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.rows import apart, stored_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
-from oocdata.datasets.windows import Windows, windows_of_view
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
@@ -45,6 +44,7 @@ from oocdata.index import (
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map
+    from oocdata.datasets.windows import Windows
 
 __all__ = ["View"]
 
@@ -246,9 +246,6 @@ class View(Dataset):
         """Return the origins of rows by their numbers in the grid, shape (n, N)."""
         origins = np.empty((len(numbers), len(self._base)), np.int64)
         origins[:] = self._base
-        if len(self.axes) == 1:  # as `places` tells, without another call for each batch
-            origins[:, self.axes[0]] = take(self.grid[0], numbers)
-            return origins
         for axis, places in zip(self.axes, self.places(numbers), strict=True):
             origins[:, axis] = places
         return origins
@@ -271,7 +268,8 @@ class View(Dataset):
     def places(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the places along each sample axis of rows by their numbers in the grid."""
         if len(self.grid) == 1:
-            return [take(self.grid[0], numbers)]
+            (places,) = self.grid
+            return [numbers * places.step + places.start]
         within = np.unravel_index(numbers, [len(places) for places in self.grid])
         return [take(places, at) for places, at in zip(self.grid, within, strict=True)]
 
@@ -399,8 +397,9 @@ class View(Dataset):
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row (an int first), or select and cut without reading; a name: that field."""
-        if type(key) is int and -len(self) <= key < len(self):  # the quick way for the usual case
-            number = self.rows[key]
+        rows = self.rows
+        if type(key) is int and -len(rows) <= key < len(rows):  # the quick way for the usual case
+            number = rows[key]
             out = np.empty(self.element, self.dtype)
             if out.size:
                 origin = self.origins(np.array([number], np.int64))
@@ -682,9 +681,10 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        return windows_of_view(
-            self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
+        made: Windows = chain.make(
+            "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
+        return made
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis: what a CNN wants.
@@ -695,7 +695,8 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        return windows_of_view(self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
+        made: Windows = chain.make("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
+        return made
 
 
 def _is_list(part: Any) -> bool:

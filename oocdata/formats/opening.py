@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -17,20 +17,13 @@ from oocdata.engines.objects import RowReader
 from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats import memory, npy
-from oocdata.formats.lines import open_lines
-from oocdata.formats.packing import decoded
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
-from oocdata.formats.pictures import (
-    Pictures,
-    open_picture_rows,
-    open_pictures,
-    picture_format,
-)
-from oocdata.formats.recognising import Format, format_of, refuse_stream
+from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
 from oocdata.formats.series import datasets
 from oocdata.formats.stored import is_url
-from oocdata.formats.tfrecord import open_tfrecord
-from oocdata.formats.verified import manifest_of, verified
+
+if TYPE_CHECKING:
+    from oocdata.formats.pictures import Pictures
 
 __all__ = [
     "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
@@ -76,8 +69,11 @@ def open_source(
             f"`format` must be 'text' for a file of lines, and else None; got {format!r}. Other "
             "formats are known by their bytes."
         )
-    if not isinstance(pictures, Pictures | None):
-        raise ArgumentError(f"`pictures` must be an oocdata.Pictures; got {pictures!r}.")
+    if pictures is not None:
+        from oocdata.formats.pictures import Pictures  # not for `import oocdata`
+
+        if not isinstance(pictures, Pictures):
+            raise ArgumentError(f"`pictures` must be an oocdata.Pictures; got {pictures!r}.")
     if key is not None:
         keys_of(key)
     several = isinstance(axis, Sequence) and not isinstance(axis, str)
@@ -112,14 +108,14 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
             return _rows(_open_pictures(files, key, options), options)
         return _open_parts(list(target), key, options)
     if not isinstance(target, str | os.PathLike):
-        manifest = manifest_of(verify, None)
+        manifest = _manifest_of(verify, None)
         source = _open_object(target, key, options)
-        return _rows(source if manifest is None else verified(source, manifest), options)
+        return _rows(source if manifest is None else _verified(source, manifest), options)
     path = local_path(os.fspath(target))
     found = files_matching(path)
     if found is not None:
         return open_source(found, key, **options)
-    manifest = manifest_of(verify, path)
+    manifest = _manifest_of(verify, path)
     each = manifest is not None or pictures is not None
     if each and key is not None and _names_several(path, key):
         return _open_each(path, key, {**options, "axis": outermost, "verify": manifest})
@@ -128,11 +124,26 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         if manifest is None:
             return _rows(source, options)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-        return _rows(verified(source, manifest, path=path, axis=row_axis), options)
+        return _rows(_verified(source, manifest, path, row_axis), options)
     except SourceError:
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
+
+
+def _manifest_of(verify: Any, path: str | None) -> str | None:
+    """Return the manifest that `verify` means; None for no verification."""
+    if verify is None or verify is False:
+        return None
+    from oocdata.formats.verified import manifest_of  # not for `import oocdata`
+
+    return manifest_of(verify, path)
+
+
+def _verified(source: Source, manifest: str, path: str | None = None, axis: int = 0) -> Source:
+    from oocdata.formats.verified import verified  # not for `import oocdata`
+
+    return verified(source, manifest, path=path, axis=axis)
 
 
 def files_matching(path: str) -> list[str] | None:
@@ -180,6 +191,8 @@ def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -
     given = _only(what, options)
     if options["verify"] and len(files) > 1:
         raise ArgumentError(f"`verify` must be left out for pictures; got {options['verify']!r}.")
+    from oocdata.formats.pictures import open_pictures  # not for `import oocdata`
+
     return open_pictures(files, options["pictures"], axis=given["axis"])
 
 
@@ -204,9 +217,13 @@ def _rows(source: Source, options: dict[str, Any]) -> Source:
     for name in [field] if isinstance(field, str) else field:
         source = field_of(source, name)
     if options["decode"]:
+        from oocdata.formats.packing import decoded  # not for `import oocdata`
+
         source = decoded(source)
     if options["pictures"] is None or source.storage().row_files:  # which are pictures already
         return source
+    from oocdata.formats.pictures import open_picture_rows  # not for `import oocdata`
+
     return open_picture_rows(source, options["pictures"], axis=options["axis"])
 
 
@@ -304,7 +321,14 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
         if key is not None:
             raise ArgumentError(f"`key` must be None for {kind}, which has no names; got {key!r}.")
         given = _only(what, options, "format")["format"]
-        return open_lines(path, format=given) if kind == "text" else open_tfrecord(path)
+        # Not for `import oocdata`.
+        if kind == "text":
+            from oocdata.formats.lines import open_lines
+
+            return open_lines(path, format=given)
+        from oocdata.formats.tfrecord import open_tfrecord
+
+        return open_tfrecord(path)
     if kind == "npy":
         if key is not None:
             raise ArgumentError(

@@ -8,18 +8,18 @@ from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.foreign import foreign
-from oocdata.formats.gzipped import head_of, is_gzip
-from oocdata.formats.lines import TEXT_ENDS
-from oocdata.formats.pictures import picture_format
 from oocdata.formats.stored import is_url, opened
-from oocdata.formats.tfrecord import is_tfrecord
 
-__all__ = ["Format", "format_of", "refuse_stream"]
+__all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "picture"]
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
+_PICTURE_MAGIC = {
+    b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF87a": "GIF", b"GIF89a": "GIF",
+    b"II*\x00": "TIFF", b"MM\x00*": "TIFF", b"II+\x00": "TIFF", b"MM\x00+": "TIFF",
+}  # fmt: skip
 _ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 _RULE = (
     "the file must be .npy, .npz, HDF5 (netCDF4), Zarr, text, TFRecord or a picture (JPEG, PNG, "
@@ -62,6 +62,11 @@ def format_of(path: str) -> Format:
         found = _array_format(file, head, path, version.nbytes)
     if found is not None:
         return found
+    # Not for `import oocdata`.
+    from oocdata.formats.gzipped import head_of, is_gzip
+    from oocdata.formats.lines import TEXT_ENDS
+    from oocdata.formats.tfrecord import is_tfrecord
+
     packed = is_gzip(path)
     if is_tfrecord(head_of(path) if packed else head) or ".tfrec" in os.path.basename(path).lower():
         return "tfrecord"
@@ -139,6 +144,22 @@ def _archive_names(file: IO[bytes]) -> list[str]:
             return archive.namelist()
     except zipfile.BadZipFile:
         return []
+
+
+def picture_format(head: bytes) -> str:
+    """Return the format of a picture file by its first 12 bytes; empty where it is none.
+
+    Examples
+    --------
+    >>> picture_format(b"GIF89a......"), picture_format(b"BMW, a car..")
+    ('GIF', '')
+    """
+    for magic, name in _PICTURE_MAGIC.items():
+        if head.startswith(magic):
+            return name
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WebP"
+    return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
 
 
 def _refuse_foreign(found: str, path: str) -> None:

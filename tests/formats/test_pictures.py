@@ -38,7 +38,8 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.pictures import PictureFiles, open_pictures, picture_format
+from oocdata.formats.pictures import PictureFiles, open_pictures
+from oocdata.formats.recognising import picture_format
 from oocdata.memory import scratch_share
 from oocdata.testing import SourceConformance
 

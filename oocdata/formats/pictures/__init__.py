@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from oocdata.formats.pictures.decoding import picture_format
 from oocdata.formats.pictures.files import PictureFiles, open_pictures
 from oocdata.formats.pictures.options import Pictures
 from oocdata.formats.pictures.rows import open_picture_rows
 
-__all__ = ["PictureFiles", "Pictures", "open_picture_rows", "open_pictures", "picture_format"]
+__all__ = ["PictureFiles", "Pictures", "open_picture_rows", "open_pictures"]

@@ -27,8 +27,9 @@ from oocdata.errors import (
 )
 from oocdata.formats.codecs import codecs
 from oocdata.formats.pictures.options import Pictures
+from oocdata.formats.recognising import picture_format
 
-__all__ = ["Room", "as_stored", "converted", "format_of_bytes", "picture_format", "shape_told"]
+__all__ = ["Room", "as_stored", "converted", "format_of_bytes", "shape_told"]
 
 Room = Callable[[int], AbstractContextManager[None]]
 """Counts bytes of scratch memory for as long as a block takes."""
@@ -38,31 +39,10 @@ _DECODERS = {
     "GIF": "gif_decode", "BMP": "bmp_decode",
 }  # fmt: skip
 
-_MAGIC = {
-    b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF87a": "GIF", b"GIF89a": "GIF",
-    b"II*\x00": "TIFF", b"MM\x00*": "TIFF", b"II+\x00": "TIFF", b"MM\x00+": "TIFF",
-}  # fmt: skip
-
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
 _MORE_BYTES = {"WEBP": 8}
 """A pixel, that Pillow takes beside its picture: libwebp's, and a copy of it."""
-
-
-def picture_format(head: bytes) -> str:
-    """Return the format of a picture file by its first 12 bytes; empty where it is none.
-
-    Examples
-    --------
-    >>> picture_format(b"GIF89a......"), picture_format(b"BMW, a car..")
-    ('GIF', '')
-    """
-    for magic, name in _MAGIC.items():
-        if head.startswith(magic):
-            return name
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "WebP"
-    return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
 
 
 def format_of_bytes(data: bytes) -> str:

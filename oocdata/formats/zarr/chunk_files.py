@@ -153,8 +153,9 @@ def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
     objects = reader.objects
     metadata = objects.metadata
     dtype, chunk = metadata.plain_dtype, metadata.object_shape
-    told = metadata.annotations.fill_value is not None or metadata.fill_value == "null"
-    if dtype is None or not isinstance(objects.store, Folder) or 0 in metadata.shape or not told:
+    if dtype is None or metadata.codecs.compressor or 0 in metadata.shape:
+        return None
+    if not metadata.fill_known or not isinstance(objects.store, Folder):
         return None
     if objects.versions is None or reader.file is None:
         return None

@@ -31,6 +31,9 @@ _TENSORSTORE_V3 = {
     "crc32c": set(),
     "sharding_indexed": {"chunk_shape", "codecs", "index_codecs", "index_location"},
 }
+_COMPRESSORS = {"blosc": "blosc", "zstd": "zstd", "gzip": "gzip", "zlib": "deflate"}
+"""Those that imagecodecs undoes, by its names for them."""
+_BLOSC_CODECS = {"blosclz", "lz4", "lz4hc", "zlib", "zstd"}
 _BLOSC_SHUFFLES = {-1: "auto-shuffle", 0: "", 1: "shuffle", 2: "bitshuffle", "noshuffle": ""}
 
 
@@ -101,6 +104,8 @@ class CodecChain:
     """The innermost chunk of a shard, in the array's axes; None without shards."""
     shard_index: ShardIndex | None = None
     """None without shards, or where the index can't be found without decoding."""
+    compressor: str = ""
+    """The codec, as imagecodecs names it, in which elements are stored and nothing else."""
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -134,7 +139,8 @@ def describe_v2(compressor: Any, filters: Any) -> CodecChain:
     # No filter at all passes TensorStore's driver "zarr", not even one that it knows as a
     # compressor.
     strange = f"the codec {steps[0][0]}" if filters else _strange(steps, _TENSORSTORE_V2)
-    return CodecChain(_text(steps), strange, None if steps else 0)
+    compressor = _compressor(steps) if not filters else ""
+    return CodecChain(_text(steps), strange, None if steps else 0, compressor=compressor)
 
 
 def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
@@ -171,7 +177,9 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
             )
     names = [name for name, _ in steps]
     plain = set(names) <= {"bytes", "transpose", "crc32c"}
-    return CodecChain(_text(steps), strange, 4 * names.count("crc32c") if plain else None)
+    extra = 4 * names.count("crc32c") if plain else None
+    compressor = _compressor(steps[1:]) if names[:1] == ["bytes"] else ""
+    return CodecChain(_text(steps), strange, extra, compressor=compressor)
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ...]) -> CodecChain:
@@ -200,6 +208,16 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
         tuple(innermost[axes.index(axis)] for axis in range(len(axes))),
         index,
     )
+
+
+def _compressor(steps: _Steps) -> str:
+    """Return the one codec of a chain, as imagecodecs names it; empty where it has no such one."""
+    if len(steps) != 1:
+        return ""
+    ((name, options),) = steps
+    if name == "blosc" and options.get("cname") not in _BLOSC_CODECS:
+        return ""
+    return _COMPRESSORS.get(name, "")
 
 
 def _strange(steps: _Steps, known: dict[str, set[str]]) -> str:

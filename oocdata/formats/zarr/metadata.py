@@ -54,7 +54,7 @@ class ArrayMetadata:
     """As the metadata writes it."""
     codecs: CodecChain
     plain_dtype: np.dtype[Any] | None
-    """As stored, where an object is its elements in C order and nothing else; else None."""
+    """As stored, where an object is its elements in C order, in one codec at most; else None."""
     dimensions: tuple[str, ...]
     """Names of the axes, empty for an axis without; none where no axis has a name."""
     annotations: Annotations = field(compare=False, repr=False)
@@ -62,6 +62,11 @@ class ArrayMetadata:
     def annotate(self) -> Annotations:
         """Return attributes and fill value."""
         return self.annotations
+
+    @property
+    def fill_known(self) -> bool:
+        """Whether it is known what absent chunks hold: the fill value, or zeros for null."""
+        return self.annotations.fill_value is not None or self.fill_value == "null"
 
     @property
     def sharded(self) -> bool:
@@ -194,7 +199,7 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     # TensorStore reads fields one at a time, and would decode all for each.
     strange = "structured rows" if dtype.names else "text" if dtype.kind in "SU" else ""
     chain = replace(chain, zarr_only=strange or chain.zarr_only)
-    plain = chain.extra_bytes == 0 and node["order"] == "C" and not strange
+    plain = (chain.extra_bytes == 0 or chain.compressor) and node["order"] == "C" and not strange
     return {
         "dtype": dtype.newbyteorder("="),
         "object_shape": chunks,
@@ -237,13 +242,14 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
         raise ValueError("storage_transformers must be empty")
     chunks = _lengths("chunk_shape", grid_options["chunk_shape"], 1, ndim)
     dtype = _TEXT if data_type == "string" else named_dtype(data_type)
+    chain = describe_v3(node["codecs"], chunks)
     return {
         "dtype": dtype,
         "object_shape": chunks,
         "prefix": "c" if encoding == "default" else "",
         "separator": separator,
-        "codecs": describe_v3(node["codecs"], chunks),
-        "plain_dtype": _plain_v3(node["codecs"], dtype),
+        "codecs": chain,
+        "plain_dtype": _plain_v3(node["codecs"][:1] if chain.compressor else node["codecs"], dtype),
     }
 
 

@@ -3,7 +3,8 @@
 TensorStore decodes in its own threads, outside the GIL, and is two to six times as fast as
 zarr-python, chunk for chunk. It opens places (a folder, an archive, a URL) and knows the codecs of
 the specification. zarr-python knows every codec that numcodecs has and any store object, and costs
-a fraction of a millisecond for each chunk, which crosses its event loop.
+a fraction of a millisecond for each chunk, which crosses its event loop. Large chunks that are
+files in one codec need neither: see `oocdata.formats.zarr.compressed`.
 """
 
 from __future__ import annotations
@@ -308,12 +309,17 @@ class TensorStoreReader(ZarrReader):
 def reader_of(
     objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
 ) -> ZarrReader:
-    """Return the reader of an array: by TensorStore where that can."""
+    """Return the reader of an array: of large files alone, or by TensorStore where that can."""
     if objects.store.is_remote:
         from oocdata.formats.zarr.remote import remote_reader  # not for `import oocdata`
 
         return remote_reader(objects, missing, opened)
     by_zarr = objects.store.zarr_only or objects.metadata.codecs.zarr_only
+    if not by_zarr:
+        from oocdata.formats.zarr.compressed import CompressedReader, is_compressed  # a subclass
+
+        if is_compressed(objects):
+            return CompressedReader(objects, missing, opened)
     return (ZarrReader if by_zarr else TensorStoreReader)(objects, missing, opened)
 
 
