@@ -61,13 +61,6 @@ class TestContiguous(SourceConformance):
         return source
 
 
-class TestUnfilteredRowChunks(TestContiguous):
-    """Chunks of whole rows, not filtered: each row has an address, if not one after the other."""
-
-    def options(self, array: np.ndarray) -> dict[str, Any]:
-        return {"chunks": (3, *array.shape[1:])}
-
-
 class TestGzip(TestContiguous):
     engine = Chunked
 
@@ -114,7 +107,8 @@ STORED: dict[str, tuple[type, tuple[str, ...], dict[str, Any], Any]] = {
         {"libver": "latest"},
         rows_written_from_the_last,
     ),
-    # Chunks that cut every axis and are not filtered have addresses.
+    # Chunks that are not filtered have addresses.
+    "chunks of rows": (Strided, EITHER_END, {}, stored_as(chunks=(3, *SHAPE[1:]))),
     "chunks": (Strided, EITHER_END, {}, stored_as(chunks=tile(SHAPE))),
     "chunks in the newest format": (
         Strided,

@@ -47,12 +47,13 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "a.h5")
 
 
-class TestObjectOnDisk(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        with h5py.File(folder / "a.h5", "w") as file:
-            file.create_dataset("g/u", data=array, chunks=tuple(min(n, 4) for n in array.shape))
-        with h5py.File(folder / "a.h5") as file:
-            return from_dataset(file["g/u"])
+def test_boxes_of_an_object_on_disk(tmp_path: Path) -> None:
+    array = sample_array((23, 3, 5, 4))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("g/u", data=array, chunks=(4, 3, 4, 4))
+    with h5py.File(tmp_path / "a.h5") as file:
+        source = from_dataset(file["g/u"])
+    check_boxes(source, array)
 
 
 class TestObjectInMemory(SourceConformance):

@@ -51,15 +51,6 @@ class TestNpy(SourceConformance):
         return open_npy(str(folder / "a.npy"))
 
 
-class TestNpyFortranBigEndian(SourceConformance):
-    dtypes = BIG_ENDIAN
-
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        stored = np.asfortranarray(array.astype(array.dtype.newbyteorder(">")))
-        np.save(folder / "a.npy", stored)
-        return open_npy(str(folder / "a.npy"))
-
-
 class TestCompressedNpz(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         np.savez_compressed(folder / "a.npz", other=np.zeros(3), u=array, last=np.ones(2))
