@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.blocks import Blocks
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError, EmptyError, PositionError, UnsupportedDtypeError
 from oocdata.testing import RecordingSource, sample_array
@@ -173,15 +172,6 @@ def test_asarray(view: ooc.View):
     assert np.mean(view) == ARRAY.mean()
 
 
-def test_what_torch_calls(view: ooc.View):
-    items = view.__getitems__([3, 0, 3])
-    assert isinstance(items, list)
-    assert_array_equal(np.stack(items), ARRAY[[3, 0, 3]])
-    assert view.__getitems__([]) == []
-    with pytest.raises(ArgumentError):
-        view.__getitems__([0.5])
-
-
 def test_dtypes(view: ooc.View):
     assert view.astype("f4") is view
     assert view.astype(">f8").dtype == np.dtype("f8")
@@ -229,10 +219,6 @@ def test_blocks_with_a_step_are_never_nonsense(chunk: int, total: int, start: in
         chunks = [row // chunk for row in view.rows]
         borders = [i for i in range(1, len(chunks)) if chunks[i] != chunks[i - 1]]
         assert borders == list(range(view.blocks.first, len(chunks), view.blocks.length))
-
-
-def test_rows_that_are_addressable_make_no_blocks(view: ooc.View):
-    assert view.blocks == view[::3].blocks == view[[1, 5]].blocks == Blocks(1, 1)
 
 
 def test_split_and_shard(view: ooc.View):
@@ -288,15 +274,6 @@ def test_rows_chosen_twice_are_not_split(view: ooc.View, choose: Any):
 def test_wrong_splits_and_shards(view: ooc.View, call: Any, kind: Any, said: str):
     with pytest.raises(kind, match=said):
         call(view)
-
-
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (5, 0), (5,)], ids=str)
-def test_small_shapes(shape: tuple[int, ...]):
-    array = sample_array(shape)
-    view = ooc.open(array)
-    assert_array_equal(np.asarray(view[::-1]), array[::-1])
-    assert repr(view).startswith(f"<View: {shape[0]} rows of ")
-    assert (len(view) > 0) == bool(shape[0])
 
 
 def test_random_numbers_depend_on_where_a_batch_stands_alone():

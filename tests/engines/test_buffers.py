@@ -39,10 +39,6 @@ def test_what_is_handed_out(shape: tuple[int, ...], dtype: str):
     assert (array == 1).all()
 
 
-def test_numpy_integers_are_shapes_too():
-    assert Pool(0).empty((np.int64(3), np.int32(4)), np.float32).shape == (3, 4)
-
-
 def address_of(pool: Pool, shape: tuple[int, ...] = (1000,), dtype: str = "f8") -> int:
     return pool.empty(shape, dtype).ctypes.data
 
@@ -271,10 +267,6 @@ def test_an_array_travels_by_its_values():
     array = empty((5,), "f4")
     array[:] = range(5)
     assert_array_equal(pickle.loads(pickle.dumps(array)), range(5))
-
-
-def test_the_pool_of_the_process_is_the_one():
-    assert empty.__self__ is buffers._pool
 
 
 # --- several arrays in one block

@@ -56,14 +56,6 @@ def test_slices_agree_with_the_whole(order: Order, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_places_one_by_one_agree_with_the_whole(order: Order) -> None:
-    # From the end, so that nothing depends on what was asked before.
-    count, whole = 10_000, epoch_of(order, 10_000)
-    for place in (*range(count - 1, count - 40, -1), *range(4130, 4070, -1), 0):
-        assert order.positions(count, place, place + 1, seed=7, epoch=0)[0] == whole[place]
-
-
-@pytest.mark.parametrize("order", ORDERS)
 def test_what_the_caller_does_to_a_result_stays_with_the_caller(order: Order) -> None:
     expected = order.positions(1000, 10, 20, seed=1, epoch=0).copy()
     order.positions(1000, 10, 20, seed=1, epoch=0)[:] = -1

@@ -218,14 +218,6 @@ def test_a_bad_layout_is_decoded_once(
     assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()
 
 
-def test_rows_of_parts(tmp_path: Path) -> None:
-    values = numbers((60, 3))
-    for number in range(6):
-        np.save(tmp_path / f"part{number}.npy", values[10 * number : 10 * number + 10])
-    convert(str(tmp_path / "part*.npy"), tmp_path / "b.h5", chunks=4)
-    assert load(tmp_path / "b.h5").tobytes() == values.tobytes()
-
-
 def test_views(tmp_path: Path) -> None:
     values = np.arange(200, dtype=">i4").reshape(20, 10)
     np.save(tmp_path / "a.npy", values)

@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, DamagedChunkError
+from oocdata.errors import ArgumentError
 from oocdata.testing import RecordingSource
 from oocdata.tools.stats import stats
 from oocdata.tools.stats.moments import Summary
@@ -351,18 +351,6 @@ def test_what_is_no_array_is_refused() -> None:
         stats(view.next_frame())
     with pytest.raises(ArgumentError, match="got a Loader"):
         stats(view.batches(2))
-
-
-def test_an_error_while_reading_comes_out_as_it_is(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        made = file.create_dataset("u", (64, 100), "f4", chunks=(8, 100), compression="gzip")
-        made[:] = RNG.normal(size=(64, 100))
-        place = made.id.get_chunk_info(5)
-    with open(tmp_path / "a.h5", "r+b") as raw:
-        raw.seek(place.byte_offset)
-        raw.write(b"\0" * place.size)
-    with pytest.raises(DamagedChunkError, match=r"a\.h5"):
-        stats(ooc.open(tmp_path / "a.h5"))
 
 
 def test_what_was_found_can_be_kept() -> None:
