@@ -61,13 +61,13 @@ def values_of(dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("axis", [None, 1, 2, 3])
-def test_every_dtype_and_axis(dtype: str, axis: int | None) -> None:
+def test_every_dtype_and_axis(dtype: str) -> None:
     values = values_of(dtype, (40, 3, 5, 6))
-    found = stats(ooc.open(values), channels=axis)
-    check(found.overall, values)
-    check(found.channels if axis else found.channels[0], values, axis)
-    assert found.mean.shape == (() if axis is None else (values.shape[axis],))
+    for axis in (None, 1, 2, 3):
+        found = stats(ooc.open(values), channels=axis)
+        check(found.overall, values)
+        check(found.channels if axis else found.channels[0], values, axis)
+        assert found.mean.shape == (() if axis is None else (values.shape[axis],))
 
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=7)
