@@ -28,12 +28,9 @@ from oocdata.tools.convert import work as convert_work
 from oocdata.tools.convert.carry import carried
 from oocdata.tools.convert.choosing import plan_of
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
+
 SUFFIXES = [".npy", ".h5", ".zarr"]
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
