@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import subprocess
@@ -23,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
+from servers.ranges import RangeServer
 from stored_layouts import LAYOUTS
 from zarr.storage import MemoryStore, ZipStore
 
@@ -179,16 +179,9 @@ def test_every_source(tmp_path: Path, name: str) -> None:
 
 def test_a_url(tmp_path: Path) -> None:
     zarr_array(tmp_path)
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-    handler = partial(Quiet, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        loader = ooc.open(f"http://127.0.0.1:{server.server_port}/a.zarr").batches(7)
+    with RangeServer(tmp_path) as server:
+        loader = ooc.open(f"{server.url}/a.zarr").batches(7)
         assert_same_batches(loader, sent(loader))
-        server.shutdown()
 
 
 # ---- datasets, orders and functions ----
