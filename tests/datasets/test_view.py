@@ -178,6 +178,12 @@ def test_asarray(view: ooc.View):
     assert np.mean(view) == ARRAY.mean()
 
 
+def test_what_torch_calls(view: ooc.View):
+    assert view.__getitems__([]) == []
+    with pytest.raises(ArgumentError):
+        view.__getitems__([0.5])
+
+
 def test_dtypes(view: ooc.View):
     assert view.astype("f4") is view
     assert view.astype(">f8").dtype == np.dtype("f8")

@@ -353,6 +353,15 @@ def test_what_is_no_array_is_refused() -> None:
         stats(view.batches(2))
 
 
+def test_an_error_while_reading_comes_out_as_it_is() -> None:
+    def broken(x: NDArray[Any]) -> NDArray[Any]:
+        raise KeyError("no")
+
+    view = ooc.open(np.zeros((64, 3)))
+    with pytest.raises(KeyError, match="no"):
+        stats(view.map(broken, spec=view.spec))
+
+
 def test_what_was_found_can_be_kept() -> None:
     values = RNG.normal(size=(60, 3, 4, 5)).astype("f4")
     values[3] = 1
