@@ -6,7 +6,9 @@ Subclass `SourceConformance` once for each backend; NumPy is the oracle.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
+from oocdata.engines.cache import cache
 from oocdata.engines.places import read_to
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import PositionError
@@ -120,6 +123,17 @@ class RecordingSource:
         ]
 
 
+@contextmanager
+def _trying(words: str) -> Iterator[None]:
+    """Have no chunk in memory, so that all comes from storage; name in an error what was tried."""
+    cache.forget()
+    try:
+        yield
+    except Exception as error:
+        error.add_note(words)
+        raise
+
+
 class SourceConformance:
     """What every source must do. Subclass it and define `make`.
 
@@ -152,37 +166,9 @@ class SourceConformance:
         source.read(wanted, extent, out)
         return out
 
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise by the class's own table, so a subclass can narrow it."""
-        if "stored_dtype" in metafunc.fixturenames:
-            metafunc.parametrize("stored_dtype", self.dtypes)
-
-    def test_shape_and_native_dtype(self, tmp_path: Path, stored_dtype: str) -> None:
-        array = sample_array(self.shape, stored_dtype)
-        source = self.make(tmp_path, array)
-        assert isinstance(source, Source)
-        assert source.shape == array.shape
-        assert source.dtype == array.dtype.newbyteorder("=")
-        assert source.dtype.isnative
-        whole = self.read(source, [[0] * array.ndim], Extent.of(array.shape))
-        assert_array_equal(whole[0], array)
-
-    @pytest.mark.parametrize(
-        "rows",
-        [[0], [22], [], [22, 0, 11], [5, 5, 5], [3, 4, 5, 6], [6, 5, 4], [0, 22, 1, 21, 1, 0]],
-        ids=str,
-    )
-    def test_rows_in_any_order(self, tmp_path: Path, rows: list[int]) -> None:
-        array = sample_array(self.shape)
-        origins = [[row, 0, 0, 0] for row in rows]
-        found = self.read(self.make(tmp_path, array), origins, Extent.of((1, *self.shape[1:])))
-        assert_array_equal(found[:, 0], array[np.asarray(rows, int)])
-
-    @pytest.mark.parametrize("seed", range(12))
-    def test_random_boxes(self, tmp_path: Path, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        shape = (9, 10, 11, 8)
-        array = sample_array(shape)
+    def _check_boxes(self, source: Source, array: NDArray[Any], rng: np.random.Generator) -> None:
+        """Compare boxes of random extent and origins, read into memory of several layouts."""
+        shape = array.shape
         lengths = [int(rng.integers(1, length + 1)) for length in shape]
         lengths = [1 if rng.random() < 0.3 else length for length in lengths]
         strides = [
@@ -194,7 +180,6 @@ class SourceConformance:
             [rng.integers(0, n - s + 1, 7) for n, s in zip(shape, extent.spans, strict=True)],
             axis=1,
         )
-        source = self.make(tmp_path, array)
         expected = boxes_of(array, origins, extent)
         assert_array_equal(self.read(source, origins, extent), expected)
         # Into a transposed and reversed view, as a dataset with another order of axes asks for.
@@ -213,22 +198,58 @@ class SourceConformance:
             assert_array_equal(batch[places], expected)
             assert (batch[others] == 77).all()
 
-    @pytest.mark.parametrize("wanted", ["f4", "f8", "i8"])
-    def test_conversion(self, tmp_path: Path, wanted: str) -> None:
-        array = sample_array(self.shape, "<u2")
-        view = View.of(self.make(tmp_path, array)).astype(wanted)
-        assert view.dtype == np.dtype(wanted)
-        assert_array_equal(view.take([3, 1, 3]), array[[3, 1, 3]].astype(wanted))
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrise by the class's own table, so a subclass can narrow it."""
+        if "stored_dtype" in metafunc.fixturenames:
+            metafunc.parametrize("stored_dtype", self.dtypes)
 
-    @pytest.mark.parametrize("axis", [(0,), (1,), (0, 1), (3, 0), (1, 0, 2)], ids=str)
-    def test_sample_axes(self, tmp_path: Path, axis: tuple[int, ...]) -> None:
+    def test_shape_and_native_dtype(self, tmp_path: Path, stored_dtype: str) -> None:
+        array = sample_array(self.shape, stored_dtype)
+        source = self.make(tmp_path, array)
+        assert isinstance(source, Source)
+        assert source.shape == array.shape
+        assert source.dtype == array.dtype.newbyteorder("=")
+        assert source.dtype.isnative
+        whole = self.read(source, [[0] * array.ndim], Extent.of(array.shape))
+        assert_array_equal(whole[0], array)
+
+    def test_rows_in_any_order(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
-        view = View.of(self.make(tmp_path, array), axis)
-        moved = np.moveaxis(array, axis, range(len(axis)))
-        expected = moved.reshape(-1, *moved.shape[len(axis) :])
-        rows = np.random.default_rng(1).integers(0, len(expected), 9)
-        assert view.shape == expected.shape
-        assert_array_equal(view.take(rows), expected[rows])
+        source = self.make(tmp_path, array)
+        some = [[22, 0, 11], [5, 5, 5], [3, 4, 5, 6], [6, 5, 4], [0, 22, 1, 21, 1, 0]]
+        for rows in ([0], [22], [], *some):
+            with _trying(f"rows {rows}"):
+                origins = [[row, 0, 0, 0] for row in rows]
+                found = self.read(source, origins, Extent.of((1, *self.shape[1:])))
+                assert_array_equal(found[:, 0], array[np.asarray(rows, int)])
+
+    def test_random_boxes(self, tmp_path: Path) -> None:
+        array = sample_array((9, 10, 11, 8))
+        source = self.make(tmp_path, array)
+        for seed in range(12):
+            with _trying(f"seed {seed}"):
+                self._check_boxes(source, array, np.random.default_rng(seed))
+
+    def test_conversion(self, tmp_path: Path) -> None:
+        array = sample_array(self.shape, "<u2")
+        whole = View.of(self.make(tmp_path, array))
+        for wanted in ("f4", "f8", "i8"):
+            with _trying(f"as {wanted}"):
+                view = whole.astype(wanted)
+                assert view.dtype == np.dtype(wanted)
+                assert_array_equal(view.take([3, 1, 3]), array[[3, 1, 3]].astype(wanted))
+
+    def test_sample_axes(self, tmp_path: Path) -> None:
+        array = sample_array(self.shape)
+        source = self.make(tmp_path, array)
+        for axis in ((0,), (1,), (0, 1), (3, 0), (1, 0, 2)):
+            with _trying(f"sample axes {axis}"):
+                view = View.of(source, axis)
+                moved = np.moveaxis(array, axis, range(len(axis)))
+                expected = moved.reshape(-1, *moved.shape[len(axis) :])
+                rows = np.random.default_rng(1).integers(0, len(expected), 9)
+                assert view.shape == expected.shape
+                assert_array_equal(view.take(rows), expected[rows])
 
     def test_one_dimension(self, tmp_path: Path) -> None:
         array = sample_array((100,), "<i8")

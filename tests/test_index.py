@@ -18,19 +18,11 @@ from oocdata.index import (
     as_count,
     as_positions,
     compose_ranges,
-    cut,
-    expand_key,
     select,
     take,
 )
 
 INTS = st.one_of(st.none(), st.integers(-25, 25))
-
-
-def compose_cuts(cuts, key):
-    """Apply one int or slice for each axis that is still kept."""
-    keys = iter(key)
-    return tuple(old if isinstance(old, int) else cut(old, next(keys)) for old in cuts)
 
 
 SLICES = st.builds(slice, INTS, INTS, INTS.filter(lambda step: step != 0))
@@ -140,65 +132,6 @@ def test_ranges_of_any_length_cost_nothing():
         30 + 3 * 10**16, 30, -3
     )
     assert split_ranges(10**18, (0.7, 0.2, 0.1))[2] == range(9 * 10**17, 10**18)
-
-
-@pytest.mark.parametrize(
-    "key", [..., (), 3, (3,), (3, ...), (..., 1), (slice(2), 1), (0, ..., 1, slice(None))], ids=repr
-)
-def test_expand_key_as_numpy_does(key):
-    array = np.arange(24).reshape(4, 3, 2)
-    row, cuts = expand_key(key, 3)
-    assert len(cuts) == 2
-    assert_array_equal(array[(row, *cuts)], array[key])
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        (..., ...),
-        (0, 0, 0, 0),
-        (0, [1]),
-        (0, None),
-        (0, True),
-        (0, np.True_),
-        (0, 1.0),
-        (0, "a"),
-        (0, np.array([0, 1])),
-        (0, np.array([True, False])),
-        (slice(None), slice(None, None, 0)),
-        (slice(None), slice(0.5, 2)),
-    ],
-    ids=repr,
-)
-def test_expand_key_refuses(key):
-    with pytest.raises(ArgumentError, match="must"):
-        compose_cuts((range(3), range(2)), expand_key(key, 3)[1])
-
-
-def test_numpy_integers_cut():
-    _, cuts = expand_key((0, np.int8(-1), np.uint64(0), np.array(1)), 4)
-    assert compose_cuts((range(3), range(2), range(2)), cuts) == (2, 0, 1)
-
-
-@given(st.lists(st.tuples(SLICES, SLICES), min_size=1, max_size=4))
-def test_cuts_compose(keys):
-    array = np.arange(15 * 12).reshape(15, 12)
-    cuts = (range(15), range(12))
-    for key in keys:
-        array = array[key]
-        cuts = compose_cuts(cuts, key)
-    expected = np.arange(15 * 12).reshape(15, 12)
-    for axis, kept in enumerate(cuts):
-        expected = expected.take(np.array(kept, int), axis)
-    assert_array_equal(array, expected)
-
-
-def test_a_dropped_axis_stays_dropped():
-    cuts = compose_cuts((range(3), range(5), range(4)), (slice(None), -1, slice(None)))
-    assert cuts == (range(3), 4, range(4))
-    assert compose_cuts(cuts, (2, slice(1, 3))) == (2, 4, range(1, 3))
-    with pytest.raises(PositionError, match=r"length 4 must be indexed within \[-4, 4\); got 4"):
-        compose_cuts(cuts, (0, 4))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import UnknownFormatError
-from oocdata.formats import foreign
 from oocdata.testing import sample_array
 
 ARRAY = sample_array((600, 3, 20, 20), "f4")
@@ -106,24 +105,6 @@ def test_jax_computes_later(loader: ooc.Loader) -> None:
     found = [total(jax.device_put(x)) for x, _ in loader.epoch(0)]
     for step, one in enumerate(found):
         assert one == total(np.array(expected(loader, 0, step)))
-
-
-def test_jax_trains(path: Path) -> None:
-    jax = pytest.importorskip("jax")
-    scaled = ooc.open(path).next_frame().map(lambda x, y: (x / 1e6, y / 1e6))
-    loader = scaled.batches(16, shuffle=True, seed=7)
-
-    def loss(weight: Any, x: Any, y: Any) -> Any:
-        return jax.numpy.mean((y - weight * x) ** 2)
-
-    step = jax.jit(jax.value_and_grad(loss))
-    weight, losses = 0.0, []
-    for epoch in range(2):
-        for x, y in loader.epoch(epoch):
-            value, slope = step(weight, jax.device_put(x), jax.device_put(y))
-            weight -= slope
-            losses.append(float(value))
-    assert losses[-1] < losses[0] / 10
 
 
 # --- PyTorch
@@ -359,9 +340,3 @@ def test_what_is_suggested_for_torch_works(tmp_path: Path) -> None:
         ooc.open(tmp_path / "a.pt")
     np.save(tmp_path / "ds.npy", torch.load(tmp_path / "a.pt", mmap=True).numpy())
     assert ooc.open(tmp_path / "ds.npy").shape == (4, 3)
-
-
-def test_hints_are_sentences() -> None:
-    for what, marks in foreign._FORMATS.items():
-        assert what.endswith(".")
-        assert marks

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import interrupts
 import numpy as np
 import pytest
 import zarr
+from forked import in_a_fork
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
@@ -120,22 +118,6 @@ def test_reading_in_a_call_of_h5py_does_not_wait_for_itself(tmp_path: Path) -> N
     command = [sys.executable, "-c", VISIT, str(tmp_path / "a.h5")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("(20, 512)\n" * 2, "")
-
-
-def in_a_fork(act: Any) -> str:
-    """Return what an action gives in a forked child, as text."""
-    with tempfile.TemporaryFile("w+") as told:
-        gc.collect()
-        child = os.fork()
-        if child == 0:
-            try:
-                told.write(str(act()))
-                told.flush()
-            finally:
-                os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        told.seek(0)
-        return told.read()
 
 
 def test_reads_in_a_fork_have_a_thread_of_their_own(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from oocdata.engines import ring
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import RecordingSource
 
 
 def elements(batches: Iterator[Any]) -> np.ndarray:
@@ -362,10 +362,6 @@ class TestOrder:
         chunks = order.blocks.length * 8 // 32 * order.blocks_mixed
         assert chunks * 32 * 4000 <= 128 << 20
 
-    def test_chunks_that_all_fit(self) -> None:
-        view = View.of(RecordingSource(sample_array((100, 2)), chunks=8))
-        assert isinstance(view.batches(2, shuffle=True).order, ooc.Shuffle)
-
     def test_chunks_that_do_not_fit(self) -> None:
         plain = View.of(Vast(**VAST))[5:].batches(32, shuffle=True)
         assert isinstance(plain.order, ooc.BlockShuffle)
@@ -453,14 +449,3 @@ class TestExplain:
             "memory at most",
         ):
             assert word in text
-
-    def test_a_mapped_loader(self) -> None:
-        view = ooc.open(np.zeros((100, 8), "u1")).map(lambda x: x.astype("f4"))
-        assert "float32" in str(view.batches(10).explain())
-
-
-def test_map_style_dataset_for_pytorch_and_grain() -> None:
-    pairs = ooc.open(np.arange(10)).next_frame()
-    assert pairs.__getitems__([3, 1]) == [(3, 4), (1, 2)]
-    assert pairs[3] == (3, 4)
-    assert len(pairs) == 9

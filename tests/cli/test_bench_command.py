@@ -7,23 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import command
 import fork_server
 import h5py
 import numpy as np
 import pytest
-import typer
-import typer.testing
 import zarr
 
-from oocdata.cli.bench import bench as command
-
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
-
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command("bench")(command)
-app.callback()(lambda: None)
 
 
 @pytest.fixture
@@ -42,8 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*arguments: str) -> typer.testing.Result:
-    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, ["bench", *arguments])
+run = partial(command.run, "bench")
 
 
 FILES = [
@@ -73,23 +66,6 @@ def test_text_and_json(folder: Path, arguments: list[str], limits: set[str]) -> 
     assert {limit["name"] for limit in found["limits"]} == limits
     assert all(way["elements_per_second"] > 0 for way in found["ways"])
     assert found["cache"] == "warm"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--batch-sizes", "x"],
-        ["--batch-sizes", "0"],
-        ["--windows", "1,2,3"],
-        ["--windows", "4", "--next-frame"],
-        ["--seconds", "0"],
-        ["--seconds", "nan"],
-        ["--dtype", "f4"],
-    ],
-    ids=" ".join,
-)
-def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
-    assert run("ds.npy", *arguments).exit_code == 2
 
 
 def test_ctrl_c_ends_it_with_130(folder: Path) -> None:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from functools import partial
 from pathlib import Path
 
+import command
 import numpy as np
 import pytest
-import typer.testing
 
 import oocdata as ooc
 from oocdata.advice.reading import size
-from oocdata.cli import app
 from oocdata.stores.folder import CacheFolder
 
 PLACE = "s3://bucket/run.zarr/c/0"
 
 
-def run(*arguments: str, **environment: str) -> typer.testing.Result:
-    env = {"COLUMNS": "80", "OOCDATA_CACHE": "", **environment}
-    return typer.testing.CliRunner(env=env).invoke(app, ["cache", *arguments])
+run = partial(command.run, "cache", OOCDATA_CACHE="")
 
 
 def words(text: str) -> list[str]:

@@ -6,28 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import command
 import fork_server
 import h5py
 import numpy as np
 import pytest
-import typer
-import typer.testing
 import zarr
 
-from oocdata.cli.check import check
 from oocdata.tools.check import KINDS, Finding, Health
 
 ROWS = np.random.default_rng(0).random((40, 3, 16, 16), np.float32)
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-app.command()(check)
-
-
-def run(*arguments: str) -> Any:
-    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
+run = partial(command.run, "check")
 
 
 @pytest.fixture
@@ -135,23 +128,6 @@ def test_none_of_damaged_data(folder: Path) -> None:
     assert "no manifest was written" in result.stderr
     assert run("sim.h5", "--write-manifest", "--allow", "damaged").exit_code == 3
     assert not (folder / "sim.h5.manifest").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["ds.npy", "--allow", "everything"],
-        ["ds.npy", "--manifest", "--write-manifest"],
-        ["ds.npy", "--manifest-file", "sums"],
-        ["ds.npy", "--overwrite"],
-        ["ds.npy", "--show", "0"],
-        ["ds.npy", "--shape", "3"],
-        ["ds.npy", "--axis", "9"],
-    ],
-)
-def test_wrong_calls(folder: Path, arguments: list[str]) -> None:
-    assert run(*arguments).exit_code == 2
 
 
 def test_errors_exit_with_1(folder: Path) -> None:

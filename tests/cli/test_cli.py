@@ -14,11 +14,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import typer.testing
 import zarr
+from command import run
 
 import oocdata as ooc
-from oocdata.cli import app
 
 FRAMES = np.random.default_rng(0).random((40, 3, 8, 8), np.float32)
 
@@ -40,10 +39,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     group.create_array("t", data=np.arange(40))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def run(*arguments: str) -> typer.testing.Result:
-    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
 
 
 ONE_ARRAY = [
@@ -266,32 +261,36 @@ def test_two_names_of_a_dataset_are_a_wrong_call(folder: Path) -> None:
     assert "--key must be one dataset; got 'flow/u', 'flow/v'" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["info"],
-        ["info", "ds.npy", "--shape", "3"],
-        ["info", "ds.npy", "--shape", "x", "--dtype", "f4"],
-        ["info", "ds.npy", "--shape", "3", "--dtype", "nothing"],
-        ["info", "ds.npy", "--missing", "maybe"],
-        ["info", "ds.npy", "--none"],
-        ["info", "ds.npy", "--axis", "9"],
-        ["convert", "ds.npy"],
-        ["convert", "ds.npy", "a.npy", "--rows", "5:2"],
-        ["demo", "--key", "/u"],
-        ["demo", "--episodes", "3"],
-        ["demo", "ds.npy", "--episodes", "-3"],
-        ["demo", "ds.npy", "--keep", "here"],
-        ["none"],
-    ],
-)
-def test_wrong_calls_exit_with_2(folder: Path, arguments: list[str]) -> None:
+WRONG = {
+    "info": ["", "ds.npy --shape 3", "ds.npy --shape x --dtype f4", "ds.npy --missing maybe",
+             "ds.npy --shape 3 --dtype nothing", "ds.npy --none", "ds.npy --axis 9"],
+    "preview": ["", "ds.npy --rows a:b", "ds.npy --rows 1:2:0", "ds.npy --rows 1.5",
+                "ds.npy --channel red", "ds.npy --limits 1", "ds.npy --limits 5,1",
+                "ds.npy --count 0", "ds.npy --fps 0", "ds.npy --fps 0.001", "ds.npy --fps nan",
+                "ds.npy --fps 51"],
+    "check": ["", "ds.npy --allow everything", "ds.npy --manifest --write-manifest",
+              "ds.npy --manifest-file sums", "ds.npy --overwrite", "ds.npy --show 0",
+              "ds.npy --shape 3", "ds.npy --axis 9"],
+    "convert": ["ds.npy", *(f"ds.npy b.zarr {option}" for option in (
+        "--chunks many", "--rows 5", "--rows a:b", "--rows 5:2", "--memory 12", "--memory lots",
+        "--shuffle bytes", "--to-dtype float33", "--shards -1"))],
+    "bench": ["ds.npy --batch-sizes x", "ds.npy --batch-sizes 0", "ds.npy --windows 1,2,3",
+              "ds.npy --windows 4 --next-frame", "ds.npy --seconds 0", "ds.npy --seconds nan",
+              "ds.npy --dtype f4"],
+    "demo": ["--key /u", "--episodes 3", "ds.npy --episodes -3", "ds.npy --keep here"],
+    "none": [""],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_wrong_calls_exit_with_2(folder: Path, command: str) -> None:
     before = sorted(os.listdir())
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == "" or arguments == ["info"]
-    assert "`" not in result.stderr
-    assert sorted(os.listdir()) == before
+    for words in WRONG[command]:
+        result = run(command, *words.split())
+        assert result.exit_code == 2, words
+        assert result.stdout == "" or not words
+        assert "`" not in result.stderr, words
+        assert sorted(os.listdir()) == before, words
 
 
 def test_a_wrong_call_names_the_option(folder: Path) -> None:

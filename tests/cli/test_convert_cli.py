@@ -5,31 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import command
 import fork_server
 import h5py
 import numpy as np
 import pytest
-import typer
 import zarr
-from typer.testing import CliRunner, Result
 from worker_scripts import wait_for_line
 
 import oocdata as ooc
-from oocdata.cli.convert import convert
 from oocdata.tools.convert import work as convert_work
 
-app = typer.Typer()
-app.command(no_args_is_help=True)(convert)
-
-
-def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+run = partial(command.run, "convert")
 
 
 @pytest.fixture
@@ -73,20 +64,6 @@ def test_force(array: Path) -> None:
     assert target.read_bytes() == b"mine"
     assert run(array, target, "--overwrite").exit_code == 0
     assert np.load(target).shape == (1000, 20)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--chunks", "many"), ("--rows", "5"), ("--rows", "a:b"), ("--memory", "12"),
-        ("--memory", "lots"), ("--shuffle", "bytes"), ("--to-dtype", "float33"), ("--shards", "-1"),
-        ("--rows", "5:2"),
-    ],
-)  # fmt: skip
-def test_wrong_options(array: Path, options: tuple[str, str]) -> None:
-    result = run(array, array.with_name("b.zarr"), *options)
-    assert result.exit_code == 2
-    assert os.listdir(array.parent) == ["a.npy"]
 
 
 @pytest.mark.parametrize(

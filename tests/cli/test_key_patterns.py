@@ -8,11 +8,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import typer.testing
 import zarr
+from command import run
 
 import oocdata as ooc
-from oocdata.cli import app
 
 FRAMES = np.random.default_rng(0).random((40, 8, 8), np.float32)
 CUTS = [0, 12, 12, 13, 40]
@@ -38,10 +37,6 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
             file.create_dataset(key, data=part, **chunked)
         file["other"] = np.zeros(3)
     return "a.h5"
-
-
-def run(*arguments: str) -> typer.testing.Result:
-    return typer.testing.CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
 
 
 def test_info(name: str) -> None:

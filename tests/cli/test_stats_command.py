@@ -5,29 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
+import command
 import fork_server
 import h5py
 import numpy as np
 import pytest
-import typer
 from numpy.testing import assert_allclose
-from typer.testing import CliRunner, Result
 
 import oocdata as ooc
-from oocdata.cli.stats import stats as command
 from oocdata.tools.stats import stats
 
 RNG = np.random.default_rng(2)
 FRAMES = RNG.normal(size=(50, 3, 8, 9)).astype("f4")
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-app.command()(command)
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+run = partial(command.run, "stats")
 
 
 @pytest.fixture

@@ -78,20 +78,6 @@ def test_transposed_rows_are_written_once():
 # Windows -----------------------------------------------------------------------------------------
 
 
-def windows_of(
-    rows: np.ndarray, inputs: int, targets: int, shift: int, stride: int, horizon: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Windows of one episode, one by one."""
-    first = (inputs - 1) * stride + horizon
-    span = first + (targets - 1) * stride + 1 if targets else (inputs - 1) * stride + 1
-    made = []
-    for start in range(0, len(rows) - span + 1, shift):
-        x = rows[start : start + (inputs - 1) * stride + 1 : stride]
-        stop = start + first + max(0, (targets - 1) * stride) + 1
-        made.append((x, rows[start + first : stop : stride][:targets]))
-    return made
-
-
 def test_a_window_is_one_box():
     source = RecordingSource(ARRAY)
     view = ooc.open(source, axis=(0, 1))
@@ -100,22 +86,6 @@ def test_a_window_is_one_box():
     assert source.extents[0].lengths == (1, 4, 6, 5)
     assert source.extents[0].strides == (1, 2, 1, 1)
     assert_array_equal(x[1], ARRAY[2, 1:8:2])
-
-
-def test_windows_of_reversed_rows_run_backwards():
-    view = ooc.open(ARRAY, axis=1)
-    expected = rows_of(ARRAY, (1,))[::-1]
-    assert_array_equal(view[::-1].windows(3).take([2])[0], expected[2:5])
-    assert_array_equal(view[::-2].windows(2, 1).take([0])[1][0], expected[::2][2:3])
-
-
-def test_windows_of_rows_chosen_one_by_one():
-    rows = [7, 2, 9, 4, 4, 0]
-    view = ooc.open(ARRAY, axis=1)[rows]
-    expected = rows_of(ARRAY, (1,))[rows]
-    assert_array_equal(view.windows(3, stride=2).take([1])[0], expected[1::2][:3])
-    x, y = view.next_frame(2)[3]
-    assert_array_equal((x, y), (expected[3], expected[5]))
 
 
 def test_given_episodes_are_cut_by_the_outer_axes_too():
@@ -136,12 +106,6 @@ def test_splits_of_several_sample_axes(axis: int | None):
     for part, array in zip((first, second), expected, strict=True):
         assert_array_equal(np.asarray(part), rows_of(array, (0, 1)))
         assert part.sample_shape == array.shape[:2]
-
-
-def _arrays(windows: ooc.Windows) -> Any:
-    batch = windows.take(np.arange(len(windows)))
-    parts = batch if isinstance(batch, tuple) else (batch,)
-    return np.concatenate([part.ravel() for part in parts])
 
 
 @pytest.mark.parametrize(

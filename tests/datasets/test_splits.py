@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -505,8 +504,3 @@ def test_damaged_files_are_refused(tmp_path: Path):
         path.write_text(json.dumps(found))
         with pytest.raises(DescriptionError):
             ooc.load_split(path, view)
-
-
-def test_parts_travel():
-    for part in ooc.zip(ooc.open(ARRAY), ooc.open(ARRAY)).split(0.5, 0.5, by=np.arange(24) % 5):
-        assert rows_read(pickle.loads(pickle.dumps(part))) == rows_read(part)

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from boxes import check_boxes
 from counting import counted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,14 +40,15 @@ class TestPlaced(SourceConformance):
         return Placed(MemoryArray(stored), tuple(lines), array.shape, array.dtype)
 
 
-class TestPlacedByTable(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        """Find the places of the first axis in a table; the array has an axis more."""
-        table = np.random.default_rng(0).permutation(len(array))
-        stored = np.empty((*array.shape, 2), array.dtype)
-        stored[table, ..., 1] = array
-        lines = [(0, table), *((axis, range(n)) for axis, n in enumerate(array.shape) if axis)]
-        return Placed(MemoryArray(stored), (*lines, (None, 1)), array.shape, array.dtype)
+def test_places_by_a_table() -> None:
+    """Find the places of the first axis in a table; the array has an axis more."""
+    array = sample_array((23, 3, 5, 4))
+    table = np.random.default_rng(0).permutation(len(array))
+    stored = np.empty((*array.shape, 2), array.dtype)
+    stored[table, ..., 1] = array
+    lines = [(0, table), *((axis, range(n)) for axis, n in enumerate(array.shape) if axis)]
+    placed = Placed(MemoryArray(stored), (*lines, (None, 1)), array.shape, array.dtype)
+    check_boxes(placed, array)
 
 
 class TestStacked(SourceConformance):
@@ -66,13 +68,9 @@ class TestStacked(SourceConformance):
         pytest.skip("an array of one axis has no channels")
 
 
-class TestConcatenated(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        parts = np.split(array[..., None] if array.ndim == 1 else array, [1], axis=-1)
-        source = Stacked(tuple(map(ooc.open, parts)), max(0, array.ndim - 2), False)
-        if array.ndim > 1:
-            return source
-        return Placed(source, ((0, range(len(array))), (None, 0)), array.shape, array.dtype)
+def test_boxes_of_channels_end_to_end() -> None:
+    array = sample_array((23, 3, 5, 4))
+    check_boxes(Stacked(tuple(map(ooc.open, np.split(array, [1], axis=-1))), 2, False), array)
 
 
 def chosen(array: np.ndarray, data: st.DataObject) -> View:

@@ -14,9 +14,11 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from counting import counted
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from window_oracle import counted_out
 
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
@@ -25,40 +27,6 @@ from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import DEFAULT_MEMORY, at_most
 from oocdata.testing import RecordingSource, sample_array
 from oocdata.tools import passes
-from tests.counting import counted
-
-Rows = list[list[int]]
-
-
-def counted_out(
-    lengths: Rows, offsets: Rows, shift: int = 1, pad: bool = False
-) -> list[tuple[Rows, Rows]]:
-    """Every window: the rows of each array, and whether each lies in the episode.
-
-    `lengths` are those of the episodes, array by array.
-    """
-    windows = []
-    for episode in range(len(lengths[0])):
-        own = [each[episode] for each in lengths]
-        first = [sum(each[:episode]) for each in lengths]
-        far = 100
-
-        def inside(anchor: int, array: int, own: list[int] = own) -> list[bool]:
-            return [0 <= anchor + offset < own[array] for offset in offsets[array]]
-
-        anchors = [
-            anchor
-            for anchor in (range(min(own)) if pad else range(-far, far))
-            if pad or all(all(inside(anchor, array)) for array in range(len(own)))
-        ]
-        for anchor in anchors[::shift]:
-            rows = [
-                [start + min(max(anchor + offset, 0), length - 1) for offset in some]
-                for start, length, some in zip(first, own, offsets, strict=True)
-            ]
-            windows.append((rows, [inside(anchor, array) for array in range(len(own))]))
-    return windows
-
 
 OFFSETS = st.lists(st.integers(-7, 8), min_size=1, max_size=4, unique=True).map(sorted)
 LENGTHS = st.lists(st.integers(1, 14), min_size=1, max_size=5)
@@ -320,6 +288,9 @@ def rows_read(windows: ooc.Windows) -> list[set[int]]:
 @example([10, 10], [5], [5], 1, 0, True, 0, 1)
 @example([7, 1, 1, 1, 1, 1], [0], [0, 3], 3, 4, True, 0, 1)
 @example([1] * 8, [0, 1], [0], 5, 3, False, 1, 1)
+@example([8, 8], [0], [0], 7, 5, False, 0, 1)
+@example([8, 8], [0], [0], 7, 5, False, 0, -1)
+@example([8, 1, 1, 1, 1, 1, 1, 1, 8, 8], [0], [0], 7, 5, False, 0, 1)
 def test_no_two_parts_share_a_row(
     lengths: list[int], x: Any, y: Any, shift: int, gap: int, pad: bool, more: int, step: int
 ) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from window_oracle import counted_out
 
 import oocdata as ooc
 from oocdata.blocks import BlockRuns, Blocks
@@ -20,33 +21,6 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.testing import RecordingSource, sample_array
 
 ROWS = ooc.open(np.arange(100))
-
-
-def counted_out(
-    rows: int,
-    inputs: int,
-    targets: int,
-    shift: int = 1,
-    stride: int = 1,
-    horizon: int = 1,
-    lengths: list[int] | None = None,
-) -> list[tuple[list[int], list[int]]]:
-    """Every window in plain Python: (positions of x, positions of y)."""
-    windows = []
-    first = 0
-    for length in lengths or [rows]:
-        start = first  # of the first window whose targets are not before the episode
-        if targets:
-            start -= min(0, (inputs - 1) * stride + horizon)
-        while True:
-            x = [start + i * stride for i in range(inputs)]
-            y = [x[-1] + horizon + i * stride for i in range(targets)]
-            if max(x + y) >= first + length:
-                break
-            windows.append((x, y))
-            start += shift
-        first += length
-    return windows
 
 
 SIZES = st.fixed_dictionaries(
@@ -63,7 +37,13 @@ SIZES = st.fixed_dictionaries(
 @given(SIZES, st.lists(st.integers(1, 20), min_size=1, max_size=5), st.booleans(), st.booleans())
 def test_every_window(sizes: dict[str, int], lengths: list[int], ids: bool, episodic: bool):
     rows = sum(lengths)
-    expected = counted_out(rows, **sizes, lengths=lengths if episodic else None)
+    x = [number * sizes["stride"] for number in range(sizes["inputs"])]
+    y = [x[-1] + sizes["horizon"] + number * sizes["stride"] for number in range(sizes["targets"])]
+    runs = lengths if episodic else [rows]
+    offsets = [x, y] if y else [x]
+    expected = [
+        each for each, _ in counted_out([runs] * len(offsets), offsets, sizes["shift"], pad=False)
+    ]
     episodes: Any = np.repeat(np.arange(len(lengths)) * 7 - 3, lengths) if ids else lengths
     assume(ids or set(lengths) != {1})  # then lengths can't be told from ids
     view = ooc.open(np.arange(rows) * 10)
@@ -73,14 +53,14 @@ def test_every_window(sizes: dict[str, int], lengths: list[int], ids: bool, epis
         return
     windows = view.windows(**sizes, episodes=episodes if episodic else None)
     assert len(windows) == len(expected)
-    batch = windows.take(range(len(windows)))
-    x, y = batch if sizes["targets"] else (batch, None)
-    assert_array_equal(x, np.array([x for x, _ in expected]) * 10)
-    if y is not None:
-        assert_array_equal(y, np.array([y for _, y in expected]) * 10)
-        assert [leaf.shape for leaf in windows.spec] == [x.shape[1:], y.shape[1:]]
+    batch: Any = windows.take(range(len(windows)))
+    parts = batch if y else (batch,)
+    for at, part in enumerate(parts):
+        assert_array_equal(part, np.array([each[at] for each in expected]) * 10)
+    if y:
+        assert [leaf.shape for leaf in windows.spec] == [part.shape[1:] for part in parts]
     one = windows[-1]
-    assert_array_equal(one[0] if sizes["targets"] else one, x[-1])
+    assert_array_equal(one[0] if y else one, parts[0][-1])
 
 
 @pytest.mark.parametrize(
@@ -88,10 +68,11 @@ def test_every_window(sizes: dict[str, int], lengths: list[int], ids: bool, epis
 )
 def test_next_frame(horizon: int, episodes: Any):
     pairs = ROWS.next_frame(horizon, episodes)
-    expected = counted_out(100, 1, 1, horizon=horizon, lengths=episodes)
+    runs = episodes or [100]
+    expected = counted_out([runs, runs], [[0], [horizon]], 1, pad=False)
     x, y = pairs.take(range(len(pairs)))
-    assert_array_equal(x, [x[0] for x, _ in expected])
-    assert_array_equal(y, [y[0] for _, y in expected])
+    assert_array_equal(x, [x for ((x,), _), _ in expected])
+    assert_array_equal(y, [y for (_, (y,)), _ in expected])
     assert [leaf.shape for leaf in pairs.spec] == [(), ()]
 
 
@@ -226,9 +207,6 @@ def test_elements_that_do_not_exist() -> None:
             windows[wrong]
 
 
-ALONE = {"inputs": 1, "targets": 0, "shift": 1, "stride": 1, "horizon": 1}
-
-
 def rows_of(request: Request) -> np.ndarray:
     """Rows along the first axis that each box covers, shape (boxes, rows of a box)."""
     extent = request.extent
@@ -240,33 +218,6 @@ def used(windows: ooc.Windows) -> list[set[int]]:
     requests = windows.requests(np.arange(len(windows)), Draw())
     rows = np.concatenate([rows_of(r).reshape(len(windows), -1) for r in requests], axis=1)
     return [set(row) for row in rows.tolist()]
-
-
-@given(
-    SIZES,
-    st.lists(st.integers(1, 25), min_size=1, max_size=6),
-    st.integers(0, 12),
-    st.sampled_from([1, 1, 2, 3, -1, -2]),
-    st.integers(2, 3),
-)
-@example(dict(ALONE, shift=7), [8, 8], 5, 1, 2)
-@example(dict(ALONE, shift=7), [8, 1, 1, 1, 1, 1, 1, 1, 8, 8], 5, 1, 2)
-@example(dict(ALONE, shift=7), [8, 8], 5, -1, 2)
-def test_parts_never_share_a_row_and_the_gap_stays_unused(
-    sizes: dict[str, int], lengths: list[int], gap: int, step: int, number: int
-):
-    episodes = np.repeat(np.arange(len(lengths)), lengths)
-    try:
-        windows = ooc.open(np.arange(sum(lengths))).windows(**sizes, episodes=episodes)
-        parts = windows[::step].split(*[1 / number] * number, gap=gap)
-    except EmptyError:
-        return
-    rows = [set().union(*used(part)) for part in parts]
-    for i, one in enumerate(rows):
-        for other in rows[i + 1 :]:
-            assert not one & other
-            low, high = (one, other) if max(one) < min(other) else (other, one)
-            assert min(high) - max(low) > gap
 
 
 @given(SIZES, st.integers(10, 80), st.integers(0, 12))

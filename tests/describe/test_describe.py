@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import subprocess
@@ -23,6 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
+from servers.ranges import RangeServer
+from stored_layouts import LAYOUTS
 from zarr.storage import MemoryStore, ZipStore
 
 import oocdata as ooc
@@ -66,26 +67,6 @@ def npy(folder: Path) -> ooc.View:
     return ooc.open(folder / "a.npy")
 
 
-def big_endian_npy_by_another_axis(folder: Path) -> ooc.View:
-    np.save(folder / "a.npy", ROWS.astype(">f4").transpose(1, 0, 2))
-    return ooc.open(folder / "a.npy", axis=1)
-
-
-def fortran_npy(folder: Path) -> ooc.View:
-    np.save(folder / "a.npy", np.asfortranarray(sample_array((900, 20, 20), "<f4")))
-    return ooc.open(folder / "a.npy")
-
-
-def raw(folder: Path) -> ooc.View:
-    (folder / "a.bin").write_bytes(b"head" + ROWS.tobytes())
-    return ooc.open(folder / "a.bin", dtype="<f4", shape=(-1, 3, 5), offset=4)
-
-
-def npz(folder: Path) -> ooc.View:
-    np.savez(folder / "a.npz", u=ROWS, v=ROWS)
-    return ooc.open(folder / "a.npz", "v")
-
-
 def memmap(folder: Path) -> ooc.View:
     np.save(folder / "a.npy", ROWS)
     return ooc.open(np.load(folder / "a.npy", mmap_mode="r")[10:])
@@ -118,22 +99,6 @@ def hdf5_external(folder: Path) -> ooc.View:
             "u", ROWS.shape, ROWS.dtype, external=[(str(folder / "a.bin"), 0, ROWS.nbytes)]
         )
     return ooc.open(folder / "a.h5", external=True)
-
-
-def hdf5_compact(folder: Path) -> ooc.View:
-    made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    made.set_layout(h5py.h5d.COMPACT)
-    with h5py.File(folder / "a.h5", "w") as file:
-        space = h5py.h5s.create_simple(ROWS.shape)
-        stored = h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F32LE, space, made)
-        h5py.Dataset(stored)[...] = ROWS
-    return ooc.open(folder / "a.h5")
-
-
-def hdf5_with_holes(folder: Path) -> ooc.View:
-    with h5py.File(folder / "a.h5", "w") as file:
-        file.create_dataset("u", ROWS.shape, ROWS.dtype, chunks=(7, 3, 5), fillvalue=5)[:30] = 1
-    return ooc.open(folder / "a.h5", missing="fill")
 
 
 def zarr_array(folder: Path, *, array: NDArray[Any] = ROWS, **options: Any) -> ooc.View:
@@ -172,26 +137,11 @@ def parts(folder: Path) -> ooc.View:
     return ooc.open(folder / "part*.npy")
 
 
-SOURCES: dict[str, Callable[[Path], ooc.View]] = {
-    "npy": npy,
-    "another axis": big_endian_npy_by_another_axis,
-    "Fortran order": fortran_npy,
-    "raw": raw,
-    "npz": npz,
+LOCAL: dict[str, Callable[[Path], ooc.View]] = {
     "memmap": memmap,
     "writable memmap": writable_memmap,
-    "HDF5 contiguous": hdf5,
-    "HDF5 chunks": partial(hdf5, chunks=(7, 3, 5)),
-    "HDF5 gzip": partial(hdf5, chunks=(7, 2, 5), compression="gzip"),
-    "HDF5 scale-offset": partial(hdf5, chunks=(7, 3, 5), scaleoffset=2),
-    "HDF5 compact": hdf5_compact,
     "HDF5 virtual": hdf5_virtual,
     "HDF5 external": hdf5_external,
-    "HDF5 with holes": hdf5_with_holes,
-    "Zarr v3": zarr_array,
-    "Zarr v2": partial(zarr_array, zarr_format=2),
-    "Zarr shards": partial(zarr_array, chunks=(5, 3, 5), shards=(10, 3, 5)),
-    "Zarr plain chunks": partial(zarr_array, compressors=None),
     "Zarr by zarr-python": partial(
         zarr_array, zarr_format=2, compressors=None, filters=[numcodecs.Delta("<f4")]
     ),
@@ -202,9 +152,22 @@ SOURCES: dict[str, Callable[[Path], ooc.View]] = {
 }
 
 
-@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
-def test_every_source(tmp_path: Path, make: Callable[[Path], ooc.View]) -> None:
-    view = make(tmp_path)
+STORED = (
+    *("npy", "npy-fortran-big-endian", "npy-several", "npz-stored", "raw"),
+    *("hdf5-contiguous", "hdf5-chunked", "hdf5-gzip-cut", "hdf5-scaleoffset", "hdf5-compact"),
+    *("hdf5-pattern-gzip", "hdf5-holes", "netcdf-packed"),
+    *("zarr-v3", "zarr-v2", "zarr-shards", "zarr-v3-raw", "zarr-group"),
+)
+
+
+@pytest.mark.parametrize("name", [*LOCAL, *STORED])
+def test_every_source(tmp_path: Path, name: str) -> None:
+    if name in LOCAL:
+        view = LOCAL[name](tmp_path)
+    else:
+        paths, _, options = LAYOUTS[name](tmp_path, "a")
+        listed = [tmp_path / path for path in paths] if isinstance(paths, list) else None
+        view = ooc.open(listed or tmp_path / paths, **options)
     for chosen in (view, view[3:-3:2, 1:].astype("f8").next_frame()):
         loader = chosen.batches(7, shuffle=True, seed=3)
         again = sent(loader)
@@ -216,16 +179,9 @@ def test_every_source(tmp_path: Path, make: Callable[[Path], ooc.View]) -> None:
 
 def test_a_url(tmp_path: Path) -> None:
     zarr_array(tmp_path)
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None: ...
-
-    handler = partial(Quiet, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        loader = ooc.open(f"http://127.0.0.1:{server.server_port}/a.zarr").batches(7)
+    with RangeServer(tmp_path) as server:
+        loader = ooc.open(f"{server.url}/a.zarr").batches(7)
         assert_same_batches(loader, sent(loader))
-        server.shutdown()
 
 
 # ---- datasets, orders and functions ----

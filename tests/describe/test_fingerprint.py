@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from other_loaders import OTHERS, rows_of, usual
+from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
 from oocdata.describe import differences, fingerprint, refuse_other
@@ -86,64 +87,35 @@ def test_arrays_in_memory(place: int) -> None:
     assert differences(one, two) == ["`dataset.source.content` differs"]
 
 
-KINDS = ["npy", "h5", "gzip", "auto-chunks", "zarr2", "zarr3", "sharded", "parts"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "parts"])
 def test_files(tmp_path: Path, kind: str) -> None:
     array = np.random.default_rng(0).integers(0, 9, (200, 6)).astype("f4")
     other = array.copy()
     other[90:] = array[90:][::-1]
-    found = []
     for name, values in (("one", array), ("two", other)):
         (tmp_path / name).mkdir()
-        target = write(tmp_path / name, kind, values)
-        found.append(parts(ooc.open(target).batches(10)))
+        write_kinds(tmp_path / name, values, each=20, shard=40)
+        for number, part in enumerate(np.split(values, 20)):
+            np.save(tmp_path / name / f"part{number}.npy", part)
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
-    copied = target.replace("two", "copy")
-    assert parts(ooc.open(copied).batches(10)) == found[0]
-    assert differences(*found) == ["`dataset.source.content` differs"]
+    file, key = KINDS.get(kind, ("part*.npy", None))
+    one, two, copy = (
+        parts(ooc.open(tmp_path / name / file, key).batches(10)) for name in ("one", "two", "copy")
+    )
+    assert copy == one
+    assert differences(one, two) == ["`dataset.source.content` differs"]
 
 
 def test_the_same_data_in_other_chunks_or_formats(tmp_path: Path) -> None:
-    array = np.random.default_rng(0).random((200, 6)).astype("f4")
-    targets = [write(tmp_path, kind, array) for kind in ("npy", "gzip", "zarr3")]
-    found = {fingerprint(ooc.open(target).batches(10)) for target in targets}
-    assert len(found) == 1
+    write_kinds(tmp_path, np.random.default_rng(0).random((200, 6)).astype("f4"), 20, 40)
+    views = [ooc.open(tmp_path / file, key) for file, key in KINDS.values()]
+    assert len({fingerprint(view.batches(10)) for view in views}) == 1
 
 
 def test_few_chunks_are_decoded(tmp_path: Path) -> None:
     source = RecordingSource(np.zeros((100_000, 9)), chunks=100)
     fingerprint(ooc.View.of(source).batches(10))
     assert len(source.reads) <= 16
-
-
-def write(folder: Path, kind: str, array: np.ndarray) -> str:
-    """Write an array, and return what opens it."""
-    if kind == "npy":
-        np.save(folder / "a.npy", array)
-        return str(folder / "a.npy")
-    if kind == "parts":
-        for number in range(20):
-            np.save(folder / f"part{number}.npy", array[10 * number : 10 * number + 10])
-        return str(folder / "*.npy")
-    if kind in ("h5", "gzip", "auto-chunks"):
-        h5py = pytest.importorskip("h5py")
-        options: dict[str, Any] = {
-            "h5": {},
-            "gzip": {"chunks": (20, 6), "compression": "gzip"},
-            "auto-chunks": {"chunks": (30, 2), "compression": "gzip"},
-        }
-        with h5py.File(folder / "a.h5", "w") as file:
-            file.create_dataset("u", data=array, **options[kind])
-        return str(folder / "a.h5")
-    zarr = pytest.importorskip("zarr")
-    made = zarr.create_array(
-        folder / "a.zarr", shape=array.shape, chunks=(20, 6), dtype=array.dtype,
-        zarr_format=2 if kind == "zarr2" else 3, shards=(40, 6) if kind == "sharded" else None,
-    )  # fmt: skip
-    made[:] = array
-    return str(folder / "a.zarr")
 
 
 # ---- functions ----

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boxes import check_boxes
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -83,37 +84,27 @@ def budget(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
     return
 
 
-class TestSingleRows(SourceConformance):
-    chunk = 1
-
+class TestChunks(SourceConformance):
     def make(self, folder: Path, array: NDArray[Any]) -> Source:
-        chunks = tuple(min(length, self.chunk) for length in array.shape)
+        chunks = tuple(min(length, 4) for length in array.shape)
         return Chunked(CountingReader(array, chunks))
 
     def test_pickle(self, tmp_path: Path) -> None:
         pytest.skip("another process counts for itself")
 
 
-class TestChunks(TestSingleRows):
-    chunk = 4
-
-
 @pytest.mark.usefixtures("budget")
-class TestChunksOneAtATime(TestSingleRows):
-    chunk = 4
+class TestChunksOneAtATime(TestChunks):
+    dtypes = ("<f4",)
 
 
-class TestOneChunk(TestSingleRows):
-    chunk = 1000
-
-
-class TestOwnThreads(SourceConformance):
-    def make(self, folder: Path, array: NDArray[Any]) -> Source:
-        chunks = tuple(min(length, 3) for length in array.shape)
-        return Chunked(CountingReader(array, chunks, own_threads=True))
-
-    def test_pickle(self, tmp_path: Path) -> None:
-        pytest.skip("another process counts for itself")
+@pytest.mark.parametrize("own_threads", [False, True])
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+def test_boxes_of_chunks(chunk: int, own_threads: bool) -> None:
+    array, _, view = counted(
+        (23, 3, 5, 4), tuple(min(n, chunk) for n in (23, 3, 5, 4)), own_threads=own_threads
+    )
+    check_boxes(view.source, array)
 
 
 def test_each_chunk_is_decoded_once_a_batch_and_found_by_the_next():

@@ -24,14 +24,6 @@ from oocdata.formats.npy import open_npy
 from oocdata.testing import RecordingSource, SourceConformance, boxes_of, sample_array
 
 
-class TestFiles(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        quarter = len(array) // 4
-        for number, part in enumerate(np.split(array, [quarter, quarter, quarter + 1])):
-            np.save(folder / f"{number}.npy", part)
-        return concatenate([open_npy(str(folder / f"{n}.npy")) for n in range(4)], 0)
-
-
 class TestAlongAnInnerAxis(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         axis = array.ndim - 1

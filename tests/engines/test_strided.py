@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boxes import check_boxes
 from conftest import close_files
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,19 +61,15 @@ def in_chunks(path: Path, array: np.ndarray, chunk: tuple[int, ...], seed: int =
     return Strided(file, array.dtype, array.shape, strides, 0, Storage("chunks"), grid)
 
 
-class TestChunksOfRows(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Strided:
-        return in_chunks(folder / "a.bin", array, (5, *array.shape[1:]))
-
-
 class TestChunksThatCutEveryAxis(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Strided:
         return in_chunks(folder / "a.bin", array, tuple(max(1, n // 2) for n in array.shape))
 
 
-class TestChunksOfOne(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Strided:
-        return in_chunks(folder / "a.bin", array, (4, *[1] * (array.ndim - 1)))
+@pytest.mark.parametrize("chunk", [(5, 3, 5, 4), (4, 1, 1, 1)], ids=str)
+def test_boxes_of_chunks(tmp_path: Path, chunk: tuple[int, ...]) -> None:
+    array = sample_array((23, 3, 5, 4))
+    check_boxes(in_chunks(tmp_path / "a.bin", array, chunk), array)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from oocdata.engines import files, runs, together
 from oocdata.engines.concat import Concat, concatenate
 from oocdata.engines.source import Source
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
-from oocdata.formats.npy import open_npy
+from oocdata.formats.npy import open_npy, open_raw
 from oocdata.testing import SourceConformance, boxes_of, sample_array
 
 
@@ -48,13 +48,8 @@ class TestManyFiles(SourceConformance):
     dtypes = (">f4", "<f8", "|u1", ">i2", "|b1", "<c8")
 
     def make(self, folder: Path, array: np.ndarray) -> Source:
-        return saved(folder, np.array_split(array, 7))
-
-
-class TestAlongAnInnerAxis(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        axis = array.ndim - 1
-        return saved(folder, np.array_split(array, array.shape[axis], axis), axis)
+        third = len(array) // 3
+        return saved(folder, np.split(array, [third, third, third + 1, third + 4]))
 
 
 @given(st.data())
@@ -108,6 +103,17 @@ def test_files_that_are_not_alike_are_read_one_by_one(tmp_path: Path, calls: Any
     parts = [sample_array((4, 3)), np.asfortranarray(sample_array((5, 3)))]
     assert_array_equal(View.of(saved(tmp_path, parts)).take([5, 0]), np.concatenate(parts)[[5, 0]])
     assert not calls["several"]
+
+
+def test_numbers_that_begin_at_another_place_of_each_file(tmp_path: Path) -> None:
+    array, parts = sample_array((30, 4)), []
+    for number, part in enumerate(np.split(array, 3)):
+        path = tmp_path / str(number)
+        path.write_bytes(bytes(8 * number) + part.tobytes())
+        opened = open_raw(str(path), dtype=part.dtype, shape=part.shape, offset=8 * number)
+        parts.append(opened)
+    rows = [0, 12, 25, 3, 29]
+    assert_array_equal(View.of(concatenate(parts, 0)).take(rows), array[rows])
 
 
 def test_neighbours_of_two_files_are_not_joined(tmp_path: Path) -> None:

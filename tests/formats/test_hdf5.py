@@ -61,13 +61,6 @@ class TestContiguous(SourceConformance):
         return source
 
 
-class TestUnfilteredRowChunks(TestContiguous):
-    """Chunks of whole rows, not filtered: each row has an address, if not one after the other."""
-
-    def options(self, array: np.ndarray) -> dict[str, Any]:
-        return {"chunks": (3, *array.shape[1:])}
-
-
 class TestGzip(TestContiguous):
     engine = Chunked
 
@@ -114,7 +107,8 @@ STORED: dict[str, tuple[type, tuple[str, ...], dict[str, Any], Any]] = {
         {"libver": "latest"},
         rows_written_from_the_last,
     ),
-    # Chunks that cut every axis and are not filtered have addresses.
+    # Chunks that are not filtered have addresses.
+    "chunks of rows": (Strided, EITHER_END, {}, stored_as(chunks=(3, *SHAPE[1:]))),
     "chunks": (Strided, EITHER_END, {}, stored_as(chunks=tile(SHAPE))),
     "chunks in the newest format": (
         Strided,
@@ -165,7 +159,6 @@ def test_ways_of_storing(tmp_path: Path, way: str) -> None:
         check_boxes(source, array)
 
 
-@pytest.mark.parametrize("stored", ["<f4", ">f8", "|u1", "<i8"])
 @pytest.mark.parametrize(
     ("codec", "name"),
     [
@@ -178,14 +171,15 @@ def test_ways_of_storing(tmp_path: Path, way: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_plugins(tmp_path: Path, codec: Any, name: str, stored: str) -> None:
-    array = sample_array((50, 7, 9), stored)
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("u", data=array, chunks=(8, 4, 9), **codec)
-    source = open_hdf5(str(tmp_path / "a.h5"))
-    assert_array_equal(read(source), array)
-    assert_array_equal(read(source, [49, 0, 17]), array[[49, 0, 17]])
-    assert source.storage().codec == name
+def test_plugins(tmp_path: Path, codec: Any, name: str) -> None:
+    for stored in ("<f4", ">f8", "|u1", "<i8"):
+        array, path = sample_array((50, 7, 9), stored), str(tmp_path / f"{stored[1:]}.h5")
+        with h5py.File(path, "w") as file:
+            file.create_dataset("u", data=array, chunks=(8, 4, 9), **codec)
+        source = open_hdf5(path)
+        assert_array_equal(read(source), array)
+        assert_array_equal(read(source, [49, 0, 17]), array[[49, 0, 17]])
+        assert source.storage().codec == name
 
 
 def test_plugin_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

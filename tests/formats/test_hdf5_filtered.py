@@ -28,7 +28,6 @@ from oocdata.errors import (
     DamagedChunkError,
     MissingChunkError,
     SourceError,
-    TruncatedFileError,
 )
 from oocdata.formats.hdf5 import decode, open_hdf5, table
 from oocdata.formats.hdf5.decode import ChunkDecoder
@@ -188,20 +187,6 @@ def test_a_damaged_chunk_is_named_or_reads_as_something(pipeline: str, tmp_path:
     with pytest.raises(DamagedChunkError, match=r"a\.h5', dataset '/u', rows 8, 9") as caught:
         view.take([9])
     assert caught.value.rows == tuple(range(8, 16))
-
-
-def test_a_file_cut_short_while_it_is_open(tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
-    array = sample((32, 50), "<f4")
-    write(path, array, (8, 50), "gzip")
-    view = ooc.open(path)
-    view.take([0])
-    offset, size = chunk_places(path)[3]
-    with open(path, "r+b") as raw:
-        raw.truncate(offset + size // 2)
-    with pytest.raises(TruncatedFileError, match="cut short") as caught:
-        view.take([25])
-    assert caught.value.rows == (25,)
 
 
 def test_the_table_of_another_file_is_not_used(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import hdf5plugin
 import numpy as np
 import pytest
 from boxes import check_boxes
+from forked import in_a_fork
 from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
@@ -47,12 +47,13 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "a.h5")
 
 
-class TestObjectOnDisk(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        with h5py.File(folder / "a.h5", "w") as file:
-            file.create_dataset("g/u", data=array, chunks=tuple(min(n, 4) for n in array.shape))
-        with h5py.File(folder / "a.h5") as file:
-            return from_dataset(file["g/u"])
+def test_boxes_of_an_object_on_disk(tmp_path: Path) -> None:
+    array = sample_array((23, 3, 5, 4))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("g/u", data=array, chunks=(4, 3, 4, 4))
+    with h5py.File(tmp_path / "a.h5") as file:
+        source = from_dataset(file["g/u"])
+    check_boxes(source, array)
 
 
 class TestObjectInMemory(SourceConformance):
@@ -261,21 +262,6 @@ def test_swmr_writer_in_another_process(tmp_path: Path) -> None:
 # Forks and other processes
 
 
-def in_child(work: Callable[[], bool]) -> int:
-    """Run `work` in a forked child and return its exit status."""
-    with warnings.catch_warnings():
-        # Python 3.12 warns of a fork beside threads, which other tests may have left.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        status = 2
-        try:
-            status = 0 if work() else 1
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("before", [True, False], ids=["read before", "unread"])
 def test_fork(path: str, before: bool) -> None:
@@ -283,7 +269,8 @@ def test_fork(path: str, before: bool) -> None:
     if before:
         for source in sources:
             read(source, [0, 20])
-    assert in_child(lambda: all(np.array_equal(read(source), ARRAY) for source in sources)) == 0
+    same = in_a_fork(lambda: all(np.array_equal(read(source), ARRAY) for source in sources))
+    assert same == "True"
     for source in sources:
         assert_array_equal(read(source), ARRAY)
 
@@ -294,12 +281,9 @@ def test_fork_with_an_open_object() -> None:
         source = from_dataset(file.create_dataset("u", data=ARRAY, chunks=(10, 6)))
         read(source, [0])
 
-        def refused() -> bool:
-            with pytest.raises(SourceError, match="a fork of it"):
-                read(source, [30])
-            return True
-
-        assert in_child(refused) == 0
+        told = in_a_fork(lambda: read(source, [30]))
+        assert told.startswith("SourceError: ")
+        assert "a fork of it" in told
         assert_array_equal(read(source), ARRAY)
 
 

@@ -37,13 +37,6 @@ class TestArray(SourceConformance):
         return open_array(array)
 
 
-class TestMemmap(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        source = open_array(mapped(folder / "a.bin", array))
-        assert isinstance(source, Strided)
-        return source
-
-
 def mapped(path: Path, array: np.ndarray, mode: Any = "r", before: int = 24) -> np.ndarray:
     """Map a file that holds an array behind other bytes."""
     path.write_bytes(b"x" * before + array.tobytes())
@@ -76,6 +69,7 @@ def misaligned(path: Path, array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("store", "engine"),
     [
+        (mapped, Strided),
         (mapped_to_write, Strided),
         (mapped_beyond_one_page, Strided),
         (loaded_in_fortran_order, Strided),
@@ -112,19 +106,14 @@ class Sliced:
         return self.array[key]
 
 
-class TestObject(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        return open_object(Sliced(array))
-
-
 class TestObjectInChunks(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         chunks = tuple(min(length, 4) for length in array.shape)
         return open_object(Sliced(array, chunks))
 
 
-@pytest.mark.parametrize("dtype", [">f4", ">i2", ">c8"])
-def test_objects_in_big_endian(dtype: str):
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">i2", ">c8"])
+def test_boxes_of_an_object(dtype: str):
     array = sample_array((23, 3, 5, 4), dtype)
     check_boxes(open_object(Sliced(array)), array)
 

@@ -51,15 +51,6 @@ class TestNpy(SourceConformance):
         return open_npy(str(folder / "a.npy"))
 
 
-class TestNpyFortranBigEndian(SourceConformance):
-    dtypes = BIG_ENDIAN
-
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        stored = np.asfortranarray(array.astype(array.dtype.newbyteorder(">")))
-        np.save(folder / "a.npy", stored)
-        return open_npy(str(folder / "a.npy"))
-
-
 class TestCompressedNpz(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         np.savez_compressed(folder / "a.npz", other=np.zeros(3), u=array, last=np.ones(2))
@@ -130,14 +121,14 @@ def test_ways_of_storing(tmp_path: Path, store: Callable[[Path, np.ndarray], Sou
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (5, 0), (5, 0, 3), (0, 0)], ids=str)
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_without_elements(tmp_path: Path, shape: tuple[int, ...], order: Any):
-    np.save(tmp_path / "a.npy", np.zeros(shape, "f4", order=order))
-    view = View.of(open_npy(str(tmp_path / "a.npy")))
-    assert view.shape == shape
-    assert np.asarray(view).shape == shape
-    assert view.take([0] * min(shape[0], 1)).shape == (min(shape[0], 1), *shape[1:])
-    assert view[::-1].shape == shape
+def test_arrays_without_elements(tmp_path: Path, shape: tuple[int, ...]):
+    for array in (np.zeros(shape, "f4"), np.zeros(shape, "f4", order="F")):
+        np.save(tmp_path / "a.npy", array)
+        view = View.of(open_npy(str(tmp_path / "a.npy")))
+        assert view.shape == shape
+        assert np.asarray(view).shape == shape
+        assert view.take([0] * min(shape[0], 1)).shape == (min(shape[0], 1), *shape[1:])
+        assert view[::-1].shape == shape
 
 
 def test_rows_of_one_number(tmp_path: Path):

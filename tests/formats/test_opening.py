@@ -21,7 +21,6 @@ from oocdata.errors import (
     MissingKeyError,
     SeveralDatasetsError,
     SourceError,
-    TrailingBytesError,
     TruncatedFileError,
     UnknownFormatError,
     UnsupportedDtypeError,
@@ -184,41 +183,10 @@ def test_files_of_no_known_format(tmp_path: Path, content: bytes):
         ooc.open(tmp_path / "a.npy")
 
 
-def test_a_truncated_file(tmp_path: Path):
-    path, _ = store(tmp_path, "npy")
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(TruncatedFileError, match="got 575"):
-        ooc.open(path)
-
-
-def test_trailing_bytes(tmp_path: Path):
-    path, _ = store(tmp_path, "npy")
-    with open(path, "ab") as file:
-        file.write(b"!")
-    with pytest.raises(TrailingBytesError, match="got 1 more"):
-        ooc.open(path)
-
-
-def test_a_file_cut_short_while_it_is_open(tmp_path: Path):
-    path, _ = store(tmp_path, "npy")
-    loader = ooc.open(path).batches(4)
-    assert loader.batch(2).shape == (4, 3, 4)
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(TruncatedFileError, match=r"cut short.*rows 4, 5, 6, 7"):
-        loader.batch(1)
-    with pytest.raises(TruncatedFileError, match=r"cut short.*a\.npy', row 11\]"):
-        loader.batch(2)
-
-
 def test_object_arrays(tmp_path: Path):
     np.save(tmp_path / "a.npy", np.array([{}, 1], object), allow_pickle=True)
     with pytest.raises(UnsupportedDtypeError, match="pickle"):
         ooc.open(tmp_path / "a.npy")
-
-
-def test_a_compressed_npz(tmp_path: Path):
-    np.savez_compressed(tmp_path / "a.npz", u=ARRAY)
-    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.npz")), ARRAY)
 
 
 def test_keys(tmp_path: Path):
@@ -437,12 +405,3 @@ def test_hdf5_behind_a_user_block(tmp_path: Path):
             file["u"] = ARRAY
         assert format_of(str(path)) == "hdf5"
         assert_array_equal(np.asarray(ooc.open(path)), ARRAY)
-
-
-def test_opening_reads_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path, _ = store(tmp_path, "npy", np.zeros((1000, 1000)))
-    read: list[int] = []
-    monkeypatch.setattr(os, "preadv", lambda *_: read.append(1))
-    view = ooc.open(path)[::2, 3:].astype("f4").next_frame()
-    assert len(view) == 499
-    assert read == []

@@ -109,14 +109,6 @@ class TestV3(Written):
     options: ClassVar[dict[str, Any]] = {"zarr_format": 3}
 
 
-class TestV3Sharded(Written):
-    options: ClassVar[dict[str, Any]] = {
-        "zarr_format": 3,
-        "chunks": lambda a: (2, *[3] * (a.ndim - 1)),
-        "shards": lambda a: (8, *[6] * (a.ndim - 1)),
-    }
-
-
 class TestV2Filters(Written):
     dtypes = ("<i2", ">i4", "|u1")
     reader = ZarrReader
@@ -175,6 +167,7 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
             ),
         },
     ),
+    "v3, shards": (TensorStoreReader, {"chunks": (2, 3, 3, 3), "shards": (8, 6, 6, 6)}),
     "v3, transposed shards": (
         TensorStoreReader,
         {

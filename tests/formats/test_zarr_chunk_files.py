@@ -225,14 +225,6 @@ def test_rows_of_many_files_are_read_alone_and_in_few_calls(
     assert (runs_of[2:], bytes_of[2:]) == ([26], [102 * 512])
 
 
-def test_neighbours_of_two_files_are_not_joined(tmp_path: Path) -> None:
-    """Row 0 of a file and row 1 of the next, side by side in the batch."""
-    array = sample_array((400, 64), "f8")
-    write(tmp_path / "a", array)
-    rows = [0, 5, 10, 15, 3, 4]
-    assert_array_equal(read(opened(tmp_path / "a"), rows), array[rows])
-
-
 def test_few_descriptors_are_open_at_a_time(tmp_path: Path) -> None:
     array = sample_array((400, 64), "f8")
     write(tmp_path / "a", array, chunks=(1, 64))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import http.server
 import json
 import os
 import pickle
 import shutil
-import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -20,7 +18,9 @@ import numpy as np
 import pytest
 import zarr
 import zarr.codecs.numcodecs
+from forked import in_a_fork
 from numpy.testing import assert_array_equal
+from servers.ranges import RangeServer
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, LoggingStore, MemoryStore, ZipStore
 
@@ -587,25 +587,16 @@ def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
 # URLs -------------------------------------------------------------------------------------------
 
 
-class _Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *words: object) -> None:
-        pass
-
-
 @pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+def served(tmp_path: Path) -> Iterator[RangeServer]:
     """Serve the test's folder."""
-    handler = functools.partial(_Silent, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with RangeServer(tmp_path) as server:
+        yield server
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_reading_over_http(tmp_path: Path, url: str, version: Any) -> None:
+def test_reading_over_http(tmp_path: Path, served: RangeServer, version: Any) -> None:
+    url = served.url
     group = zarr.create_group(tmp_path / "g", zarr_format=version)
     write(group.store, name="b/c", zarr_format=version)
     with pytest.raises(MissingKeyError, match="no consolidated metadata"):
@@ -626,32 +617,7 @@ def test_reading_over_http(tmp_path: Path, url: str, version: Any) -> None:
         open_zarr(f"{url}/other")
 
 
-def test_codecs_that_need_zarr_python_are_read_at_a_url(tmp_path: Path, url: str) -> None:
-    write(tmp_path / "a", **KINDS["v2 lzma"][0])
-    assert_array_equal(read(open_zarr(f"{url}/a")), ARRAY)
-
-
 # Forks ------------------------------------------------------------------------------------------
-
-
-def _in_child(work: Callable[[], str]) -> str:
-    """Return what `work` returns in a forked process."""
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads alive: meant
-        child = os.fork()
-    if child == 0:
-        try:
-            text = work()
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-        os.write(writing, text.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        text = pipe.read().decode()  # ends with the child, however that ends
-    os.waitpid(child, 0)
-    return text
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -662,7 +628,7 @@ def test_zarr_python_reads_after_a_fork_what_tensorstore_can_not(tmp_path: Path)
     for source in sources:
         read(source)
     # The parent's decoded chunks are forgotten by the child, so it must read.
-    found = _in_child(lambda: " ".join(str(read(source, 1, 2).sum()) for source in sources))
+    found = in_a_fork(lambda: " ".join(str(read(source, 1, 2).sum()) for source in sources))
     assert found == f"{ARRAY[1:3].sum()} {ARRAY[1:3].sum()}"
     for source in sources:
         assert_array_equal(read(source), ARRAY)  # the parent goes on
@@ -679,7 +645,7 @@ def test_zarr_python_starts_again_after_a_fork(tmp_path: Path, where: str) -> No
         write(tmp_path / "a", zarr_format=2, compressors=codec, filters=filters)
         source = open_zarr(str(tmp_path / "a"))
     read(source)
-    assert _in_child(lambda: str(read(source, 1, 2).sum())) == str(ARRAY[1:3].sum())
+    assert in_a_fork(lambda: str(read(source, 1, 2).sum())) == str(ARRAY[1:3].sum())
 
 
 def test_archives_by_zarr_python_that_are_cut_short(tmp_path: Path) -> None:

@@ -102,12 +102,6 @@ def test_with_validation_data(kind: str) -> None:
     assert epochs_of(held_out) == [list(range(1000, 1000 + COUNT))] * 3
 
 
-def test_drop_remainder() -> None:
-    made = loader(drop_remainder=True)
-    epochs = epochs_of(fit(made.to_tf(), epochs=2), 100)
-    assert [len(set(epoch)) for epoch in epochs] == [100, 100]
-
-
 def test_part_of_an_epoch_at_a_time() -> None:
     """steps_per_epoch below an epoch: the pass goes on where fit left it."""
     elements = fit(loader().to_tf(epochs=2), epochs=4, steps_per_epoch=5)

@@ -137,13 +137,6 @@ class TestShapes:
             assert batch[name].dtype.as_numpy_dtype == array.dtype.newbyteorder("=").type
             assert_array_equal(batch[name], array)
 
-    def test_a_mapped_big_endian_array(self) -> None:
-        view = ooc.open(np.arange(12.0)).map(lambda x: x.astype(">f4"))
-        assert_array_equal(next(iter(view.batches(12).to_tf())), np.arange(12.0))
-
-    def test_scalars_in_a_batch_of_one(self) -> None:
-        assert_array_equal(drawn(ooc.open(np.arange(5)).batches(1).to_tf()), np.arange(5))
-
 
 class TestMemory:
     @pytest.mark.parametrize(("rows", "together"), [(64, 1), (640, 10)])
@@ -236,17 +229,6 @@ class TestLifetimes:
         gc.collect()
         assert sorted(drawn(nested)) == sorted([*range(103)] * 2)
         assert callers == [tfdata.__file__] * 2  # not what AutoGraph has made of it
-
-    def test_an_iterator_goes_on_from_a_checkpoint(
-        self, loader: ooc.Loader, tmp_path: Path
-    ) -> None:
-        iterator = iter(loader.to_tf(epochs=2))
-        for _ in range(13):
-            next(iterator)
-        saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "it")
-        again = iter(loader.to_tf(epochs=2))
-        tf.train.Checkpoint(iterator=again).restore(saved).assert_consumed()
-        assert_array_equal(drawn(again), drawn(iterator))
 
     def test_a_feed_that_is_gone_is_a_clear_error(self) -> None:
         with pytest.raises(DatasetGoneError, match="Keep a reference"):

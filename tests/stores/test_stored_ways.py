@@ -74,39 +74,12 @@ class TestNpy(Served):
         return open_npy(f"{self.server.url}/a.npy")
 
 
-@pytest.mark.long
-class TestFortranOrder(Served):
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        np.save(folder / "a.npy", np.asfortranarray(array))
-        return open_npy(f"{self.server.url}/a.npy")
-
-
 class TestHdf5(Served):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         chunks = tuple(max(1, (length + 1) // 2) for length in array.shape)
         with h5py.File(folder / "a.h5", "w") as file:
             file.create_dataset("u", data=array, chunks=chunks, compression="gzip", shuffle=True)
         return open_source(f"{self.server.url}/a.h5")
-
-
-@pytest.mark.long
-class TestHdf5Stored(Served):
-    """Chunks without filters, read by their places."""
-
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        with h5py.File(folder / "a.h5", "w") as file:
-            file.create_dataset("u", data=array, chunks=(1, *array.shape[1:]))
-        return open_source(f"{self.server.url}/a.h5")
-
-
-@pytest.mark.long
-class TestZarr(Served):
-    dtypes = WITHOUT_ZEROS
-
-    def make(self, folder: Path, array: np.ndarray) -> Source:
-        chunks = tuple(max(1, (length + 1) // 2) for length in array.shape)
-        zarr.create_array(folder / "a.zarr", data=array, chunks=chunks)
-        return open_source(f"{self.server.url}/a.zarr")
 
 
 class TestShards(Served):

@@ -87,14 +87,14 @@ def _zipped(path: Path, array: Any) -> None:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_a_healthy_array(tmp_path: Path, name: str, axis: int) -> None:
+def test_a_healthy_array(tmp_path: Path, name: str) -> None:
     HEALTHY[name](tmp_path / name, ROWS)
-    health = check(tmp_path / name, axis=axis)
-    assert health.healthy(), health
-    (one,) = health.datasets
-    assert one.shape == np.moveaxis(ROWS, axis, 0).shape
-    assert (one.dtype, one.nbytes) == ("float32", ROWS.nbytes)
+    for axis in (0, 1, -1):
+        health = check(tmp_path / name, axis=axis)
+        assert health.healthy(), health
+        (one,) = health.datasets
+        assert one.shape == np.moveaxis(ROWS, axis, 0).shape
+        assert (one.dtype, one.nbytes) == ("float32", ROWS.nbytes)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)

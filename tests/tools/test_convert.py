@@ -28,12 +28,9 @@ from oocdata.tools.convert import work as convert_work
 from oocdata.tools.convert.carry import carried
 from oocdata.tools.convert.choosing import plan_of
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
+
 SUFFIXES = [".npy", ".h5", ".zarr"]
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
@@ -216,14 +213,6 @@ def test_a_bad_layout_is_decoded_once(
     # One more would be decoded to see what a codec saves.
     assert len(decoded) == len(set(decoded)) == (1 if source == "fortran" else 64)
     assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()
-
-
-def test_rows_of_parts(tmp_path: Path) -> None:
-    values = numbers((60, 3))
-    for number in range(6):
-        np.save(tmp_path / f"part{number}.npy", values[10 * number : 10 * number + 10])
-    convert(str(tmp_path / "part*.npy"), tmp_path / "b.h5", chunks=4)
-    assert load(tmp_path / "b.h5").tobytes() == values.tobytes()
 
 
 def test_views(tmp_path: Path) -> None:

@@ -20,13 +20,10 @@ from oocdata.cli import app
 from oocdata.errors import SourceError
 from oocdata.tools.convert.reading import cast_into
 
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
+
 VALUES = np.arange(60 * 4 * 6, dtype="f8").reshape(60, 4, 6) % 251
 BAD_ROW = 37
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda number: None)
 
 
 def c_order(path: Path, values: np.ndarray[Any, Any]) -> ooc.View:

@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, DamagedChunkError
+from oocdata.errors import ArgumentError
 from oocdata.testing import RecordingSource
 from oocdata.tools.stats import stats
 from oocdata.tools.stats.moments import Summary
@@ -61,13 +61,13 @@ def values_of(dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("axis", [None, 1, 2, 3])
-def test_every_dtype_and_axis(dtype: str, axis: int | None) -> None:
+def test_every_dtype_and_axis(dtype: str) -> None:
     values = values_of(dtype, (40, 3, 5, 6))
-    found = stats(ooc.open(values), channels=axis)
-    check(found.overall, values)
-    check(found.channels if axis else found.channels[0], values, axis)
-    assert found.mean.shape == (() if axis is None else (values.shape[axis],))
+    for axis in (None, 1, 2, 3):
+        found = stats(ooc.open(values), channels=axis)
+        check(found.overall, values)
+        check(found.channels if axis else found.channels[0], values, axis)
+        assert found.mean.shape == (() if axis is None else (values.shape[axis],))
 
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=7)
@@ -353,16 +353,13 @@ def test_what_is_no_array_is_refused() -> None:
         stats(view.batches(2))
 
 
-def test_an_error_while_reading_comes_out_as_it_is(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        made = file.create_dataset("u", (64, 100), "f4", chunks=(8, 100), compression="gzip")
-        made[:] = RNG.normal(size=(64, 100))
-        place = made.id.get_chunk_info(5)
-    with open(tmp_path / "a.h5", "r+b") as raw:
-        raw.seek(place.byte_offset)
-        raw.write(b"\0" * place.size)
-    with pytest.raises(DamagedChunkError, match=r"a\.h5"):
-        stats(ooc.open(tmp_path / "a.h5"))
+def test_an_error_while_reading_comes_out_as_it_is() -> None:
+    def broken(x: NDArray[Any]) -> NDArray[Any]:
+        raise KeyError("no")
+
+    view = ooc.open(np.zeros((64, 3)))
+    with pytest.raises(KeyError, match="no"):
+        stats(view.map(broken, spec=view.spec))
 
 
 def test_what_was_found_can_be_kept() -> None:

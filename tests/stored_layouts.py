@@ -1,4 +1,4 @@
-"""Arrays as each format stores them, written into one folder that a server shows.
+"""Arrays as each format stores them, written into one folder.
 
 ``LAYOUTS`` names each: a function that writes it and returns its path in the folder, the arguments
 of `oocdata.open`, and the array as it is read back. ``KINDS`` are the few that tests of links,
