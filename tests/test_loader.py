@@ -23,7 +23,7 @@ from oocdata.engines import ring
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
-from oocdata.testing import RecordingSource
+from oocdata.testing import RecordingSource, sample_array
 
 
 def elements(batches: Iterator[Any]) -> np.ndarray:
