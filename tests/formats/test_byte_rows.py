@@ -476,6 +476,13 @@ class TestRecords:
             ooc.open(path)
         assert raised.value.rows == (1,)
 
+    def test_zlib_is_refused_by_name(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.tfrecord"
+        with tf.io.TFRecordWriter(str(path), "ZLIB") as writer:
+            writer.write(ROWS[0] * 9)
+        with pytest.raises(UnknownFormatError, match="begins as ZLIB's do"):
+            ooc.open(path)
+
     def test_known_by_its_bytes(self, tmp_path: Path) -> None:
         write_records(tmp_path / "train-00000-of-00001", ROWS)
         assert ooc.open(tmp_path / "train-00000-of-00001")[2] == ROWS[2]
