@@ -83,7 +83,20 @@ class TestConformance(SourceConformance):
         ({"compressors": [ZstdCodec(), Crc32cCodec()]}, False),
         ({"shards": (24, 4, 6, 4), "compressors": ZstdCodec()}, False),
     ],
-    ids=str,
+    ids=[
+        "blosc",
+        "zlib",
+        "gzip",
+        "zstd",
+        "zstd v3",
+        "gzip v3",
+        "blosc v3, big-endian",
+        "Fortran",
+        "bz2",
+        "plain",
+        "checksum",
+        "shards",
+    ],
 )
 def test_what_is_decoded_here(tmp_path: Path, options: dict[str, Any], here: bool) -> None:
     array = sample_array((23, 3, 5, 4))
