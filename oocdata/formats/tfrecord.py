@@ -123,7 +123,7 @@ def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
     if len(wrong) and not first + int(wrong[0]) and _is_zlib(heads[0]):
         raise UnknownFormatError(
             "a TFRecord file must be plain or compressed by gzip; this one begins as ZLIB's do. "
-            "Write it anew with TFRecordOptions(compression_type=\"GZIP\"), or without.",
+            'Write it anew with TFRecordOptions(compression_type="GZIP"), or without.',
             path=version.path,
         )
     if len(wrong):
