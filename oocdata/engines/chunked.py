@@ -295,7 +295,11 @@ class Chunked:
         places, within = np.divmod(points, plan.chunk)
         numbers, rows = places @ plan.chunk_steps, within @ plan.row_steps
         if len(plan.columns) == 1:
-            hold = self._slots.find(numbers + plan.numbers)
+            wanted = numbers + plan.numbers
+            hold = self._slots.find(wanted)
+            if hold is None:
+                threads = self.reader.own_threads
+                hold = self._slots.find_or_load(wanted, self._decode, threads)
             if hold is not None:
                 self._take(plan, plan.columns, hold, hold.slots[None], None, rows, out, targets)
                 return

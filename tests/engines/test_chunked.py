@@ -191,6 +191,26 @@ def test_more_chunks_than_may_be_held_and_small_pieces(monkeypatch: pytest.Monke
     assert_array_equal(got, np.stack([array[starts + place] for place in range(4)], axis=1))
 
 
+def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are gathered in one go, and what is needed is not what is evicted."""
+    array, reader, view = counted((4 * 40, 4), (4, 4))
+    monkeypatch.setattr(cache, "budget", lambda: 16 * array[:4].nbytes)
+    cache.forget()
+    view.take(np.arange(4 * 16))
+    gathers: list[int] = []
+    take_rows = chunked.take_rows
+    monkeypatch.setattr(
+        chunked, "take_rows", lambda *given: (gathers.append(len(given[5])), take_rows(*given))
+    )
+    reader.count.clear()
+    rows = np.array([0, 71, 3, 39, 20, 64, 0, 12])
+    assert_array_equal(view.take(rows), array[rows])
+    assert reader.count == {(16, 0): 1, (17, 0): 1}
+    assert gathers == [len(rows)]
+    assert_array_equal(view.take(rows[::-1]), array[rows[::-1]])
+    assert reader.count.total() == 2
+
+
 @pytest.mark.parametrize(
     ("budget", "chunk"),
     [
