@@ -67,7 +67,7 @@ def test_the_bound_leaves_descriptors_to_others() -> None:
         assert files._most_open() == 256
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert files._most_open() == min(512, soft // 4)
+    assert files._most_open() == min(files._MOST_OPEN, soft // 4)
 
 
 def test_thousands_of_files_need_few_descriptors(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import blocked, runs, together
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source
 from oocdata.errors import MissingChunkError, MissingChunkWarning, SourceError
 from oocdata.formats.zarr import chunk_files, objects, open_zarr
@@ -125,6 +126,22 @@ def test_few_files_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     rows = np.random.default_rng(0).integers(0, 20, 50).tolist()
     assert_array_equal(read(source, rows), ARRAY[rows])
     assert len(source._files) <= 2
+
+
+def test_a_file_is_compared_once_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the order of rows; also where some follow on one another."""
+    write(tmp_path / "a")
+    source = opened(tmp_path / "a")
+    asked: list[int] = []
+    matches = FileVersion.matches
+    monkeypatch.setattr(
+        FileVersion, "matches", lambda version, now: (asked.append(1), matches(version, now))[1]
+    )
+    for rows in ([0, 18, 2, 9, 16, 1, 11, 3], [17, 18, 0, 10, 2, 19, 8]):
+        read(source, rows)
+        asked.clear()
+        assert_array_equal(read(source, rows), ARRAY[rows])
+        assert len(asked) == 3
 
 
 def test_several_axes_in_chunks_of_one(tmp_path: Path) -> None:

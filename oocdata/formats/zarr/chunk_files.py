@@ -103,8 +103,10 @@ class ChunkFiles(Strided):
     ) -> None:
         """Read runs of many files; there is room between two, so none of theirs are joined."""
         found, joined = join(offsets, addresses, lengths)
-        runs = np.arange(len(offsets)) if found is None else found
-        places, nbytes = addresses[runs], np.broadcast_to(joined, runs.shape)
+        firsts = np.arange(len(offsets)) if found is None else found
+        order = offsets[firsts].argsort(kind="stable")  # file by file
+        runs, nbytes = firsts[order], np.broadcast_to(joined, firsts.shape)[order]
+        places = addresses[runs]
         numbers, within = offsets[runs] >> self._shift, offsets[runs] & ((1 << self._shift) - 1)
         each = dict.fromkeys(numbers.tolist())
         files = {number: file for number in each if (file := self._file(number)) is not None}
