@@ -160,8 +160,9 @@ class StoredObjects:
         if answer is None:
             return None
         self._usual += (len(answer.data) - self._usual) / 8
-        if self.cache and answer.tag and answer is not kept:
-            which = await asyncio.to_thread(self._keep, number, answer)
+        if answer is not kept:
+            keeps = self.cache and answer.tag
+            which = await asyncio.to_thread(self._keep, number, answer) if keeps else 0
         self._files.set(number, which)
         return answer
 

@@ -94,6 +94,22 @@ def test_what_others_deleted_is_fetched_again(
     assert server.nbytes == 0
 
 
+def test_a_new_version_without_a_name_is_not_kept(folder: Path, tmp_path: Path) -> None:
+    """What the folder holds of it is the old one."""
+    shown, kept = tmp_path / "shown", tmp_path / "kept"
+    shutil.copytree(folder, shown)
+    name, key = KINDS["zarr"]
+    with RangeServer(shown) as server:
+        assert_array_equal(read(ooc.open(f"{server.url}/{name}", key, cache=kept)), ROWS)
+        shutil.rmtree(shown)
+        shown.mkdir()
+        write(shown, ROWS + 1)
+        server._etag = False
+        view = ooc.open(f"{server.url}/{name}", key, cache=kept)
+        for epoch in range(2):
+            assert_array_equal(read(view, epoch), ROWS + 1)
+
+
 def test_a_new_version_that_others_kept_is_an_error(folder: Path, tmp_path: Path) -> None:
     """Objects are kept under their names; other files' bytes under their version."""
     shown, kept = tmp_path / "shown", tmp_path / "kept"
