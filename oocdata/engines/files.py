@@ -274,12 +274,7 @@ class Descriptor:
 
     def unchanged(self) -> bool:
         """Return whether the file is still the version that it must be."""
-        # As `FileVersion.matches` tells, without another call: asked twice for each batch, of whose
-        # 40 calls these are two.
-        version, now = self.version, os.fstat(self.number)
-        same = now.st_ctime_ns == version.changed and now.st_size == version.nbytes
-        same = same and now.st_mtime_ns == version.modified and now.st_ino == version.inode
-        return (same and now.st_dev == version.device) or version.matches(now)
+        return self.version.matches(os.fstat(self.number))
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
         """Raise if the file is another version; see `FileVersion.compare`."""

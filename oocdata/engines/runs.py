@@ -132,7 +132,7 @@ def read_runs(
     if firsts is not None:
         offsets, addresses = offsets[firsts], addresses[firsts]
         file = file if isinstance(file, int) else file[firsts]
-    longest = lengths if type(lengths) is int else int(lengths.max())  # type: ignore[union-attr]
+    longest = lengths if type(lengths) is int else int(np.maximum.reduce(lengths))
     if offsets.size >= _MANY and longest <= _LONGEST:
         found = read_many(file, offsets, addresses, lengths, target)
         if found is not None:
