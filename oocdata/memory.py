@@ -38,11 +38,20 @@ def _of_environment() -> int:
 
 _memory = _of_environment()
 _lowered: list[int] = []
+_limit = _memory
+_lock = threading.Lock()
 
 
 def memory_limit() -> int:
     """Return the bytes that reading may take in this process."""
-    return min(_memory, *_lowered) if _lowered else _memory
+    return _limit
+
+
+def _find_limit() -> None:
+    """Find the limit again, after one of its terms has changed."""
+    global _limit
+    with _lock:  # of two threads the later one knows the terms of both
+        _limit = min([_memory, *_lowered])
 
 
 @contextmanager
@@ -56,10 +65,12 @@ def at_most(nbytes: int) -> Iterator[None]:
     8388608
     """
     _lowered.append(nbytes)
+    _find_limit()
     try:
         yield
     finally:
         _lowered.remove(nbytes)
+        _find_limit()
 
 
 def set_memory(nbytes: int) -> None:
@@ -81,6 +92,7 @@ def set_memory(nbytes: int) -> None:
     """
     global _memory
     _memory = as_count("nbytes", nbytes, at_least=_LEAST)
+    _find_limit()
 
 
 def cache_share() -> int:
@@ -95,7 +107,7 @@ def batch_share(*, cached: bool = True) -> int:
     other keeps any: batches of 100 MB are then read two at a time, 1.7 times as fast (through
     `to_tf` 1.3 times).
     """
-    return memory_limit() // 4 * (1 if cached else 3)
+    return _limit // 4 * (1 if cached else 3)
 
 
 def scratch_share() -> int:

@@ -19,7 +19,7 @@ import oocdata as ooc
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import ring
+from oocdata.engines import buffers, ring
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
@@ -62,16 +62,16 @@ def _stored(folder: Path, kind: str) -> View:
     return ooc.open(folder / "a.zarr")
 
 
-@pytest.mark.parametrize(("kind", "most"), [("npy", 36), ("gzip HDF5", 47), ("Zarr shard", 42)])
+@pytest.mark.parametrize(("kind", "most"), [("npy", 35), ("gzip HDF5", 47), ("Zarr shard", 42)])
 def test_calls_of_a_warm_batch(tmp_path: Path, kind: str, most: int) -> None:
     """Of functions in Python, by whoever asks for a batch: each is made under the GIL."""
     if kind == "npy" and not ring._usable:
         pytest.skip("io_uring is not allowed here, and calls are counted with it")
     loader = _stored(tmp_path, kind).batches(32, shuffle="global")
+    buffers._pool._forget()  # else the blocks of other tests are looked through first
     for step in range(len(loader)):
         loader.batch(step)
-    # The first may find memory of other tests.
-    calls = min((_calls_of(lambda step=step: loader.batch(step)) for step in (3, 1, 2)), key=len)
+    calls = _calls_of(lambda: loader.batch(3))
     assert len(calls) <= most, calls
 
 
