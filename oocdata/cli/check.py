@@ -14,6 +14,9 @@ from oocdata.tools.opening import Opening
 __all__ = ["check"]
 
 
+_VERBOSE = "Name healthy datasets too; show the traceback of an error."
+
+
 @command
 def check(
     array: Opening,
@@ -33,13 +36,15 @@ def check(
     ] = 10,
     json: Json = False,
     quiet: Quiet = False,
+    verbose: Annotated[bool, flag("--verbose", _VERBOSE, "-v")] = False,
 ) -> None:
     """Read everything once, and say what is wrong with which rows.
 
     Finds what is truncated, missing, damaged, unreadable, trailing, unwritten,
     nan or inf; with a manifest also what has changed or was added since it was
     written, to the bit. What is unchecked is only told. Without a dataset's name,
-    all datasets are read. Several files are checked one by one.
+    all datasets are read. Several files are checked one by one; of many that are
+    healthy only the number is told, unless with -v.
 
     \b
     Exit code: 0 nothing found but what --allow names; 3 something found;
@@ -48,7 +53,7 @@ def check(
     \b
     Examples:
       oocdata check ds.npy
-      oocdata check part*.npy --json
+      oocdata check part*.npy
       oocdata check sim.h5::/flow/u --allow nan,unwritten
       oocdata check run.zarr --write-manifest
       oocdata check run.zarr --manifest
@@ -78,7 +83,7 @@ def check(
     if json:
         print_json(health.to_json())
     else:
-        typer.echo(health.text(show=show))
+        typer.echo(health.text(show=show, every=verbose))
     if write_manifest and not health.written:
         typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
     if not (health.datasets or health.findings):

@@ -40,9 +40,9 @@ _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Return a function for Typer: it tells errors as `errors` does, and has ``--verbose``.
 
-    A function that takes `array`, the first of its arguments, has all options of
-    `oocdata.cli.options.given` instead, and gets what that makes of them. One that takes `context`
-    gets Typer's.
+    One that takes `verbose` gets it. One that takes `array`, the first of its arguments, has all
+    options of `oocdata.cli.options.given` instead, and gets what that makes of them. One that takes
+    `context` gets Typer's.
     """
     own = _parameters(function)
     shared = _parameters(given) if "array" in own else {}
@@ -53,7 +53,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     context = inspect.Parameter(
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
     )
-    every = {"context": context, **first, **own, **shared, "verbose": verbose}
+    every = {"context": context, **first, **own, **shared, "verbose": own.get("verbose", verbose)}
     every.pop("array", None)
 
     @wraps(function)
@@ -62,7 +62,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             with suppress(OSError):  # of a pipe that can't be sought in
                 sys.stdout.reconfigure(errors="replace")  # question marks for letters it lacks
         context = values["context"] if "context" in own else values.pop("context")
-        with errors(context, values.pop("verbose")):
+        with errors(context, values["verbose"] if "verbose" in own else values.pop("verbose")):
             if "array" in own:
                 values["array"] = given(**{name: values.pop(name) for name in _GIVEN})
             function(**values)

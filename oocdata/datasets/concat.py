@@ -310,8 +310,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             raise ArgumentError(
                 f"`{caller}` must get datasets whose elements are alike; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
-                f"{spec_text(part.spec)}. Use `.astype`, cut the rows, or `.map` to make them "
-                "alike; `.pad` for ragged rows, `.sparse` for rows of a sparse matrix."
+                f"{spec_text(part.spec)}. {_to_make_alike(parts[0], part)}"
             )
         fillings = [_fillings(one) for one in (parts[0], part)]
         if fillings[0] != fillings[1]:
@@ -321,6 +320,20 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"{fillings[1]}. Give each `.pad` the same lengths and value."
             )
     return parts
+
+
+def _to_make_alike(one: Dataset, other: Dataset) -> str:
+    """Return in words what makes the elements of two datasets alike."""
+    forms = {leaf.form for part in (one, other) for leaf in leaves(part.spec)}
+    if forms == {"ragged"}:
+        return "`.astype` makes the dtypes of ragged rows alike; `.pad` makes dense rows of them."
+    if "ragged" in forms:
+        return "`.pad` makes dense rows of ragged ones."
+    if forms == {"sparse"}:
+        return "Use `.astype`, or cut the rows."
+    if "sparse" in forms:
+        return "`.sparse()` makes rows of a sparse matrix sparse: call it on all, or on none."
+    return "Use `.astype`, cut the rows, or `.map` to make them alike."
 
 
 def _fillings(part: Dataset) -> str:

@@ -144,6 +144,26 @@ def test_many_findings_are_a_few_lines() -> None:
     assert "  … and 995 more." in text
 
 
+def test_of_many_healthy_files_the_number_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(30):
+        rows = np.zeros((4, 2))
+        rows[3] = np.nan if number == 7 else 0
+        np.save(tmp_path / f"part{number:02}.npy", rows)
+    found = run("part*.npy")
+    assert found.exit_code == 3
+    assert [line.split(":")[0].strip() for line in found.stdout.splitlines()] == [
+        "part07.npy",
+        "nan         1 row",
+        "2 numbers are NaN.",
+        "29 of 30 datasets are healthy",
+        "1 finding",
+    ]
+    assert run("part*.npy", "-v").stdout.count(", healthy") == 29
+
+
 _INTERRUPTED = """
 import os, signal, sys
 from oocdata.tools.check import rows as check_rows

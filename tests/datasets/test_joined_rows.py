@@ -425,8 +425,9 @@ def test_what_is_not_alike_is_named(tmp_path: Path) -> None:
         ([cells[0], one], r"dataset 0 has \(25,\) float32, sparse, dataset 1 has .*ragged"),
         ([one, one.pad((10, 40))], r"dataset 1 has \(None,\) int32, padded"),
     ):
-        with pytest.raises(ArgumentError, match=said):
+        with pytest.raises(ArgumentError, match=said) as raised:
             ooc.concat(others)
+        assert "`.map`" not in str(raised.value)  # which such rows do not take
         with pytest.raises(ArgumentError, match=said):
             ooc.mix([(other, 1) for other in others])
     mixed = ooc.mix({one: 1, two: 1})

@@ -481,8 +481,11 @@ def test_other_data_are_refused(tmp_path: Path):
             ooc.load_split(path, other)
     with pytest.raises(ArgumentError, match="must not be there yet"):
         ooc.save_split(path, view, view.split(0.5, 0.5))
-    with pytest.raises(ArgumentError, match="`parts` must be made of `dataset`"):
+    shape = ", ".join(map(str, ARRAY.shape))
+    with pytest.raises(ArgumentError, match=rf"an array \({shape},?\) of {ARRAY.dtype} in memory"):
         ooc.save_split(tmp_path / "no.json", view, ooc.open(ARRAY).split(0.5, 0.5))
+    with pytest.raises(ArgumentError, match=r"the function absolute \(`parts\.0\.fn`\)"):
+        ooc.save_split(tmp_path / "no.json", view, view.map(np.abs).split(0.5, 0.5))
     with pytest.raises(ArgumentError, match="datasets in tuples"):
         ooc.save_split(tmp_path / "no.json", view, {"train": np.arange(3)})
     with pytest.raises(MissingFileError):

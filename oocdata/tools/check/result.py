@@ -113,7 +113,7 @@ class Health:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, show: int = 10, width: int = 80) -> str:
+    def text(self, show: int = 10, width: int = 80, every: bool = False) -> str:
         """Return lines of at most `width` characters where words allow it.
 
         Parameters
@@ -122,6 +122,8 @@ class Health:
             Runs of rows of a finding, and files, that are named at most.
         width : int
             Characters.
+        every : bool
+            Name every healthy dataset; otherwise more than `show` of them are only counted.
 
         Examples
         --------
@@ -137,11 +139,18 @@ class Health:
         of = {_place(checked): checked for checked in self.datasets}
         others = [finding for finding in self.findings if _place(finding) not in of]
         lines = list(_lines(_wrong(others), width, show, named=True))
+        by_place: dict[str, list[Finding]] = {place: [] for place in of}
+        for finding in self.findings:
+            by_place.setdefault(_place(finding), []).append(finding)
+        healthy = {place for place in of if not _wrong(by_place[place])}
+        listed = every or len(healthy) <= show
         for place, checked in of.items():
-            found = [finding for finding in self.findings if _place(finding) == place]
-            said = f"{checked}" if _wrong(found) else f"{checked}, healthy"
-            lines.append(wrapped(said, rest="  ", width=width))
-            lines += _lines(found, width, show)
+            if listed or place not in healthy:
+                said = f"{checked}, healthy" if place in healthy else str(checked)
+                lines.append(wrapped(said, rest="  ", width=width))
+                lines += _lines(by_place[place], width, show)
+        if not listed:
+            lines.append(f"{len(healthy):,} of {len(of):,} datasets are healthy: -v names them.")
         notes = [finding for finding in others if finding.kind in NOTES]
         lines += _lines(notes, width, show, named=True)
         lines += [f"compared with {manifest}" for manifest in self.compared]
