@@ -44,7 +44,9 @@ def size(nbytes: float) -> str:
     """
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if nbytes < 1024:
-            return f"{nbytes:.0f} bytes" if unit == "bytes" else f"{nbytes:.1f} {unit}"
+            if unit == "bytes":
+                return "1 byte" if nbytes == 1 else f"{nbytes:.0f} bytes"
+            return f"{nbytes:.1f} {unit}"
         nbytes /= 1024
     return f"{nbytes:.1f} TiB"
 

@@ -129,8 +129,11 @@ class Opening:
         dataset = self.dataset()
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in "biufc":
-                hint = " In Python, give a field: ooc.open(…)['name']." if leaf.dtype.names else ""
-                raise UnsupportedDtypeError(f"elements must be numbers; got {leaf.kind}.{hint}")
+                hint = "Make numbers of them in Python, in `.map`"
+                if leaf.dtype.names:
+                    hint = "In Python, give a field: ooc.open(…)['name']"
+                message = f"elements must be numbers; got {leaf.kind}. {hint}."
+                raise UnsupportedDtypeError(message, path=self.name)
         return dataset
 
     def view(self, *, unequal: bool = False) -> View:

@@ -204,3 +204,10 @@ def test_a_file_that_can_not_grow(tmp_path: Path, suffix: str) -> None:
     assert "full?" in result.stderr
     assert f"b{suffix}" in "".join(result.stderr.split())
     assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def test_lines_of_text_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "lines.csv").write_text("1,a\n22,b\n")
+    result = run(tmp_path / "lines.csv", tmp_path / "a.npy")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "must be of one length" in result.stderr

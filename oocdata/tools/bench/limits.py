@@ -96,7 +96,6 @@ MEMORY = 256 << 20
 """Bytes that measuring a limit takes, at most, unless a single chunk is larger."""
 
 _DECODED_BYTES = 32 << 20
-_CHUNKS = 64
 _RUNS = 16
 _MOST_ROWS = 4096
 _COPIED_BYTES = 128 << 20
@@ -138,7 +137,7 @@ def decoding(dataset: Dataset) -> Measure | None:
     whole = [length // step for length, step in zip(source.shape, chunk, strict=True)]
     fitting = _DECODED_BYTES // (prod(chunk) * source.dtype.itemsize)
     numbers = np.random.default_rng(2).choice(
-        prod(whole), max(1, min(_CHUNKS, fitting, prod(whole))), replace=False
+        prod(whole), max(1, min(fitting, prod(whole))), replace=False
     )
     origins = np.stack(np.unravel_index(numbers, whole), axis=1) * np.array(chunk)
     out = np.empty((len(origins), *chunk), source.dtype)

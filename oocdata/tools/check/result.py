@@ -72,8 +72,8 @@ class Checked:
 
     def __str__(self) -> str:
         rows, element = self.shape[0], self.shape[1:]
-        of = f" rows of {element} {self.dtype}" if element else f" {self.dtype}"
-        return f"{_place(self)}: {rows:,}{of}, {size(self.nbytes)}"
+        of = f"{element} {self.dtype}" if element else self.dtype
+        return f"{_place(self)}: {rows:,} rows of {of}, {size(self.nbytes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,6 @@ class Health:
                 said = f"{checked}, healthy" if place in healthy else str(checked)
                 lines.append(wrapped(said, rest="  ", width=width))
                 lines += _lines(by_place[place], width, show)
-        if not listed:
-            lines.append(f"{len(healthy):,} of {len(of):,} datasets are healthy: -v names them.")
         notes = [finding for finding in others if finding.kind in NOTES]
         lines += _lines(notes, width, show, named=True)
         lines += [f"compared with {manifest}" for manifest in self.compared]
@@ -159,9 +157,9 @@ class Health:
         if wrong:
             kinds = ", ".join(dict.fromkeys(finding.kind for finding in wrong))
             lines.append(f"{len(wrong):,} finding{'s' if len(wrong) > 1 else ''}: {kinds}.")
-        else:
-            things = len(self.datasets)
-            lines.append(f"Nothing wrong with {things:,} dataset{'s' if things != 1 else ''}.")
+        if healthy or not wrong:
+            things = f"{len(healthy):,} dataset{'s' if len(healthy) != 1 else ''}"
+            lines.append(f"Nothing wrong with {things}{'' if listed else '; -v names them'}.")
         return "\n".join(lines)
 
 

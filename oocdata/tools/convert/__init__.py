@@ -8,7 +8,7 @@ from typing import Any
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError, DamagedChunkError, UnsupportedDtypeError
+from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.tools.convert.choosing import MEMORY, plan_of
 from oocdata.tools.convert.work import Conversion, carry_out
 from oocdata.tools.opening import Opening
@@ -98,15 +98,8 @@ def convert(
             f"`source` must be a View, or what oocdata.open opens; got {source!r}. Write what is "
             "made of an array batch by batch: oocdata.create."
         )
-    view = Opening.of(source, key).view()
-    if view.dtype.hasobject:
-        raise UnsupportedDtypeError(
-            "rows must be of one length to be converted; these are bytes of unequal length. Make "
-            "arrays of them in `.map`, and write those with ooc.create.",
-            path=view.storage.path,
-        )
     plan = plan_of(
-        view,
+        Opening.of(source, key).view(),
         os.fsdecode(destination),
         to_key=to_key,
         chunks=chunks,

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.patterns import shared_steps
 from oocdata.formats.stored import is_url
@@ -71,6 +71,12 @@ def plan_of(
     ...     plan_of(view, f"{folder}/a.h5", chunks=100).target.chunks
     (100, 64)
     """
+    if view.dtype.hasobject:
+        raise UnsupportedDtypeError(
+            "rows must be of one length to be converted; these are bytes of unequal length. Make "
+            "arrays of them in `.map`, and write those with ooc.create.",
+            path=view.storage.path,
+        )
     bound = as_count("memory", memory, at_least=1 << 20)
     destination = local_path(destination)
     kind = format_by_suffix(destination)

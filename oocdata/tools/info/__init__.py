@@ -74,9 +74,8 @@ class Description:
         plain = self.chunk_rows == 1 or self.storage.startswith(f"chunks of ({self.chunk_rows},")
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
-        plural = "rows of fields" if self.dtype.startswith("[") else "numbers"
-        plural = "rows" if self.unequal else plural
-        yield "shape", f"{rows} rows of {element}" if element else f"{rows} {plural}"
+        of = " of fields" if self.dtype.startswith("[") else ""
+        yield "shape", f"{rows} rows of {element}" if element else f"{rows} rows{of}"
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
