@@ -33,9 +33,9 @@ def demo(
     """Train a next-frame model, and measure everything.
 
     Without FILE: writes clips of two bouncing handwritten digits as .npy, HDF5 and Zarr (1 GB of
-    temporary files), checks every frame that comes back, reads and trains from each format on the
-    CPU, in less than two minutes. With FILE: the same on your own array, in half a minute. Memory
-    is measured, and more than the stated bound is an error.
+    temporary files), reads and trains from each format on the CPU, in less than two minutes. With
+    FILE: the same on your own array, in half a minute. Memory is measured, and more than the stated
+    bound is an error.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The demonstration: its data and physics, its checks (and that they fail), and the whole of it.
+"""The demonstration: its data and physics, its memory, its model, and the whole of it.
 
 All that reads goes through `to_tf`.
 """
@@ -24,27 +24,21 @@ from rich.console import Console
 import oocdata as ooc
 from oocdata.axes import axes_of
 from oocdata.cli import app
-from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError, SourceError
+from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError
 from oocdata.tools import demo
 from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import run as demo_run
 from oocdata.tools.demo import training as demo_training
-from oocdata.tools.demo.data import Clips, checksums, write
-from oocdata.tools.demo.measure import check_frames, workspace
+from oocdata.tools.demo.data import Clips, write
+from oocdata.tools.demo.measure import workspace
 from oocdata.tools.demo.run import scaling
-from oocdata.tools.demo.training import Subject
 
 SMALL = Clips(count=10, frames=6)
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Any]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return write(SMALL, tmp_path_factory.mktemp("clips"))
-
-
-def subject(path: str, shuffle: Any = True) -> Subject:
-    frames = ooc.open(path, axis=(0, 1))
-    return Subject(frames, frames.windows(2, 1).split(0.6, 0.2, 0.2), 7, 3, shuffle)
 
 
 # --- the data
@@ -84,10 +78,9 @@ def test_parts_share_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clips.render(50).any()
 
 
-def test_every_format_holds_what_was_made(written: tuple[list[str], Any]) -> None:
-    paths, sums = written
+def test_every_format_holds_what_was_made(written: list[str]) -> None:
+    paths = written
     clips = np.stack([SMALL.render(clip) for clip in range(SMALL.count)])
-    assert np.array_equal(checksums(clips), sums)
     assert [Path(path).name for path in paths] == ["digits.npy", "digits.h5", "digits.zarr"]
     for path in paths:
         frames = ooc.open(path, axis=(0, 1))
@@ -110,34 +103,6 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[pictures\]'"):
         demo.demo_on_digits(demo.Plan.quick(7), Console(), output=tmp_path / "a.png")
-
-
-# --- the checks find what they are for
-
-
-@pytest.mark.parametrize("number", range(3), ids=["npy", "hdf5", "zarr"])
-def test_every_frame_is_checked(written: tuple[list[str], Any], number: int) -> None:
-    paths, sums = written
-    steps: list[int] = []
-    check_frames(subject(paths[number]), sums, steps.append)
-    assert len(steps) == 4
-    wrong = sums.copy()
-    wrong[2, 5] ^= 1
-    with pytest.raises(SourceError, match=r"row 17") as caught:
-        check_frames(subject(paths[number]), wrong, steps.append)
-    assert set(caught.value.rows or ()) == {17}
-
-
-def test_an_order_that_repeats_is_found(written: tuple[list[str], Any]) -> None:
-    class Twice:
-        def positions(
-            self, count: int, start: int, stop: int, *, seed: int, epoch: int
-        ) -> np.ndarray[Any, Any]:
-            return np.arange(start, stop) // 2
-
-    paths, sums = written
-    with pytest.raises(SourceError, match="each element once; 24 were not"):
-        check_frames(subject(paths[0], Twice()), sums, lambda count: None)
 
 
 # --- memory
@@ -183,7 +148,7 @@ TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
 # --- the model
 
 
-@pytest.mark.parametrize("element", [(), (5,), (9, 11), (10, 16, 3), (2, 3, 9, 8)], ids=str)
+@pytest.mark.parametrize("element", [(), (9, 11), (2, 3, 9, 8)], ids=str)
 def test_a_model_begins_as_a_copy_of_the_last_frame(element: tuple[int, ...]) -> None:
     model = demo_training.build(2, element, axes_of(element).letters, 1)
     x = np.random.default_rng(0).random((4, 2, *element), np.float32)
@@ -407,7 +372,7 @@ def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert max(map(len, done.stderr.splitlines())) <= 82  # the lines of code are as long
     words = " ".join(done.stderr.split())
-    assert "an epoch delivered each of 3,240 elements exactly once" in words
+    assert "copying the last frame" in words
     assert [one["name"] for one in found["arrays"]] == [".npy", "HDF5", "Zarr v3"]
     for one in found["arrays"]:
         assert one["memory"] <= one["bound"] < one["array_bytes"]

@@ -1,8 +1,7 @@
 """`oocdata demo`: train a next-frame model on more data than the memory it takes, and measure.
 
-Everything printed is measured in this run. On data of its own it also checks every frame that comes
-back against what was written, that an epoch is each element once, and that the model beats copying
-the last frame. Reading that takes more memory than it states is an error.
+Everything printed is measured in this run. Reading that takes more memory than it states is an
+error.
 """
 
 from oocdata.tools.demo.run import Demo, Plan, demo_on_digits, demo_on_file

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.formats.manifest import checksums_of
 from oocdata.tools.libraries import library
 from oocdata.writers import create
 
-__all__ = ["Clips", "checksums", "write"]
+__all__ = ["Clips", "write"]
 
 _CLIPS_AT_A_TIME = 16
 _DIGITS_PER_CLIP = 2
@@ -104,17 +103,11 @@ def _interpolation(offsets: NDArray[np.float64], side: int) -> NDArray[np.float3
     return weights.astype(np.float32)
 
 
-def checksums(frames: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return the checksum of each frame, for frames of shape (n, time, y, x) in shape (n, time)."""
-    flat = frames.reshape(-1, *frames.shape[2:])
-    return checksums_of(flat, 1).reshape(frames.shape[:2])
-
-
 def write(
     clips: Clips, folder: Path, advance: Callable[[int], None] = lambda count: None
-) -> tuple[list[str], NDArray[np.uint64]]:
-    """Write all clips as ``.npy``, HDF5 and Zarr; return the paths, and the frames' checksums."""
-    paths, sums = [str(folder / f"digits.{suffix}") for suffix in ("npy", "h5", "zarr")], []
+) -> list[str]:
+    """Write all clips as ``.npy``, HDF5 and Zarr; return the paths."""
+    paths = [str(folder / f"digits.{suffix}") for suffix in ("npy", "h5", "zarr")]
     with ExitStack() as stack:
         writers = []
         for path in paths:
@@ -124,8 +117,7 @@ def write(
         for start in range(0, clips.count, _CLIPS_AT_A_TIME):
             some = range(start, min(start + _CLIPS_AT_A_TIME, clips.count))
             frames = np.stack([clips.render(clip) for clip in some])
-            sums.append(checksums(frames))
             for writer in writers:
                 writer.append(frames)
             advance(len(some))
-    return paths, np.concatenate(sums)
+    return paths
