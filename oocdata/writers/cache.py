@@ -35,7 +35,7 @@ from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.formats.npy import open_npy
 from oocdata.memory import cache_share
-from oocdata.writers.disk import sync_file, writable
+from oocdata.writers.disk import writable, write_text
 from oocdata.writers.flat import open_npy_storage
 from oocdata.writers.target import Target
 
@@ -153,7 +153,7 @@ def _fill(
         ]
         try:
             unsaved = 0
-            _note(place, "of", repr(dataset))
+            write_text(os.path.join(place, "of"), repr(dataset))
             for start, batch in _batches(dataset, done, workers):
                 stop = start + len(next(leaves(batch)))
                 for array, target, part in zip(arrays, targets, leaves(batch), strict=True):
@@ -162,11 +162,11 @@ def _fill(
                 if unsaved >= _SAVED_BYTES:
                     for array in arrays:
                         array.save()
-                    _note(place, "rows", str(stop))
+                    write_text(os.path.join(place, "rows"), str(stop))
                     unsaved = 0
             for array in arrays:
                 array.close(count)
-            _note(place, "whole", spec_text(dataset.spec))
+            write_text(os.path.join(place, "whole"), spec_text(dataset.spec))
         finally:
             for array in arrays:
                 array.abandon()
@@ -186,16 +186,6 @@ def _rows_done(place: str) -> int:
             return int(json.load(file))
     except (OSError, ValueError):
         return 0
-
-
-def _note(place: str, name: str, text: str) -> None:
-    """Note how far the arrays are, which are on the disk."""
-    path = os.path.join(place, name)
-    with writable(path):
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-        sync_file(f"{path}.new")
-        os.replace(f"{path}.new", path)
 
 
 _NAMES = re.compile(r"(lock|((whole|rows|of)(\.new)?)|\d+\.npy)")

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from oocdata.errors import ArgumentError
 
-__all__ = ["DEFAULT", "NONE", "Codec", "Format", "Shuffled", "as_codec"]
+__all__ = ["DEFAULT", "NAMES", "NONE", "Codec", "Format", "Shuffled", "as_codec"]
 
 Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
 Shuffled: TypeAlias = Literal["none", "byte", "bit"]
@@ -40,7 +40,7 @@ _KNOWN: dict[Format, dict[str, tuple[Shuffled, ...]]] = {
 }
 """What each format can be told to do: its codecs, and what may be shuffled; the usual one first."""
 
-_NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
+NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def as_codec(text: str, shuffled: Shuffled | None, target: Format) -> Codec:
     known = _KNOWN[target]
     if name not in known:
         raise ArgumentError(
-            f"`codec` must be one that {_NAMES[target]} has: {', '.join(known)}; got {text!r}."
+            f"`codec` must be one that {NAMES[target]} has: {', '.join(known)}; got {text!r}."
         )
     low, usual, high = _LEVELS[name]
     if colon and not (after.isdecimal() and low <= int(after) <= high and high > 0):
@@ -125,7 +125,7 @@ def as_codec(text: str, shuffled: Shuffled | None, target: Format) -> Codec:
     if shuffled is not None and shuffled not in ways:
         hint = " Blosc shuffles by itself: blosc-zstd, blosc-lz4."
         raise ArgumentError(
-            f"`shuffle` must be {' or '.join(map(repr, ways))} for {full} in {_NAMES[target]}; got "
+            f"`shuffle` must be {' or '.join(map(repr, ways))} for {full} in {NAMES[target]}; got "
             f"{shuffled!r}.{hint}"
         )
     return Codec(full, level, ways[0] if shuffled is None else shuffled)

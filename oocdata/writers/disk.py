@@ -12,7 +12,7 @@ from typing import Any
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import said
 
-__all__ = ["move", "replaced", "sync_file", "sync_folders", "writable", "write_json"]
+__all__ = ["move", "replaced", "sync_file", "sync_folders", "writable", "write_json", "write_text"]
 
 
 @contextmanager
@@ -55,11 +55,17 @@ def sync_folders(path: str) -> None:
 
 def write_json(path: str, node: dict[str, Any]) -> None:
     """Write a small JSON file, at once and for good."""
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(node, file, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+    write_text(path, json.dumps(node, allow_nan=False))
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a small file, at once and for good."""
+    with writable(path):
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
 
 
 _RENAME_EXCHANGE, _HERE = 2, -100

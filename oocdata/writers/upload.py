@@ -11,14 +11,14 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import prod
 from typing import Any
+
+from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address, client, obstore
@@ -30,24 +30,11 @@ from oocdata.writers.placement import PARTIAL, Placement
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
 
-__all__ = ["Upload", "puts_at_once"]
+__all__ = ["Upload"]
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup")
-_PUTS, _PUT_BYTES = 16, 64 << 20
-"""Objects under way at a time, and their bytes in memory: at most so many, but two at least."""
-
-
-def puts_at_once(target: Target) -> int:
-    """Return how many objects of an array are put at a time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> puts_at_once(Target(format="zarr", key=None, shape=(9, 1 << 20), dtype=np.dtype("f8")))
-    8
-    """
-    nbytes = prod(target.unit) * target.dtype.itemsize
-    return max(2, min(_PUTS, _PUT_BYTES // max(1, nbytes)))
+_PUTS = 16
+"""Objects under way at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +187,19 @@ class _Uploaded(ZarrStorage):
     ) -> None:
         super().__init__(target, path, resume=resume)
         self._address = address
-        self._pool = ThreadPoolExecutor(puts_at_once(target), "oocdata-put")
-        self._turns = threading.Semaphore(puts_at_once(target))
+        self._pool = ThreadPoolExecutor(_PUTS, "oocdata-put")
         self._puts: list[Future[None]] = []
+
+    def write(self, box: Box, values: NDArray[Any]) -> None:
+        """Put every chunk or shard of a box, and wait until the store has them."""
+        super().write(box, values)
+        self.save()
 
     def _store(self, box: Box, pieces: Iterable[Any]) -> None:
         """Begin to put a chunk or a shard."""
         data = b"".join(pieces)
         address = self._address / "/".join(("c", *self._places(box)))
-        self._turns.acquire()  # or all that is to be written would wait in memory
-        put = self._pool.submit(_put, address, data)
-        put.add_done_callback(lambda _: self._turns.release())
-        self._puts.append(put)
+        self._puts.append(self._pool.submit(_put, address, data))
 
     def save(self) -> None:
         """Wait until the store has every object."""

@@ -180,11 +180,8 @@ def _memory(target: Target, steps: Steps, reading: int, verify: bool, uploads: b
     block = steps.blocks.most
     tile = block if steps.tiles is None else max(block, steps.tiles.most)
     # A box while the next one is read; its pieces; verifying, the block that it is compared with.
-    if uploads:
-        from oocdata.writers.upload import puts_at_once
-
-        reading += puts_at_once(target) * prod(target.unit) * target.dtype.itemsize
     boxes = 2 * tile + (tile // 2 if steps.tiles else 0) + (block if verify else 0)
+    boxes += block if uploads else 0  # encoded, until the store has it
     encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * cores()
     return (boxes + encoding) * target.dtype.itemsize + reading + _LIBRARIES
 

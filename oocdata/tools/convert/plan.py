@@ -15,7 +15,7 @@ from oocdata.explain import size
 from oocdata.tools.convert.carry import Carried
 from oocdata.tools.convert.steps import Steps
 from oocdata.tools.lines import labelled
-from oocdata.writers.codec import NONE
+from oocdata.writers.codec import NAMES, NONE
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
 
@@ -23,8 +23,6 @@ __all__ = ["Plan"]
 
 _UNSURE = 1.15
 """An estimate from a sample may be wrong by as much."""
-
-_NAMES = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +163,8 @@ class Plan:
                 "stored across the rows: every stored chunk is read once, into a scratch file "
                 f"({size(self.nbytes)}) from which rows are put together"
             )
-        times, blocks = self.steps.decodes, self.steps.blocks
-        again = f", a stored chunk decoded {times:.2f} times" if times > 1.004 else ""
-        if blocks.step[1:] != blocks.shape[1:]:
-            return f"{blocks.count:,} boxes of up to {blocks.step}{again}"
-        rows = min(blocks.step[0], blocks.shape[0])
-        runs = "1 run" if blocks.count == 1 else f"{blocks.count:,} runs"
-        return f"{runs} of up to {rows:,} rows{again}"
+        times = self.steps.decodes
+        return f"a stored chunk is decoded {times:.2f} times" if times > 1.004 else ""
 
     def _carried(self) -> str:
         target, lost = self.target, self.carried.lost
@@ -182,7 +175,7 @@ class Plan:
             names = ", ".join(name or "(none)" for name in target.dimension_names)
             parts.append(f"dimensions {names}")
         if lost:
-            why = f"{_NAMES[target.format]} has no place for it, or it is not true of the result"
+            why = f"{NAMES[target.format]} has no place for it, or it is not true of the result"
             packed = {"scale_factor", "add_offset"} & set(lost)
             stay = " (the numbers stay packed)" if packed else ""
             parts.append(f"NOT carried ({why}): {', '.join(lost)}{stay}")
