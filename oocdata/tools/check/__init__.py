@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from math import prod
 from typing import Any, Unpack
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, UnknownFormatError
 from oocdata.formats.verified import manifest_of
 from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
@@ -36,8 +34,8 @@ def check(
     Parameters
     ----------
     target : path, URL, glob, list of them, or View
-        Of several files, each is checked for itself. A View of a whole array stands for its file.
-        Of part of an array, or one in memory, the rows are read, and named by their positions.
+        Of several files, each is checked for itself. Of a View the rows are read, and named by
+        their positions: what else is wrong with its file is found by the path.
     key : str, optional
         The dataset in it; all of them otherwise.
     manifest : bool or path, optional
@@ -86,27 +84,19 @@ def check(
     from oocdata.tools.check.file import check_file, health_of
 
     given = Opening.of(target, key, **opening)
-    name = given.name
     if manifest and write_manifest:
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
     if isinstance(given.target, Dataset):
         view = given.view()
-        storage = view.storage
-        pictures = len(storage.row_files) > 1 or "pictures" in (storage.opened or {})
-        whole = _is_whole(view) and not pictures  # which are checked as rows
-        again = given.reopened() if whole else None
-        if again is None:
-            for argument, value in (("manifest", manifest), ("write_manifest", write_manifest)):
-                if value:
-                    raise ArgumentError(
-                        f"`{argument}` must be left out for {view!r}, which is not all of what "
-                        f"some files hold; got {value!r}. Give the path."
-                    )
-            name = name if whole else f"{name} ({which_rows(view)})"
-            return health_of(view, name, progress=progress)
-        given = again
+        for argument, value in (("manifest", manifest), ("write_manifest", write_manifest)):
+            if value:
+                raise ArgumentError(
+                    f"`{argument}` must be left out for {view!r}, whose rows are read; got "
+                    f"{value!r}. Give the path."
+                )
+        return health_of(view, f"{given.name} ({which_rows(view)})", progress=progress)
     for argument, hint in (("missing", "A check tells it"), ("verify", "Give `manifest`")):
-        if argument in given.given() and not isinstance(target, Dataset):
+        if argument in given.given():
             value = getattr(given, argument)
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
     if (given.dtype is None) != (given.shape is None):
@@ -135,12 +125,4 @@ def check(
         parts.append(found)
     if len(unknown) == len(paths):
         raise unknown[0]
-    return Health.together(name, parts)
-
-
-def _is_whole(view: View) -> bool:
-    """Return whether a view is all rows of an array, as they are stored."""
-    whole = View.of(view.source, view.axes)
-    rows = range(prod(view.source.shape[axis] for axis in view.axes))
-    same = (view.cuts, view.order, view.dtype) == (whole.cuts, whole.order, whole.dtype)
-    return same and isinstance(view.rows, range) and view.rows == rows
+    return Health.together(given.name, parts)

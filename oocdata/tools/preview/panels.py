@@ -140,24 +140,20 @@ def _over_rows(
     rows: NDArray[np.int64],
     arrays: Sequence[Array],
 ) -> tuple[Panel, ...]:
-    """Return a panel of each column, over the rows: a curve, or one for x and one for y.
+    """Return a panel of each column, over the rows.
 
     Each number stands at the first row of its element, because rows need not be evenly spread.
     """
     order = np.argsort(rows, kind="stable")
     across = word, rows[order].tolist()
     tables = [array[order].reshape(len(order), -1) for array in arrays]
-    names = ("x", "y") if alike(parts) else ()
-    drawn = [(part, table[None]) for part, table in zip(parts, tables, strict=True)]
-    if names:
-        drawn = [(replace(parts[0], name=""), np.stack(tables))]
     panels = []
-    for part, lines in drawn:
-        values = np.moveaxis(lines, -1, 0)  # columns, lines, rows
-        scales = _scales(part, values.reshape(len(values), -1))
+    for part, table in zip(parts, tables, strict=True):
         panels += [
-            Panel(part.words(C=place), some, scale, "curve", across, names=names)
-            for place, some, scale in zip(part.of_letter("C"), values, scales, strict=True)
+            Panel(part.words(C=place), column[None], scale, "curve", across)
+            for place, column, scale in zip(
+                part.of_letter("C"), table.T, _scales(part, table.T), strict=True
+            )
         ]
     return tuple(panels)
 

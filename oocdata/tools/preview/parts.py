@@ -75,17 +75,22 @@ class Part:
                 if self.axes.size(one) > 1]  # fmt: skip
         return ", ".join(word for word in (self.name, *said) if word)
 
-    def thinned(self, step: int, share: int = 1) -> Part:
-        """Return the part with one in `step` of its lines and columns.
+    def window(self, share: float) -> Part:
+        """Return the part with a window of a share of its lines and columns.
 
-        Of a window, where one in `share` of the height and width is enough: from the middle on,
-        where a chunk may begin; around the middle it would lie in four.
+        It lies from the middle on, where a chunk may begin; around the middle it would be in four.
         """
+        places = [
+            one[len(one) // 2 :][: max(1, int(len(one) * share))] if letter in "HW" else one
+            for letter, one in zip(self.axes.letters, self.places, strict=True)
+        ]
+        return replace(self, places=tuple(places))
+
+    def thinned(self, step: int) -> Part:
+        """Return the part with one in `step` of its lines and columns."""
         places = []
         for letter, one in zip(self.axes.letters, self.places, strict=True):
             if letter in "HW":
-                if share > 1:
-                    one = one[len(one) // 2 :][: max(1, len(one) // share)]
                 one = one[(min(step, len(one)) - 1) // 2 :: step]
             places.append(one)
         return replace(self, places=tuple(places))

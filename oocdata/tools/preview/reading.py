@@ -8,7 +8,7 @@ elements: where nobody says how many, fewer are shown, and of frames in many chu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ _NUMBERS = 2048
 _PICTURES = 24
 _FEWEST = 3
 _AT_ONCE = 64 * 2**20
-_SMALLEST_WINDOW = 256
 _LARGEST = 1e150
 """Of numbers that are drawn: their squares are finite."""
 
@@ -58,25 +57,21 @@ def _affordable(dataset: Dataset, parts: Sequence[Part], count: int) -> int:
 
 def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, ...]:
     """Return the parts with what can be kept and decoded of `count` elements."""
-
-    def window(share: int) -> tuple[Part, ...]:
-        for step in range(1, max(part.side for part in parts) + 1):
-            thin = tuple(part.thinned(step, share) for part in parts)
-            values = sum(prod(map(len, part.places)) for part in thin)
-            cut = sum(leaf.nbytes for leaf in leaves(_cut(dataset, thin).spec))
-            nbytes = max(cut, sum(part.nbytes for part in thin))
-            if count * values <= VALUES and count * nbytes <= READ_BYTES:
-                break
-        return thin
-
-    best, share = window(1), 1
-    least = _cost(dataset, best)
-    while least > DECODED_BYTES and parts[0].side // (share * 2) >= _SMALLEST_WINDOW:
-        share *= 2
-        cost = _cost(dataset, window(share))
-        if cost < least:  # else the chunks hold whole frames, and no window helps
-            best, least = window(share), cost
-    return best
+    parts = tuple(parts)
+    cost = _cost(dataset, parts)
+    if cost > DECODED_BYTES:
+        share = sqrt(DECODED_BYTES / cost)
+        window = tuple(part.window(share) for part in parts)
+        # Where chunks hold whole frames no window helps.
+        parts = window if _cost(dataset, window) < cost else parts
+    for step in range(1, max(part.side for part in parts) + 1):
+        thin = tuple(part.thinned(step) for part in parts)
+        values = sum(prod(map(len, part.places)) for part in thin)
+        cut = sum(leaf.nbytes for leaf in leaves(_cut(dataset, thin).spec))
+        nbytes = max(cut, sum(part.nbytes for part in thin))
+        if count * values <= VALUES and count * nbytes <= READ_BYTES:
+            break
+    return thin
 
 
 def _cost(dataset: Dataset, parts: Sequence[Part]) -> int:

@@ -58,7 +58,6 @@ class Panel:
     kind: str  # "image", "colour" or "curve"
     x: tuple[str, Sequence[int]]  # name of the axis, and the places on it, ascending
     y: tuple[str, Sequence[int]] = ("", (0,))
-    names: tuple[str, ...] = ()  # of the curves, where there are several
 
     @property
     def aspect(self) -> float:

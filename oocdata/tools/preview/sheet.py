@@ -153,11 +153,10 @@ def _draw(axes: Any, panel: Panel, labelled: bool, unit: str | None) -> None:
 
 def _draw_curves(axes: Any, panel: Panel) -> None:
     across = np.asarray(panel.x[1])
-    lines = []
     for curve in panel.values:
         wrong = ~np.isfinite(curve)
         mark = "." if len(across) < 3 else None
-        lines += axes.plot(across, np.where(wrong, np.nan, curve), linewidth=0.8, marker=mark)
+        axes.plot(across, np.where(wrong, np.nan, curve), linewidth=0.8, marker=mark)
         if wrong.any():
             low = np.full(wrong.sum(), 0.02)
             axes.plot(across[wrong], low, "|", color=np.array(BAD) / 255,
@@ -167,8 +166,6 @@ def _draw_curves(axes: Any, panel: Panel) -> None:
     axes.locator_params(axis="x", nbins=6, integer=True)  # places
     axes.locator_params(axis="y", nbins=4)
     axes.yaxis.get_offset_text().set_fontsize(_POINTS - 1)
-    if panel.names:
-        axes.legend(lines, panel.names, fontsize=_POINTS - 1, loc="upper right")
 
 
 def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
