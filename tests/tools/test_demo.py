@@ -323,6 +323,7 @@ def test_demo_on_any_shape(
     ("values", "options", "words"),
     [
         (np.zeros((30, 4), "c8"), [], "must be real numbers"),
+        (np.full(30, "a"), [], "must be numbers"),
         (np.zeros((30, 0)), [], "none is finite"),
         (np.zeros((3, 4)), [], "must"),
         (np.full((30, 4), np.nan), [], "none is finite"),

@@ -233,17 +233,17 @@ def watched(monkeypatch: pytest.MonkeyPatch, busy: float) -> Any:
     monkeypatch.setattr(link_module, "link", lambda: SimpleNamespace(traffic=traffic))
     watch = LinkWatch(lambda: now[0])
 
-    def epoch(number: int) -> Iterator[int]:
-        for step in range(10):
+    def batches(seconds: float, number: int) -> float:
+        for _ in range(10):
             now[0] += 1.0
             traffic.busy += busy
             traffic.requests += 20
             traffic.nbytes += 20 << 10
-            yield step
+        return 10.0
 
-    for _ in watch.epochs(epoch)(0):
-        now[0] += 5.0  # a model is at work, and the link with it
-        traffic.busy += 5.0
+    watch.over(batches)(10.0, 0)
+    now[0] += 50.0  # a model is at work, and the link with it
+    traffic.busy += 50.0
     return watch.found()
 
 

@@ -169,6 +169,7 @@ def demo_on_file(plan: Plan, console: Console, whole: View, output: Path | None 
     """Run the demonstration on an array of the user's; see `demo_on_digits`."""
     begun = perf_counter()
     output = output and check_picture(output)
+    Opening.of(whole).numbers()
     frames = _middle(whole)
     parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
     _show(console, f"{Opening.of(whole).name}\n\n{contents(whole)}\n")

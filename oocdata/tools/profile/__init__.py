@@ -128,12 +128,10 @@ def profile(
     begun = clock()
     epochs = _epochs(loader, to_tf)
     watch = LinkWatch(clock) if loader.dataset.is_remote else None
-    if watch is not None:
-        epochs = watch.epochs(epochs)
     mapped = _mapped_share(loader, clock)
     consume = None if model_step is None else _step(model_step, epochs)
     left = seconds - (clock() - begun)
-    rates = _rates(epochs, consume, max(0.0, left), steps_of_a_period(loader), clock)
+    rates = _rates(epochs, consume, max(0.0, left), steps_of_a_period(loader), clock, watch)
     found = Profile(
         *rates,
         mapped=mapped,
@@ -158,6 +156,7 @@ def _rates(
     seconds: float,
     period: int,
     clock: Clock,
+    watch: LinkWatch | None = None,
 ) -> tuple[float, float | None, float | None]:
     """Return elements a second of the data and of the model, and the share that it waited."""
     take = partial(pace, consume=consume, clock=clock)
@@ -169,6 +168,8 @@ def _rates(
         "model": lambda share, _: take(lambda _: repeat(batch), share).rate,
         "both": lambda share, number: take(epochs, share, period=period, first=number).waited,
     }
+    if watch is not None:
+        measures["data"] = watch.over(measures["data"])
     if consume is None:
         measures = {"data": measures["data"]}
     share = seconds / ROUNDS / len(measures)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 from oocdata.advice import size
-from oocdata.tools.profile.pacing import Clock, Epochs
+from oocdata.tools.profile.pacing import Clock, Measure
 
 __all__ = ["LinkUse", "LinkWatch"]
 
@@ -55,7 +52,7 @@ class LinkUse:
 
 
 class LinkWatch:
-    """Counts what goes over the link while somebody waits for batches, by a `clock`."""
+    """Counts what goes over the link while batches are waited for, by a `clock`."""
 
     def __init__(self, clock: Clock) -> None:
         from oocdata.stores.link import link  # where nothing is remote, it need not be there
@@ -64,22 +61,17 @@ class LinkWatch:
         self._before = replace(self._traffic)
         self._waited = self._busy = 0.0
 
-    def epochs(self, epochs: Epochs) -> Epochs:
-        """Return the same batches, the time between asking and having one counted."""
+    def over(self, measure: Measure) -> Measure:
+        """Return the same measure, which does nothing but wait for batches, watched."""
 
-        def epoch(number: int) -> Iterator[Any]:
-            with closing(epochs(number)) as batches:  # type: ignore[type-var]  # generators
-                while True:
-                    asked, busy = self._clock(), self._traffic.busy
-                    batch = next(batches, None)
-                    self._waited += self._clock() - asked
-                    self._busy += self._traffic.busy - busy
-                    if batch is None:
-                        return
-                    yield batch
-                    del batch
+        def watched(seconds: float, number: int) -> float:
+            asked, busy = self._clock(), self._traffic.busy
+            rate = measure(seconds, number)
+            self._waited += self._clock() - asked
+            self._busy += self._traffic.busy - busy
+            return rate
 
-        return epoch
+        return watched
 
     def found(self) -> LinkUse | None:
         """Return what was counted; None where nothing was fetched by this process."""
