@@ -32,7 +32,7 @@ def demo(
 ) -> None:
     """Train a next-frame model, and measure everything.
 
-    Without FILE: writes clips of two bouncing handwritten digits as .npy, HDF5 and Zarr (1 GB of
+    Without FILE: writes clips of two flying handwritten digits as .npy, HDF5 and Zarr (1 GB of
     temporary files), reads and trains from each format on the CPU, in less than two minutes. With
     FILE: the same on your own array, in half a minute. Memory is measured, and more than the stated
     bound is an error.

@@ -1,4 +1,4 @@
-"""The demonstration, on clips of bouncing digits or on an array of the user's."""
+"""The demonstration, on clips of flying digits or on an array of the user's."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def demo_on_digits(
     clips.digits  # noqa: B018  # fails now where scikit-learn is missing
     block = clips.frames - _INPUTS  # windows that start in a clip
     text = (
-        f"Two handwritten digits bounce in each of {clips.count:,} clips of {clips.frames} frames, "
+        f"Two handwritten digits fly in each of {clips.count:,} clips of {clips.frames} frames, "
         f"stored as (clip, time, y, x): {size(4 * prod(clips.shape))} of float32. Both first axes "
         "are sample axes: each frame is a row, and no window crosses clips."
     )
