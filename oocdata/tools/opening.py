@@ -133,7 +133,8 @@ class Opening:
                 if leaf.dtype.names:
                     hint = "In Python, give a field: ooc.open(…)['name']"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."
-                raise UnsupportedDtypeError(message, path=self.name)
+                path = next((source.storage().path for source in dataset.sources()), None)
+                raise UnsupportedDtypeError(message, path=path)
         return dataset
 
     def view(self, *, unequal: bool = False) -> View:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import oocdata as ooc
+from oocdata.errors import UnsupportedDtypeError
 from oocdata.tools.opening import Opening
 
 
@@ -106,3 +107,9 @@ def test_wrong_calls(folder: Path) -> None:
         Opening.of("no*.npy").paths()
     with pytest.raises(TypeError, match="'axes'"):
         Opening.of("sim.h5", axes=1)  # type: ignore[call-arg]
+
+
+def test_text_in_memory_has_no_file() -> None:
+    with pytest.raises(UnsupportedDtypeError, match="elements must be numbers") as raised:
+        ooc.stats(ooc.open(np.array(["a", "b"])))
+    assert raised.value.path is None

@@ -113,18 +113,16 @@ def _write_title(figure: Figure, preview: Preview, label: str) -> None:
 
 
 def _grid(groups: Sequence[Sequence[Panel]]) -> tuple[int, float]:
-    """Return how many groups stand in a line, and the height of the panels, the largest one."""
+    """Return how many groups stand in a line, and the height of the panels, as large as fits."""
     label = 0.0 if len(groups[0]) == 1 else _LABEL
     shares = sum(1 / panel.aspect for panel in groups[0])
-    best = 1, 0.0
-    for beside in range(1, len(groups) + 1):
-        lines = ceil(len(groups) / beside)
-        high = _HEIGHT / lines - _TITLE
-        wide = (_WIDTH / beside - label - 0.1 * len(groups[0])) / shares
-        size = min(high, wide)
-        if size > best[1] + 0.01:
-            best = beside, size
-    return best[0], min(max(best[1], _SMALLEST), _LARGEST)
+
+    def tall(beside: int) -> float:
+        high = _HEIGHT / ceil(len(groups) / beside) - _TITLE
+        return min(high, (_WIDTH / beside - label - 0.1 * len(groups[0])) / shares)
+
+    beside = max(range(1, len(groups) + 1), key=tall)
+    return beside, min(max(tall(beside), _SMALLEST), _LARGEST)
 
 
 def _draw(axes: Any, panel: Panel, labelled: bool, unit: str | None) -> None:
