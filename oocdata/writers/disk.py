@@ -12,7 +12,16 @@ from typing import Any
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import said
 
-__all__ = ["move", "replaced", "sync_file", "sync_folders", "writable", "write_json", "write_text"]
+__all__ = [
+    "files_below",
+    "move",
+    "replaced",
+    "sync_file",
+    "sync_folders",
+    "writable",
+    "write_json",
+    "write_text",
+]
 
 
 @contextmanager
@@ -66,6 +75,14 @@ def write_text(path: str, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(file.name, path)
+
+
+def files_below(path: str) -> list[os.stat_result]:
+    """Return the status of a file, or of each file below a folder; links are not followed."""
+    if not os.path.isdir(path):
+        return [os.stat(path)]
+    below = os.walk(path)
+    return [os.lstat(os.path.join(folder, name)) for folder, _, names in below for name in names]
 
 
 _RENAME_EXCHANGE, _HERE = 2, -100

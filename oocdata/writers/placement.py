@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import move, replaced, sync_file, sync_folders
+from oocdata.writers.disk import files_below, move, replaced, sync_file, sync_folders
 from oocdata.writers.present import (
     arrays_in,
     check_file,
@@ -123,14 +123,7 @@ class Placement:
 
     def stored_bytes(self) -> int:
         """Return the bytes of what was written, while it is made."""
-        if not os.path.isdir(self.result):
-            return os.stat(self.result).st_size
-        below = os.walk(self.result)
-        return sum(
-            os.lstat(os.path.join(folder, name)).st_size
-            for folder, _, names in below
-            for name in names
-        )
+        return sum(one.st_size for one in files_below(self.result))
 
     def withdraw(self) -> None:
         """Take a result away that has its name, and is not sound; on a disk it gets none."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oocdata.engines.files import FileVersion
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, list_datasets
@@ -45,10 +46,7 @@ def arrays_in(path: str, kind: Format) -> list[str] | None:
 
 def stamp_of(path: str) -> str:
     """Return what changes when a file does; empty where there is none."""
-    if not os.path.isfile(path):
-        return ""
-    found = os.stat(path)
-    return f"{found.st_ino}, {found.st_size} bytes, changed {found.st_mtime_ns}"
+    return str(FileVersion.of(path)) if os.path.isfile(path) else ""
 
 
 def check_file(path: str, key: str) -> bool:

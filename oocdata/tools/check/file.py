@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from oocdata.datasets.view import View
+from oocdata.engines.files import FileVersion
 from oocdata.errors import (
     ArgumentError,
     CompressedMemberError,
@@ -281,9 +282,6 @@ def _same(one: str | None, other: str | None) -> bool:
     return (one or "").strip("/") == (other or "").strip("/")
 
 
-def _state(path: str) -> list[tuple[str, int, int]]:
-    """Return name, bytes and time of the last change of every file."""
-    return [
-        (name, nbytes, os.stat(os.path.join(path, name) if name else path).st_mtime_ns)
-        for name, nbytes in data_files(path)
-    ]
+def _state(path: str) -> list[FileVersion]:
+    names = (os.path.join(path, name) if name else path for name, _ in data_files(path))
+    return [FileVersion.of(name) for name in names]

@@ -28,6 +28,7 @@ from oocdata.tools.convert.reading import read_box
 from oocdata.tools.convert.steps import Grid, Scratch
 from oocdata.tools.lines import labelled
 from oocdata.tools.progress import progress as bar
+from oocdata.writers.disk import files_below
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
@@ -153,7 +154,7 @@ class _Run:
             # What it has changed places with lies here: the old array.
             anew = "its result has its name already"
         if journal.done and not anew:
-            plan.check_disk(sum(found.st_blocks * 512 for found in _files(placement.folder)))
+            plan.check_disk(sum(found.st_blocks * 512 for found in files_below(placement.folder)))
             try:
                 return placement.storage(plan.target, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
@@ -259,11 +260,3 @@ class _Run:
         except (SourceError, OSError):
             self.noted = False  # it is not sound: a rerun must not go on with it
             raise
-
-
-def _files(path: str) -> list[os.stat_result]:
-    if not os.path.isdir(path):
-        return [os.stat(path)]
-    return [
-        os.lstat(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names
-    ]
