@@ -49,35 +49,30 @@ def panels_of(
         scales = tuple(panel.scale for panel in panels)
         return tuple(map(tuple, rows.tolist())), (_label(word, np.unique(rows)),), (panels,), scales
     labels = [_label(word, some) for some in rows]
-    elements: list[list[Panel]] = [[] for _ in labels]
-    made: list[Scale] = []
-    shared = None
+    shared: list[Scale] = []
     pair = isinstance(dataset, Windows) and dataset.view is not None
     if alike(parts) or (pair and len(parts) == len(dataset.anchors.parts) == 2):
-        shared = _by_channel(*arrays)
-    own: list[Scale] = []
+        shared = _scales(replace(parts[0], name=""), _by_channel(*arrays), limits, colormap)
+    drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):
         if part.axes.kind == "number":
             values = array.ravel().tolist()
             labels = [f"{label}, {part.name} {value:.6g}"
                       for label, value in zip(labels, values, strict=True)]  # fmt: skip
-            continue
-        if shared is None or not made:
-            named = part if shared is None else replace(part, name="")
-            each = _by_channel(array) if shared is None else shared
-            own = _scales(named, each, limits, colormap)
-            made += own
-        for element, frames in zip(elements, array, strict=True):
-            element += _panels(part, frames, own)
+        else:
+            own = shared or _scales(part, _by_channel(array), limits, colormap)
+            drawn.append((part, array, own))
     if alike(parts):
         with np.errstate(invalid="ignore", over="ignore"):
             change = arrays[1] - arrays[0]
         part = replace(parts[0], name="|y| - |x|" if parts[0].dtype.kind == "c" else "y - x")
-        own = _scales(part, _by_channel(change), signed=True)
-        made += own
-        for element, frames in zip(elements, change, strict=True):
-            element += _panels(part, frames, own)
-    return tuple(map(tuple, rows.tolist())), tuple(labels), tuple(map(tuple, elements)), tuple(made)
+        drawn.append((part, change, _scales(part, _by_channel(change), signed=True)))
+    elements = [
+        tuple(panel for part, array, own in drawn for panel in _panels(part, array[number], own))
+        for number in range(len(labels))
+    ]
+    made = dict.fromkeys(scale for _, _, own in drawn for scale in own)
+    return tuple(map(tuple, rows.tolist())), tuple(labels), tuple(elements), tuple(made)
 
 
 def _by_channel(*arrays: Array) -> Array:
