@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
+from os.path import basename
 from typing import Any
 
 from oocdata.advice.reading import size
@@ -103,39 +104,31 @@ def cache(
             f"`folder` must hold what oocdata caches; '{place}' holds none. To make it a cache "
             "folder, set its limit."
         )
-    freed, in_use = None, []
-    if clear:
+    if not clear:
+        freed, in_use = None, []
+    else:
         before = kept.nbytes if kept else 0
         for name in names or (None,):
             if kept:
                 kept.clear(name)
+        asked = [one for one in datasets if _is_asked(names, one)]
+        in_use = [one.path for one in asked if not one.delete()]
         freed = before - (kept.nbytes if kept else 0)
-        for one in [one for one in datasets if _named(one, names)]:
-            if one.delete():
-                freed += one.nbytes
-            else:
-                in_use.append(one.path)
-        datasets = written_caches(place)
-    objects = kept.show() if kept else []
-    if names and not clear:
-        objects = [one for one in objects if _is_one(names, one.name)]
-        datasets = [one for one in datasets if _named(one, names)]
+        freed += sum(one.nbytes for one in asked if one.path not in in_use)
+        names, datasets = (), written_caches(place)
     return Cache(
         place,
         kept.limit if kept else None,
-        tuple(objects),
-        tuple(datasets),
+        tuple(one for one in (kept.show() if kept else ()) if _is_asked(names, one)),
+        tuple(one for one in datasets if _is_asked(names, one)),
         freed,
         tuple(in_use),
     )
 
 
-def _named(one: WrittenCache, names: tuple[str, ...]) -> bool:
-    return not names or _is_one(names, one.made_of) or _is_one(names, os.path.basename(one.path))
-
-
-def _is_one(names: tuple[str, ...], name: str) -> bool:
-    return any(name == one or fnmatchcase(name, one) for one in names)
+def _is_asked(names: tuple[str, ...], one: CachedObject | WrittenCache) -> bool:
+    own = [one.name] if isinstance(one, CachedObject) else [one.made_of, basename(one.path)]
+    return not names or any(n == each or fnmatchcase(each, n) for each in own for n in names)
 
 
 def _when(used: float) -> str:
