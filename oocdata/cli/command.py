@@ -9,7 +9,9 @@ import inspect
 import io
 import re
 import shutil
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -106,7 +108,7 @@ def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
     The options of the context's command are named in it; `verbose` prints the traceback too.
     """
     try:
-        with _warnings_told(context):
+        with _interrupted_in_the_end(), _warnings_told(context):
             yield
     except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
         raise
@@ -156,6 +158,28 @@ def _warnings_told(context: typer.Context) -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = usual
+
+
+@contextmanager
+def _interrupted_in_the_end() -> Iterator[None]:
+    """Send Ctrl-C again where it came while a finaliser ran: Python drops what that raises."""
+    usual = sys.unraisablehook
+    main = threading.main_thread().ident
+
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt) or main is None:
+            usual(dropped)
+            return
+        # Raised right here it would be dropped once more.
+        later = threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT))
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 def _complain(message: str) -> None:

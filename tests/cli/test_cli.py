@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import h5py
@@ -174,6 +176,26 @@ def test_ctrl_c_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("oocdata.tools.info.contents", stop)
     result = run("info", "ds.npy")
     assert (result.exit_code, result.stderr) == (130, "oocdata: stopped.\n")
+
+
+def test_ctrl_c_in_a_finaliser_is_not_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dropped:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    went_on = []
+
+    def drop(*_: object) -> None:
+        Dropped()
+        threading.Event().wait(20)  # until it is heard; if it were lost, to the end
+        went_on.append(True)
+
+    monkeypatch.setattr("oocdata.tools.info.contents", drop)
+    before = sys.unraisablehook
+    result = run("info", "ds.npy")
+    assert (result.exit_code, result.stderr) == (130, "oocdata: stopped.\n")
+    assert not went_on
+    assert sys.unraisablehook is before
 
 
 def test_info_suggests_the_largest_dataset(folder: Path) -> None:
