@@ -8,7 +8,7 @@ joined as they are read, into one `SparseBatch` or `RaggedBatch`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -152,6 +152,59 @@ class Concat(Dataset):
         """Return the length of each element; see `Dataset.row_lengths`."""
         found = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
         return np.concatenate(found)[np.asarray(self.chosen, np.int64)] if found else None
+
+    # Rows of unequal length ----------------------------------------------------------------------
+
+    def pad(
+        self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
+    ) -> Self:
+        """Return ragged rows at one length, filled at their ends; see `oocdata.Ragged.pad`.
+
+        By default at the length of the longest row of all. Pad before rows are zipped with others.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If these are no ragged rows, rows are longer, or the dtype can't hold the value.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> one, other = ooc.ragged([1, 2, 3], lengths=[1, 2]), ooc.ragged([4, 5, 6], lengths=[3])
+        >>> ooc.concat([one, other]).pad(value=-1).take([0, 2, 1]).tolist()
+        [[1, -1, -1], [4, 5, 6], [2, 3, -1]]
+        """
+        length = self.longest if to is None else to
+        return self._each(lambda rows: rows.pad(length, value=value, cut=cut))
+
+    def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> Self:
+        """Return where the rows that `pad` gives hold values: bool, of shape ``(to,)`` a row."""
+        length = self.longest if to is None else to
+        return self._each(lambda rows: rows.mask(length, cut=cut))
+
+    @property
+    def lengths(self) -> Self:
+        """How long each of ragged rows is, int64."""
+        return self._each(lambda rows: rows.lengths)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest of ragged rows."""
+        return max(int(rows.longest) for rows in self._ragged())
+
+    def _each(self, made: Callable[[Any], Dataset]) -> Self:
+        """Return the same elements, of which something is made in each part."""
+        return replace(self, parts=tuple(map(made, self._ragged())))
+
+    def _ragged(self) -> tuple[Any, ...]:
+        """Return the parts, or raise if their elements are no ragged rows."""
+        if getattr(self.spec, "form", None) != "ragged":
+            raise ArgumentError(
+                "rows must be ragged, and not yet zipped with others, to be padded or to have "
+                f"lengths; got {spec_text(self.spec)}. Pad first: "
+                "ooc.zip(ooc.concat([one, other]).pad(40), labels)."
+            )
+        return self.parts
 
     def _as_sparse(self) -> Dataset | None:
         found = [sparse for part in self.parts if (sparse := part._as_sparse()) is not None]

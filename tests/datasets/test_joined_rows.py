@@ -454,3 +454,65 @@ def test_a_damaged_row_is_named(tmp_path: Path) -> None:
         file.truncate(200)
     with pytest.raises(SourceError, match=r"one\.npy"):
         whole.take([0, EVERY - 1])
+
+
+@pytest.mark.parametrize("to", [None, 45, (12, 45)])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("joined", ["concat", "mix", "nested", "chosen"])
+def test_padding_all_is_padding_each(joined: str, shuffle: bool, to: Any) -> None:
+    """A concat or mix of ragged rows is padded as a whole, as if each member had been."""
+    random = np.random.default_rng(5)
+    lengths = [random.integers(0, 12, 40), random.integers(5, 45, 30)]
+    first, second = (
+        ooc.ragged(np.arange(start, start + own.sum()), lengths=own)
+        for start, own in zip((0, 10_000), lengths, strict=True)
+    )
+    most = int(max(map(max, lengths))) if to is None else to
+
+    def made(members: list[Any]) -> Any:
+        if joined == "mix":
+            return ooc.mix({members[0]: 0.5, members[1]: 0.5})
+        if joined == "nested":
+            return ooc.concat([ooc.concat(members), members[0]])
+        both = ooc.concat(members)
+        return both[np.arange(69, 0, -3)] if joined == "chosen" else both
+
+    whole = made([first, second])
+    found = ooc.zip(whole.pad(to, value=-1), whole.mask(to), whole.lengths)
+    each = [[rows.pad(most, value=-1) for rows in (first, second)],
+            [rows.mask(most) for rows in (first, second)],
+            [rows.lengths for rows in (first, second)]]  # fmt: skip
+    expected = ooc.zip(*map(made, each))
+    bucket = to if isinstance(to, tuple) and joined != "mix" else None
+    loader = found.batches(8, shuffle=shuffle, seed=3, bucket=bucket)
+    other = expected.batches(8, shuffle=shuffle, seed=3, bucket=bucket)
+    for epoch in range(2):
+        assert_array_equal(
+            np.concatenate([loader.positions(step, epoch) for step in range(len(loader))]),
+            np.concatenate([other.positions(step, epoch) for step in range(len(other))]),
+        )
+        for one, same_one in zip(loader.epoch(epoch), other.epoch(epoch), strict=True):
+            for array, wanted in zip(one, same_one, strict=True):
+                assert_array_equal(array, wanted)
+            values, held, counts = one
+            assert_array_equal(held.sum(1), counts)
+            assert (values[~held] == -1).all()
+            assert (values[held] >= 0).all()
+    resumed = [x.tolist() for x, _, _ in loader.epoch(1, 3)]
+    assert resumed == [x.tolist() for x, _, _ in loader.epoch(1)][3:]
+    ranks = [list(loader.shard(2, rank).epoch(0)) for rank in range(2)]
+    for step, (_, held, counts) in enumerate(loader.epoch(0)):
+        both = np.concatenate([batches[step][2] for batches in ranks])
+        assert_array_equal(both, counts[: len(both)])
+        assert held.shape[1] >= counts.max()
+    assert fingerprint(loader) == fingerprint(other)
+
+
+def test_padding_what_is_not_ragged() -> None:
+    rows = ooc.ragged(np.arange(6), lengths=[1, 2, 3])
+    zipped = ooc.concat([ooc.zip(rows, ooc.open(np.arange(3)))] * 2)
+    for call in (lambda: zipped.pad(3), lambda: zipped.mask(3), lambda: zipped.lengths):
+        with pytest.raises(ArgumentError, match="not yet zipped"):
+            call()
+    with pytest.raises(ArgumentError, match="at least the length of the longest row, 3"):
+        ooc.concat([rows[:1], rows]).pad(2)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import oocdata as ooc
 from oocdata.box import Extent
+from oocdata.datasets.spec import leaves
 from oocdata.describe import fingerprint, from_json
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.memory_array import MemoryArray
@@ -101,6 +102,47 @@ class TestRows:
         assert all(row == rows[number] for row, number in pairs)
         rest = [x.numpy().tolist() for x, _ in loader.to_tf(start=(1, 4))]
         assert rest == [x.tolist() for x, _ in loader.epoch(1, 4)]
+
+    @pytest.mark.parametrize("size", [8, 5, 64])
+    @pytest.mark.parametrize("kind", ["view", "chosen", "files", "concat", "mix", "zip", "windows"])
+    def test_tensors_are_what_numpy_gets(
+        self, kind: str, size: int, store: Callable[..., str]
+    ) -> None:
+        first, second = store(numbered(50)), store([b"", *numbered(37)[::-1], b""], "other")
+        view, other = ooc.open(first), ooc.open(second)
+        made: dict[str, Callable[[], ooc.Dataset]] = {
+            "view": lambda: view,
+            "chosen": lambda: view[np.random.default_rng(0).permutation(50)],
+            "files": lambda: ooc.open([first, second, first]),
+            "concat": lambda: ooc.concat([view[10:], other[::-1]]),
+            "mix": lambda: ooc.mix({view: 0.75, other: 0.25}, length=130),
+            "zip": lambda: ooc.zip(view[:39], ooc.open(np.arange(39)), other),
+            "windows": lambda: view.windows(3, 2),
+        }
+        loader = made[kind]().batches(size, shuffle=True, seed=3)
+        expected = [[one.tolist() for one in leaves(batch)] for batch in loader.epoch(0)]
+        given = [[one.numpy().tolist() for one in leaves(batch)] for batch in loader.to_tf()]
+        assert given == expected
+
+    def test_bytes_of_other_sources_are_tensors_too(self, store: Callable[..., str]) -> None:
+        rows, other = numbered(30), np.array([b"a", b"", b"\0b"], object)
+        upper = ooc.open(store(rows)).map(
+            lambda batch: np.array([*map(bytes.upper, batch)], object)
+        )
+        made = ooc.zip(upper, ooc.open(np.arange(30)).map(lambda batch: other[batch % 3]))
+        given = [x.numpy().tolist() + y.numpy().tolist() for x, y in made.batches(8).to_tf()]
+        assert given == [x.tolist() + y.tolist() for x, y in made.batches(8)]
+
+    def test_damage_is_named_by_tensors_too(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.tfrecord"
+        write_records(path, ROWS)
+        status, whole = path.stat(), bytearray(path.read_bytes())
+        whole[whole.index(b"longer")] ^= 1
+        path.write_bytes(whole)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(DamagedChunkError, match="must have the checksum") as raised:
+            list(ooc.open([path, path])[6:].batches(6).to_tf())
+        assert raised.value.rows == (2,)
 
     def test_with_every_other_dataset(self, store: Callable[..., str]) -> None:
         rows = numbered(40)

@@ -296,6 +296,43 @@ def test_resized(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
     assert_array_equal(middle[0], np.asarray(ImageOps.fit(image, (7, 9), filter_)))
 
 
+@pytest.mark.parametrize("size", [(7, 11), (20, 30), (45, 33), (1, 1), (20, 5)])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "grey JPEG", "opacity", "16 bits"])
+def test_resized_without_antialiasing(tmp_path: Path, kind: str, size: tuple[int, int]) -> None:
+    """TensorFlow's default, rounded."""
+    shape = {"grey JPEG": (20, 30), "16 bits": (20, 30), "opacity": (20, 30, 4)}.get(
+        kind, (20, 30, 3)
+    )
+    picture = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    if kind == "16 bits":
+        picture = picture.astype(np.uint16) * 257 - 3
+    path = tmp_path / "1.img"
+    path.write_bytes(encoded(picture, "JPEG" if "JPEG" in kind else "PNG"))
+    stored = np.asarray(Image.open(path))
+    wanted = ooc.Pictures(size=size, antialias=False)
+    (found,) = np.asarray(ooc.open([str(path)], pictures=wanted))
+    expected = tf.image.resize(np.atleast_3d(stored), size).numpy().reshape(found.shape)
+    assert found.dtype == stored.dtype
+    assert np.abs(found - expected).max() <= (0.5 + 1e-4 * stored.max())
+    cropped = ooc.Pictures(size=(40, 40), crop=True, antialias=False)
+    (middle,) = np.asarray(ooc.open([str(path)], pictures=cropped))
+    expected = tf.image.resize(np.atleast_3d(stored)[:, 5:25], (40, 40)).numpy()
+    assert np.abs(middle - expected.reshape(middle.shape)).max() <= (0.5 + 1e-4 * stored.max())
+
+
+def test_tensorflow_as_it_decodes_and_resizes_by_default(tmp_path: Path) -> None:
+    path = tmp_path / "1.jpg"
+    smooth = Image.fromarray(drawn(1)).resize((500, 375), Image.Resampling.BICUBIC)
+    smooth.save(path, quality=90)
+    wanted = ooc.Pictures(size=(224, 224), channels=3, antialias=False)
+    (found,) = np.asarray(ooc.open([str(path)], pictures=wanted))
+    data = path.read_bytes()
+    for method, most in (("INTEGER_ACCURATE", 0.51), ("", 6.5)):
+        pixels = tf.io.decode_jpeg(data, channels=3, dct_method=method)
+        expected = tf.image.resize(pixels, (224, 224)).numpy()
+        assert np.abs(found - expected).max() <= most
+
+
 def test_pictures_of_unlike_shapes(tmp_path: Path) -> None:
     shapes = [(20, 30, 3), (25, 10, 3), (40, 40), (16, 22, 4)]
     for number, shape in enumerate(shapes):
@@ -344,6 +381,8 @@ def test_reduced_by_the_decoder(tmp_path: Path) -> None:
         ({"channels": 2}, "`channels` must be 1"),
         ({"crop": True}, "`crop` must be given with `size`"),
         ({"reduced": True}, "`reduced` must be given with `size`"),
+        ({"antialias": False}, "`antialias` must be left out but for `size`"),
+        ({"antialias": False, "size": (4, 4), "filter": "box"}, "with the filter 'bilinear'"),
         ({"indices": True, "channels": 1}, "`channels` must be left out"),
         ({"indices": True, "size": (4, 4)}, "`filter` must be 'nearest'"),
     ],

@@ -20,7 +20,8 @@ class Pictures:
     """How picture files become rows of one shape: what `oocdata.open` takes as `pictures`.
 
     Pillow decodes and resizes them then: its filters look at every pixel that they make smaller,
-    as ``tf.image.resize`` does with ``antialias=True``.
+    as ``tf.image.resize`` does with ``antialias=True``. By default that function does not, nor does
+    ``keras.utils.image_dataset_from_directory``: for such pictures write ``antialias=False``.
 
     Parameters
     ----------
@@ -39,6 +40,9 @@ class Pictures:
     indices : bool
         Of files with a palette deliver the numbers that stand for its colours, of shape (height,
         width): classes, where pictures are masks. With `size`, `filter` must be "nearest".
+    antialias : bool
+        Of the "bilinear" filter; without, each pixel is made of the four that are next to its
+        place, as TensorFlow does it by default, and rounded. Others are passed over.
 
     Raises
     ------
@@ -62,6 +66,7 @@ class Pictures:
     channels: int | None = None
     reduced: bool = False
     indices: bool = False
+    antialias: bool = True
 
     def __post_init__(self) -> None:
         if self.size is not None:
@@ -78,6 +83,11 @@ class Pictures:
         for name in ("crop", "reduced"):
             if getattr(self, name) and self.size is None:
                 raise ArgumentError(f"`{name}` must be given with `size`; got `size` None.")
+        if not self.antialias and (self.size is None or self.filter != "bilinear"):
+            raise ArgumentError(
+                "`antialias` must be left out but for `size` with the filter 'bilinear'; got "
+                f"`size` {self.size} and {self.filter!r}. ('nearest' never has it.)"
+            )
         if self.indices and self.channels is not None:
             raise ArgumentError(
                 f"`channels` must be left out with `indices`, which are no colours; got "
