@@ -13,17 +13,13 @@ from typing import Any
 import element_model as models
 import numpy as np
 import pytest
-from element_model import Model
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import multiple, precondition, rule, run_state_machine_as_test
-from test_state_machine import MOST, Chains, Pair, Reading, slices
+from test_state_machine import MOST, Chains, Pair, Reading, same, slices
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, EmptyError
-
-
-_ONE: Any = {"sample_shape": None, "parents": (), "made": None}
 
 
 class Compositions(Chains):
@@ -124,7 +120,9 @@ class Compositions(Chains):
                 columns=columns,
                 mapped=False,
                 outer=None,
-                **_ONE | {"sample_shape": (len(model),)},
+                sample_shape=(len(model),),
+                parents=(),
+                made=None,
             ),
         )
 
@@ -142,6 +140,65 @@ class Compositions(Chains):
         arrays = [models.stacked(part.model.columns[0]) for part in parts]
         wanted = models.rows_changed(pair.model, lambda _: together(arrays, axis=axis + 1))
         return self._made(make([part.dataset for part in parts], axis=axis), wanted)
+
+    @rule(target=Chains.datasets, pair=Chains.datasets, data=st.data())
+    def partition(self, pair: Pair, data: st.DataObject) -> Any:
+        """Split by groups, by classes or into folds: no two parts share a row."""
+        dataset, model = pair.dataset, pair.model
+        if not model.tells or (not model.splits and len(set(model.rows)) < len(model.rows)):
+            return multiple()
+        if len(model.sample_shape) > 1:
+            rows = model.sample_shape[0]
+        elif isinstance(dataset, ooc.View):
+            rows = len(model)
+        else:
+            try:
+                rows = len(dataset._row_places(None))
+            except ArgumentError:
+                return multiple()
+        how = data.draw(st.sampled_from(["by", "stratify", "plain"]), label="how")
+        ids = st.lists(st.integers(0, 4), min_size=rows, max_size=rows)
+        options: Any = {} if how == "plain" else {how: data.draw(ids, label="ids")}
+        folds = data.draw(st.booleans(), label="folds")
+        try:
+            if folds:
+                found = dataset.folds(data.draw(st.integers(2, 3), label="k"), **options)
+            else:
+                found = [dataset.split(0.5, 0.3, **options)]
+        except EmptyError:
+            return multiple()
+        except ArgumentError as error:
+            said = str(error)  # too few of them, or windows whose rows would be dealt apart
+            few = any(word in said for word in ("group", "fold", "must come with"))
+            if model.splits and not few:
+                raise
+            return multiple()
+        places = [[self._places(pair, part) for part in parts] for parts in found]
+        for parts in places:
+            one, other = (set().union(*(model.rows[at] for at in some)) for some in parts)
+            assert not one & other, (pair, found)
+        if folds:
+            tested = [at for _, validation in places for at in validation]
+            assert len(set(tested)) == len(tested), (pair, found)
+            if max(map(len, model.rows)) == 1 and model.splits:
+                assert len(tested) == len(model), (pair, found)
+        at = data.draw(st.integers(0, len(found) - 1))
+        number = data.draw(st.integers(0, 1))
+        return self._made(
+            found[at][number], model.select(np.array(places[at][number], int), by_slice=False)
+        )
+
+    def _places(self, pair: Pair, part: ooc.Dataset) -> list[int]:
+        """Return which elements a part holds, in order."""
+        places, start = [], 0
+        for position in range(len(part)):
+            batch = part.take([position])
+            while not same(pair.model, batch, range(start, start + 1)):
+                start += 1
+                assert start < len(pair.model), (pair, part, position)
+            places.append(start)
+            start += 1
+        return places
 
     @rule(target=Chains.readings, pair=Chains.datasets, data=st.data())
     def mix(self, pair: Pair, data: st.DataObject) -> Any:

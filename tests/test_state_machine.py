@@ -504,7 +504,7 @@ class Chains(RuleBasedStateMachine):
             return multiple()
         batches = [part.take(np.arange(len(part))) for part in parts]
         for part, batch in zip(parts, batches, strict=True):
-            while not _is(model, batch, range(start, start + len(part))):
+            while not same(model, batch, range(start, start + len(part))):
                 start += 1
                 assert start + len(part) <= len(model), (pair, part)
             positions = np.arange(start, start + len(part))
@@ -729,7 +729,7 @@ class Chains(RuleBasedStateMachine):
         return replace(reading, loader=again)
 
 
-def _is(model: Model, batch: Any, positions: range) -> bool:
+def same(model: Model, batch: Any, positions: range) -> bool:
     try:
         model.check_batch(batch, positions, None)
     except AssertionError:
