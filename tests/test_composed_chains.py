@@ -182,6 +182,8 @@ class Compositions(Chains):
             assert len(set(tested)) == len(tested), (pair, found)
             if max(map(len, model.rows)) == 1 and model.splits:
                 assert len(tested) == len(model), (pair, found)
+        if len(model.sample_shape) > 1:  # along one of them: `split` goes on with such parts
+            return multiple()
         at = data.draw(st.integers(0, len(found) - 1))
         number = data.draw(st.integers(0, 1))
         return self._made(
@@ -309,5 +311,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::oocdata.errors.MissingChunkWarn
 
 def test_compositions() -> None:
     run_state_machine_as_test(
-        Compositions, settings=settings(max_examples=40, stateful_step_count=30)
+        Compositions, settings=settings(max_examples=30, stateful_step_count=25)
+    )
+
+
+@pytest.mark.long
+def test_many_compositions() -> None:
+    run_state_machine_as_test(
+        Compositions, settings=settings(max_examples=200, stateful_step_count=40)
     )
