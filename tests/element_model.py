@@ -470,6 +470,49 @@ def side_by_side(*parts: Model, form: Tree) -> Model:
     )
 
 
+def one_after_other(*parts: Model) -> Model:
+    """Return the elements of models of one form, those of the first ones first."""
+    columns = []
+    for alike in zip(*(part.columns for part in parts), strict=True):
+        crops = {id(column.crop) for column in alike}
+        columns.append(
+            replace(
+                alike[0],
+                values=[value for column in alike for value in column.values],
+                # Crops of several random patches are compared by their shape alone.
+                known=all(column.known for column in alike) and crops == {id(None)},
+                crop=None,
+                time=max(column.time for column in alike),
+                mask=any(column.mask for column in alike),
+            )
+        )
+    each = {part.each for part in parts}
+    return Model(
+        form=parts[0].form,
+        columns=columns,
+        rows=[row for part in parts for row in part.rows],
+        spans=[() for part in parts for _ in part.rows],
+        counted=(),
+        sample_shape=(sum(map(len, parts)),),
+        splits=False,
+        mapped=any(part.mapped for part in parts),
+        each=each.pop() if len(each) == 1 else math.lcm(*(n or 1 for n in each)),
+    )
+
+
+def numbers(count: int) -> Model:
+    """Return the numbers from 0, made of no rows."""
+    values = [np.array(at) for at in range(count)]
+    return Model(
+        form=None,
+        columns=[Column(values, (), np.dtype(np.int64))],
+        rows=[frozenset()] * count,
+        spans=[()] * count,
+        counted=(),
+        sample_shape=(count,),
+    )
+
+
 def mapped(model: Model, change: Callable[[Model], Model]) -> Model:
     """Return what a function makes of each element, of which `change` gives form and columns."""
     several = len(model.sample_shape) > 1
