@@ -8,7 +8,7 @@ TensorFlow takes as ``tf.string``.
 To give TensorFlow the rows of a run in one ``bytes``, to be cut by ``tf.strings.substr``, is not
 worth it: with the same reader and graph, 1.1 times as fast of 80 bytes a row, 1.0 of 320, 0.9 of
 5 KB and 0.8 of 60 KB. It copies as often, and malloc takes the large strings from the kernel anew
-for each run: in batches of 256 of 60 KB 17 pages a record fault again, whatever mallopt is told.
+for each run: in batches of 256 of 60 KB some 17 pages a record fault again.
 """
 
 from __future__ import annotations
