@@ -40,8 +40,8 @@ _GROUPS, _LEAST, _MOST = 8, 1 << 16, 1 << 20
 
 _SMALL_PAGES = 16 << 20
 """Bytes of an array's chunks from which on the rest lies in huge pages, of which the last may be
-wasted. The first epoch takes 1 / 1.35 of the processor's time so of gzip chunks of 128 KiB, 1 / 1.2
-of zstd, all told; later epochs, which only gather, 1 / 1.1."""
+wasted. A first epoch of gzip chunks of 128 KiB takes 1 / 1.2 of the processor's time so, all told,
+and of zstd 1 / 1.1; later epochs, which only gather, 1 / 1.1 to 1 / 1.2."""
 
 _TABLE = 1 << 16
 """Chunk numbers are looked up by their remainder by this, or by a smaller power of two."""
