@@ -13,8 +13,6 @@ for each run: in batches of 256 of 60 KB some 17 pages a record fault again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import concerned_rows, read_bounds, read_ragged
+from oocdata.engines.ragged import concerned_rows, pieces, read_bounds, read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
@@ -124,23 +122,14 @@ class ByteRows:
             return
         rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
         found = np.empty(len(rows), object)
-        for start, stop, each in self._pieces(rows):
-            found[start:stop] = each
-        out[...] = found.reshape(out.shape)
-
-    def _pieces(self, rows: Ints) -> Iterator[tuple[int, int, list[bytes]]]:
-        """Yield rows a few megabytes at a time: from which to which, and their bytes."""
         try:
             starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])
         except SourceError as error:
             error.path, error.key = self._storage.path, self._storage.key
             raise
-        ends = np.cumsum(stops - starts)
-        cuts = ends.searchsorted(np.arange(_PIECE, int(ends[-1]), _PIECE), side="right")
-        borders = np.unique(np.concatenate(([0], cuts, [len(rows)])))
-        for start, stop in pairwise(borders.tolist()):
-            some = slice(start, stop)
-            yield start, stop, self._bytes(rows[some], starts[some], stops[some])
+        for some in pieces(stops - starts, _PIECE):
+            found[some] = self._bytes(rows[some], starts[some], stops[some])
+        out[...] = found.reshape(out.shape)
 
     def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
         """Return rows by where they lie."""

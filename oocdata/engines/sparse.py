@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import concerned_rows, read_ragged
+from oocdata.engines.ragged import concerned_rows, pieces, read_ragged
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
@@ -210,20 +209,14 @@ class SparseRows:
 
     def _entries_of(self, rows: Ints) -> Iterator[Entries]:
         """Yield the entries of rows, some rows at a time."""
-        if not len(rows):
-            return
         starts = self.indptr[rows]
         lengths = self.indptr[rows + 1] - starts
-        ends = np.cumsum(lengths)
-        cuts = np.searchsorted(ends, np.arange(_ENTRIES, int(ends[-1]), _ENTRIES), side="right")
-        borders = np.unique(np.concatenate(([0], cuts, [len(rows)])))
-        for start, stop in pairwise(borders.tolist()):
-            some = slice(start, stop)
+        for some in pieces(lengths, _ENTRIES):
             try:
                 yield self._entries(starts[some], lengths[some])
             except SourceError as error:
-                begins, ends = self.indptr[rows[some]], self.indptr[rows[some] + 1]
-                error.concern(concerned_rows(error, rows[some], begins, ends))
+                stops = starts[some] + lengths[some]
+                error.concern(concerned_rows(error, rows[some], starts[some], stops))
                 raise
 
     def _entries(self, starts: Ints, lengths: Ints) -> Entries:

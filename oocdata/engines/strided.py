@@ -248,7 +248,11 @@ class Strided:
     def _read_one(
         self, opened: Readable, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
     ) -> None:
-        """Read one box that is one run, without tables."""
+        """Read one box that is one run, without tables.
+
+        An element of a map-style dataset takes 19 µs of the processor's time so for 60 KB, 9 for
+        784 bytes; with tables 28 and 18.
+        """
         offset = self.offset + int(origins[0].dot(self.steps))
         rest: Any = out
         done, nbytes = 0, out.nbytes

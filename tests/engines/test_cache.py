@@ -357,6 +357,56 @@ def test_memory_goes_to_the_array_that_needs_it(nbytes: int):
     assert resident(one) + resident(two) <= budget + mmap.PAGESIZE
 
 
+HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
+
+
+def mapped(slots: Slots, name: str) -> list[list[str]]:
+    """Return what the system tells under a name of each part of a mapping."""
+    first = slots.memory.ctypes.data
+    found, inside = [], False
+    with open("/proc/self/smaps") as lines:
+        for line in lines:
+            title, *rest = line.split()
+            if not title.endswith(":"):
+                start, stop = (int(part, 16) for part in title.split("-"))
+                inside = start < first + slots.room and first < stop
+            elif inside and title == name:
+                found.append(rest)
+    return found
+
+
+@pytest.mark.skipif(not os.path.exists(HUGE_PAGES), reason="no huge pages here")
+def test_chunks_of_a_large_array_lie_in_huge_pages():
+    with open(HUGE_PAGES) as file:
+        if "[never]" in file.read():
+            pytest.skip("huge pages are turned off")
+    slots = Cache(lambda: 256 << 20).slots("array", 1 << 20, 40)
+    for number in range(40):
+        slots.load([number], Decoder(1 << 20)).release()
+    assert sum(int(nbytes) for nbytes, _ in mapped(slots, "AnonHugePages:")) >= 16 << 10
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/pagemap"), reason="no /proc here")
+def test_few_chunks_take_no_more_memory_than_their_own():
+    slots, nbytes = Cache(lambda: 64 << 20).slots("array", 1 << 16, 1000), 1 << 16
+    for number in range(100):
+        slots.load([number], Decoder(nbytes)).release()
+        assert resident(slots) <= (number + 1) * nbytes + mmap.PAGESIZE
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="no /proc here")
+def test_holes_are_not_filled_by_huge_pages():
+    cache = Cache(lambda: 40 << 20)
+    one, two = cache.slots("one", 1 << 20, 40), cache.slots("two", 1 << 20, 40)
+    for number in range(40):
+        one.load([number], Decoder(1 << 20)).release()
+    two.load([0], Decoder(1 << 20)).release()
+    assert one.taken == [39 << 20]
+    advised = mapped(one, "VmFlags:")
+    assert advised
+    assert all("nh" in flags and "hg" not in flags for flags in advised)
+
+
 def test_everything_of_an_array_goes_with_it():
     cache, slots, decode = array_of(800)
     slots.load([1, 2], decode).release()

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, MissingChunkError, SourceError, UnsupportedDtypeError
-from oocdata.formats.hdf5 import library, vlen
+from oocdata.formats.hdf5 import library, varying, vlen
 
 LENGTHS = np.random.default_rng(0).integers(0, 50, 300)
 
@@ -91,9 +91,9 @@ def test_lengths_are_found_without_the_rows(
 ) -> None:
     write(tmp_path / "a.h5", "events", rows_of("f4"), **LAYOUTS["filtered chunks"])
     monkeypatch.setattr(vlen, "_PIECE", 2000)
-    calls, usual = [], vlen.reading
+    calls, usual = [], varying.reading
     monkeypatch.setattr(
-        vlen, "reading", lambda target, rows: (calls.append(len(rows)), usual(target, rows))[1]
+        varying, "reading", lambda target, rows: (calls.append(len(rows)), usual(target, rows))[1]
     )
     view = ooc.open(tmp_path / "a.h5", "events")
     assert_array_equal(view.lengths.take(np.arange(300)), LENGTHS)
@@ -182,7 +182,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         file.write(b"more")
     with pytest.raises(SourceError, match="chang"):
         view.take([0, 1])
-    assert library.reading is vlen.reading
+    assert library.reading is varying.reading
 
 
 def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:

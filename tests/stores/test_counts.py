@@ -35,6 +35,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
     write_kinds(folder, ROWS, each=8, shard=64)
     with h5py.File(folder / "a.h5", "a") as file:
         file.create_dataset("again", data=ROWS, chunks=(8, 64, 64), compression="gzip")
+    with h5py.File(folder / "demos.h5", "w") as file:
+        for number in range(30):  # their metadata lie between their data
+            rows = ROWS[number : number + 32]
+            file.create_dataset(f"demo_{number}/obs", data=rows, chunks=(1, 64, 64))
     with RangeServer(folder) as server:
         yield server
 
@@ -108,6 +112,14 @@ def test_round_trips_to_the_first_batch(server: RangeServer, kind: str) -> None:
 
     assert round_trips(server, work) <= TRIPS[kind]
     assert server.most_at_once <= REQUESTS
+
+
+def test_metadata_of_many_datasets_are_fetched_side_by_side(server: RangeServer) -> None:
+    def work() -> None:
+        view = ooc.open(f"{server.url}/demos.h5", "demo_*/obs")
+        assert_array_equal(view[32], ROWS[1])
+
+    assert round_trips(server, work) <= 20  # 38 with one for the chunks of each dataset
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,10 +22,12 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.hdf5.file import hdf5_library
-from oocdata.formats.hdf5.library import OnDisk, reading
+from oocdata.formats.hdf5.library import OnDisk, UsersObject, reading
 from oocdata.memory import cache_share
 
-__all__ = ["REFERENCE", "VaryingRows", "kept_texts", "not_kept", "texts_of"]
+__all__ = [
+    "REFERENCE", "VaryingRows", "kept_texts", "lengths_of", "not_kept", "read_heap", "texts_of",
+]  # fmt: skip
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """What lies in a dataset for each row (HDF5 file format, "Reference Count and Heap ID").
@@ -116,10 +118,11 @@ class VaryingRows:
     @classmethod
     def of(cls, target: OnDisk, references: Source, storage: Storage) -> VaryingRows:
         """Return the rows of which the dataset itself holds these references, see `REFERENCE`."""
+        none, counts = size_counts(np.empty(0, int)), map(size_counts, lengths_of(references))
         described = replace(
             storage,
             reading="each row through h5py, from HDF5's heap",
-            row_sizes=_sizes(field_of(references, "length")),
+            row_sizes=tuple(np.sum([none, *counts], axis=0).tolist()),
         )
         return cls(target, described)
 
@@ -135,26 +138,40 @@ class VaryingRows:
         if out.size == 0:
             return
         steps = np.indices(extent.lengths).reshape(len(self.shape), -1).T * extent.strides
-        points = (origins[:, None] + steps).reshape(-1, len(self.shape))
-        order = np.lexsort(points.T[::-1])  # which the heap's cache likes
-        points = points[order]
-        found = np.empty(len(points), object)
-        with reading(self.target, points[:, self.target.rules.axis].tolist()) as dataset:
-            space = dataset.id.get_space()
-            space.select_elements(points.astype(np.uint64))
-            read = np.empty(len(points), dataset.dtype)
-            dataset.id.read(hdf5_library().h5s.create_simple(read.shape), space, read)
-        found[order] = [one if isinstance(one, bytes) else one.tobytes() for one in read]
+        read = read_heap(self.target, (origins[:, None] + steps).reshape(-1, len(self.shape)))
+        found = np.empty(len(read), object)
+        found[:] = [one if isinstance(one, bytes) else one.tobytes() for one in read]
         out[...] = found.reshape(out.shape)
 
 
-def _sizes(lengths: Source) -> tuple[int, ...]:
-    """Return how many rows there are of each size class."""
-    counts, (count, *rest) = size_counts(np.empty(0, np.int64)), lengths.shape
+def read_heap(target: OnDisk | UsersObject, points: NDArray[np.int64]) -> list[Any]:
+    """Return what HDF5 finds in the heap for places of a dataset, given in any order.
+
+    Parameters
+    ----------
+    target : OnDisk or UsersObject
+    points : ndarray of int64, shape (n, N)
+    """
+    if not len(points):
+        return []
+    # In their order, which the heap's cache likes, and each once.
+    numbers = np.ravel_multi_index(tuple(points.T), target.shape)
+    unique, which = np.unique(numbers, return_inverse=True)
+    wanted = np.stack(np.unravel_index(unique, target.shape), axis=1)
+    with reading(target, wanted[:, target.rules.axis]) as dataset:
+        space = dataset.id.get_space()
+        space.select_elements(wanted)
+        found = np.empty(len(wanted), dataset.dtype)
+        dataset.id.read(hdf5_library().h5s.create_simple(found.shape), space, found)
+    return [found[place] for place in which.tolist()]
+
+
+def lengths_of(references: Source) -> Iterator[NDArray[Any]]:
+    """Yield the lengths that a dataset holds for its rows, some of them at a time."""
+    lengths = field_of(references, "length")
+    count, *rest = lengths.shape
     step = max(1, _PIECE // max(1, prod(rest)))
     for start in range(0, count, step):
-        found = np.empty((1, min(step, count - start), *rest), np.int64)
-        origin = np.array([[start, *[0] * len(rest)]])
-        lengths.read(origin, Extent.of(found.shape[1:]), found)
-        counts += size_counts(found.ravel())
-    return tuple(counts.tolist())
+        found = np.empty((1, min(step, count - start), *rest), np.uint32)
+        lengths.read(np.array([[start, *[0] * len(rest)]]), Extent.of(found.shape[1:]), found)
+        yield found.ravel()

@@ -7,18 +7,17 @@ Type - Variable-Length", "Global Heap ID").
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.ragged import pieces
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.formats.hdf5.file import hdf5_library
-from oocdata.formats.hdf5.library import OnDisk, UsersObject, reading
-from oocdata.formats.hdf5.varying import REFERENCE
+from oocdata.formats.hdf5.library import OnDisk, UsersObject
+from oocdata.formats.hdf5.varying import lengths_of, read_heap
 
 __all__ = ["VaryingNumbers"]
 
@@ -75,33 +74,16 @@ class VaryingNumbers:
 
     def _read_lengths(self) -> NDArray[np.uint32]:
         (count,) = self.shape
-        found = np.empty(count, np.uint32)
-        for start in range(0, count, _ROWS):
-            some = found[start : start + _ROWS]
-            if self._stored is None:
-                rows = np.arange(start, start + len(some))
-                some[:] = list(map(len, self._arrays(rows)))
-            else:
-                read = np.empty((1, len(some)), REFERENCE)
-                self._stored.read(np.array([[start]]), Extent.of((len(some),)), read)
-                some[:] = read["length"][0]
-        return found
+        if self._stored is not None:
+            some = list(lengths_of(self._stored))
+        else:
+            rows = (np.arange(start, min(start + _ROWS, count)) for start in range(0, count, _ROWS))
+            some = [np.array(list(map(len, self._arrays(few))), np.uint32) for few in rows]
+        return np.concatenate(some) if some else np.empty(0, np.uint32)
 
     def _arrays(self, rows: Ints) -> list[NDArray[Any]]:
         """Return the arrays that HDF5 makes of rows."""
-        if not len(rows):
-            return []
-        unique, which = np.unique(rows, return_inverse=True)
-        h5s = hdf5_library().h5s
-        with reading(self.target, unique) as dataset:
-            space = dataset.id.get_space()
-            if unique[-1] - unique[0] == len(unique) - 1:
-                space.select_hyperslab((int(unique[0]),), (len(unique),))
-            else:
-                space.select_elements(unique[:, None])
-            found = np.empty(len(unique), dataset.dtype)
-            dataset.id.read(h5s.create_simple((len(unique),)), space, found)
-        return [found[place] for place in which.tolist()]
+        return read_heap(self.target, rows[:, None])
 
 
 class _Rows:
@@ -119,11 +101,10 @@ class _Rows:
         rows, firsts, lengths, counts = (
             each[own] for each in (self._rows, firsts, self.lengths, counts)
         )
-        ends, nbytes = np.cumsum(counts), np.cumsum(lengths) * out.itemsize
-        cuts = nbytes.searchsorted(np.arange(_PIECE, int(nbytes[-1]), _PIECE), side="right")
-        for start, stop in pairwise(np.unique([0, *cuts, len(rows)]).tolist()):
-            arrays = self._source._arrays(rows[start:stop])
-            wrong = np.array([len(array) for array in arrays]) != lengths[start:stop]
+        done = 0
+        for some in pieces(lengths * out.itemsize, _PIECE):
+            arrays = self._source._arrays(rows[some])
+            wrong = np.array([len(array) for array in arrays]) != lengths[some]
             if wrong.any():
                 storage = self._source.storage()
                 raise SourceError(
@@ -131,10 +112,9 @@ class _Rows:
                     "were written over.",
                     path=storage.path,
                     key=storage.key,
-                    rows=rows[start:stop][wrong],
+                    rows=rows[some][wrong],
                 )
-            begins = firsts[start:stop].tolist()
-            runs = zip(arrays, begins, counts[start:stop].tolist(), strict=True)
+            runs = zip(arrays, firsts[some].tolist(), counts[some].tolist(), strict=True)
             parts = [array[first : first + count] for array, first, count in runs]
-            first = int(ends[start] - counts[start])
-            np.concatenate(parts, out=out[first : int(ends[stop - 1])])
+            before, done = done, done + int(counts[some].sum())
+            np.concatenate(parts, out=out[before:done])
