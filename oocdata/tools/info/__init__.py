@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from shutil import get_terminal_size
 from typing import Any, Unpack
@@ -18,6 +20,7 @@ from oocdata.advice import Advice, advise, reading_of, size
 from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.opening import list_datasets
+from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
@@ -27,6 +30,9 @@ from oocdata.tools.opening import OpenArguments, Opening
 __all__ = ["Contents", "Description", "Unopened", "contents"]
 
 _MOST_DESCRIBED = 500
+_FEWEST_ALIKE = 4
+"""Datasets of numbered groups from which on they are told as one."""
+
 Shape = tuple[int, ...]
 
 
@@ -54,6 +60,7 @@ class Description:
     code: tuple[str, ...]  # lines of Python that open the array and make batches of it
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
     unequal: bool = False  # whether rows are of unequal length
+    parts: int = 1  # datasets that it is put together from
 
     def __str__(self) -> str:
         return f"{self.facts}\n\n{_indented(self.code)}"
@@ -142,7 +149,7 @@ class Contents:
         header = ["dataset", "shape", "dtype", "chunk rows", "codec", "in memory"]
         rows = [
             (
-                one.key or "",
+                (one.key or "") + f" ({one.parts:,})" * (one.parts > 1),
                 " × ".join(map(str, one.shape)),
                 one.dtype,
                 f"{one.chunk_rows:,}" if one.chunk_rows > 1 else "-",
@@ -174,7 +181,8 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     -------
     Contents
         What can't be opened (text, structured rows, chunks that are missing, …) with the reason.
-        Of several arrays none has advice: name one. Of a known layout (`layout` says which, with
+        Of several arrays none has advice: name one. Those of numbered groups (``runs/run1/state``,
+        …) are told as the one array that they make, ``runs/run*/state``. Of a known layout (`layout` says which, with
         code that opens it) a few arrays stand for all others, and the first of them has advice.
 
     Raises
@@ -207,6 +215,11 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     else:
         keys = [name or None for name in list_datasets(os.fspath(path))]
     found: list[Description | Unopened] = []
+    if layout is None:
+        alike = _alike(opening, [key or "" for key in keys])
+        found += [_described(replace(opening, key=pattern), brief=True) for pattern in alike]
+        parts = {name for members in alike.values() for name in members}
+        keys = [key for key in keys if key not in parts]
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
@@ -219,6 +232,23 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
             found.append(Unopened(name, type(error).__name__, message))
     named = os.fspath(path) if is_path else opening.name
     return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
+
+
+def _alike(opening: Opening, names: list[str]) -> dict[str, list[str]]:
+    """Return the datasets of numbered groups, such as episodes, that make one array, by pattern."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        group, slash, last = name.rpartition("/")
+        groups.setdefault(re.sub(r"\d+", "*", group) + slash + last, []).append(name)
+    found = {}
+    for pattern, members in groups.items():
+        if len(members) < _FEWEST_ALIKE or not is_pattern(pattern):
+            continue
+        if len(matches_of(pattern, names, "")) == len(members):  # and no others
+            with suppress(SourceError, ArgumentError):  # they are not of one shape
+                replace(opening, key=pattern).view(unequal=True)
+                found[pattern] = members
+    return found
 
 
 def _described(opening: Opening, *, brief: bool = False) -> Description:
@@ -257,4 +287,5 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         axes=hint,
         code=code,
         dimensions=storage.dimensions,
+        parts=max(1, len(storage.part_names)),
     )
