@@ -158,8 +158,11 @@ class View(Dataset):
         return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
 
     @property
-    def categories(self) -> tuple[Any, ...]:
-        """What the codes of a column of categories mean (AnnData); empty for other arrays.
+    def categories(self) -> tuple[Any, ...] | dict[int, Any]:
+        """What codes mean: of a column of categories (AnnData) or an enum (HDF5).
+
+        ``categories[code]`` is the name: a tuple where the codes are 0, 1, 2, …; a dict where an
+        enum has other numbers. Empty for other arrays.
 
         Raises
         ------
@@ -168,12 +171,15 @@ class View(Dataset):
 
         Examples
         --------
-        >>> import oocdata as ooc
-        >>> ooc.open(np.zeros(3)).categories
-        ()
+        >>> import h5py, oocdata as ooc
+        >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
+        >>> sky = h5py.enum_dtype({"clear": 0, "cloudy": 1}, "u1")
+        >>> view = ooc.open(file.create_dataset("sky", data=[1, 0, 1], dtype=sky))
+        >>> view[2], view.categories
+        (np.uint8(1), ('clear', 'cloudy'))
         """
         storage = self.storage
-        found: tuple[Any, ...] | None = storage.annotations().attributes.get("categories", ())
+        found = storage.annotations().attributes.get("categories", ())
         if found is None:
             raise MismatchedPartsError(
                 "categories must be the same in all parts, because their codes are delivered as "
@@ -181,7 +187,10 @@ class View(Dataset):
                 path=storage.path,
                 key=storage.key,
             )
-        return found if isinstance(found, tuple) else ()
+        if isinstance(found, dict):
+            return {int(code): name for code, name in found.items()}
+        # A list or an array where `convert` wrote them as an attribute.
+        return tuple(found) if isinstance(found, tuple | list | np.ndarray) else ()
 
     @property
     def unit(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from oocdata.formats.hdf5.storage import Stored, codec_name
 __all__ = [
     "DECODED",
     "READING",
+    "all_values",
     "annotations_of",
     "delivered",
     "describe",
@@ -274,7 +276,31 @@ def annotations_of(dataset: Any) -> Annotations:
         if name in _DIMENSIONS or (name in _OF_SCALES and dataset.is_scale):
             continue
         try:
-            attributes[name] = dataset.attrs[name]
+            value = dataset.attrs[name]
+            if name == "categories" and isinstance(value, hdf5_library().Reference):
+                value = tuple(all_values(dataset.file[value]))  # AnnData before 0.8
+            attributes[name] = value
         except (OSError, TypeError, ValueError, RuntimeError):  # of a kind that h5py can't read
             attributes[name] = None
+    if names := hdf5_library().check_enum_dtype(dataset.dtype):
+        attributes["categories"] = _by_code(names)
     return Annotations(attributes, fill_value(dataset))
+
+
+def all_values(dataset: Any) -> Any:
+    """Return all values of an open dataset as Python's, text too."""
+    text = hdf5_library().check_string_dtype(dataset.dtype) is not None
+    return (dataset.asstr() if text else dataset)[()].tolist()
+
+
+def _by_code(names: Mapping[str, int]) -> tuple[str, ...] | dict[int, str]:
+    """Return the names of an enum so that each is found by its number.
+
+    Examples
+    --------
+    >>> _by_code({"cloudy": 1, "clear": 0}), _by_code({"clear": 0, "missing": 255})
+    (('clear', 'cloudy'), {0: 'clear', 255: 'missing'})
+    """
+    found = {int(code): name for name, code in names.items()}
+    ordered = {code: found[code] for code in sorted(found)}
+    return tuple(ordered.values()) if list(ordered) == list(range(len(found))) else ordered

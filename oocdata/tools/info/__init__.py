@@ -16,7 +16,8 @@ from typing import Any, Unpack
 
 from oocdata.advice import Advice, advise, reading_of, size
 from oocdata.blocks import Blocks
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.datasets.view import View
+from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.stored import is_url
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
@@ -27,6 +28,7 @@ from oocdata.tools.opening import OpenArguments, Opening
 __all__ = ["Contents", "Description", "Unopened", "contents"]
 
 _MOST_DESCRIBED = 500
+_MOST_CATEGORIES = 12
 Shape = tuple[int, ...]
 
 
@@ -40,7 +42,7 @@ class Description:
     format: str
     shape: Shape  # as delivered: the number of rows, then an element's shape
     sample_shape: Shape  # lengths of the sample axes
-    dtype: str
+    dtype: str  # with the unit of dates
     row_bytes: int
     memory_bytes: int
     stored_bytes: int | None
@@ -54,6 +56,7 @@ class Description:
     code: tuple[str, ...]  # lines of Python that open the array and make batches of it
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
     unequal: bool = False  # whether rows are of unequal length
+    categories: tuple[str, ...] = ()  # what codes mean: "0 clear", …
 
     def __str__(self) -> str:
         return f"{self.facts}\n\n{_indented(self.code)}"
@@ -80,6 +83,9 @@ class Description:
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
+        more = len(self.categories) - _MOST_CATEGORIES
+        named = [*self.categories[:_MOST_CATEGORIES], *([f"and {more:,} more"] if more > 0 else [])]
+        yield "categories", ", ".join(named)
         yield "in memory", size(self.memory_bytes)
         yield "stored" if is_url(self.path or "") else "on disk", stored
         yield "storage", self.storage
@@ -244,7 +250,7 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         format=storage.format,
         shape=view.shape,
         sample_shape=view.sample_shape,
-        dtype=view.spec.kind,
+        dtype=view.spec.kind + (f" ({view.unit})" if view.unit else ""),
         unequal=view.is_composed or view.dtype.hasobject,
         row_bytes=view.nbytes // max(1, len(view)),
         memory_bytes=view.nbytes,
@@ -258,4 +264,15 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         axes=hint,
         code=code,
         dimensions=storage.dimensions,
+        categories=() if brief else _categories(view),
     )
+
+
+def _categories(view: View) -> tuple[str, ...]:
+    """Return what codes mean; of parts that differ in it, nothing."""
+    try:
+        found = view.categories
+    except MismatchedPartsError:
+        return ()
+    named = found.items() if isinstance(found, dict) else enumerate(found)
+    return tuple(f"{code} {name}" for code, name in named)
