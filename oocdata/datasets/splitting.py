@@ -165,8 +165,8 @@ class Splitting(ABC):
             it on, up to the next, and so on.
         coordinate : array_like or View of datetime64 or numbers, shape (rows,)
             A value for each row (of windows: each row of their view), or for each place along
-            `axis`. The coordinate of a `DataArray` is decoded; numbers in a netCDF file are as
-            stored.
+            `axis`. Numbers in a netCDF file are as stored; ``open(path, "time", decode=True)``
+            makes dates of them.
         gap : int
             Rows left unused before each border; then the coordinate must ascend.
         axis : int or str, optional
@@ -461,5 +461,5 @@ def _number(border: Any) -> Any:
         return border
     raise ArgumentError(
         f"borders must be numbers, as the coordinate is; got {border!r}. Of a netCDF file's time "
-        "numbers, xarray.open_dataset(path)['time'] makes dates."
+        "numbers, ooc.open(path, 'time', decode=True) makes dates."
     )
