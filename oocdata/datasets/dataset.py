@@ -123,7 +123,11 @@ class Dataset(Described, Splitting):
     @property
     def _members(self) -> Sequence[Dataset]:
         """The datasets that it is made of, if their elements make its own, in order."""
-        return ()
+        return () if self._inner is None else (self._inner,)
+
+    @property
+    def _inner(self) -> Dataset | None:
+        return None
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the boxes that elements at checked positions are made of; nothing is read."""

@@ -43,7 +43,7 @@ class Splitting(ABC):
 
     @property
     def _members(self) -> Sequence[Splitting]:
-        return ()
+        return () if self._inner is None else (self._inner,)
 
     @property
     def _inner(self) -> Splitting | None:
@@ -370,12 +370,14 @@ class Splitting(ABC):
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which elements are made of such rows alone, shape (len(self),)."""
-        raise NotImplementedError
+        if self._inner is None:
+            raise NotImplementedError
+        return self._inner._made_of(rows)
 
     @property
     def _is_rows(self) -> bool:
         """Whether each element is one row, so that ids of rows are ids of elements."""
-        return False
+        return self._inner is not None and self._inner._is_rows
 
     def _first_rows(self) -> list[tuple[View, Selection]]:
         """Return views that elements are made of, with the first row of each element in it."""

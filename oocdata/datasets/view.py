@@ -38,6 +38,7 @@ from oocdata.index import (
     compose_ranges,
     cut,
     expand_key,
+    is_all,
     select,
     take,
 )
@@ -145,9 +146,8 @@ class View(Dataset):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes; ``(len,)`` where rows of them were chosen."""
-        lengths = tuple(len(places) for places in self.grid)
-        whole = isinstance(self.rows, range) and self.rows == range(prod(lengths))
-        return lengths if whole else (len(self),)
+        lengths = tuple(map(len, self.grid))
+        return lengths if is_all(self.rows, prod(lengths)) else (len(self),)
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -323,19 +323,18 @@ class View(Dataset):
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
         at = self.axes[self._split_place(axis)]
-        places, parts = self.places_along(at), []
-        for part in split_ranges(len(places), sizes, gap):
-            view = self._with_places(at, compose_ranges(places, part))
-            parts.append(replace(view, rows=range(prod(map(len, view.grid)))))
-        return tuple(parts)
+        places = self.places_along(at)
+        ranges = split_ranges(len(places), sizes, gap)
+        return tuple(self._with_places(at, compose_ranges(places, part)) for part in ranges)
 
     def _split_place(self, axis: int | str | None) -> int:
         """Return which of the sample axes to split along: the outermost, if none is named."""
         return 0 if axis is None else self.axis_place(axis)
 
     def _with_places(self, axis: int, places: range) -> Self:
-        """Return the view with other places kept along an axis."""
-        return replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
+        """Return the view of every row with other places kept along an axis."""
+        view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
+        return replace(view, rows=range(prod(map(len, view.grid))))
 
     def axis_place(self, axis: int | str) -> int:
         """Return which of the sample axes an axis of the array is."""
