@@ -202,7 +202,7 @@ class View(Dataset):
         >>> days = ooc.open(np.array(["2020-01-01", "2020-01-05"], "M8[D]"))
         >>> days[1], days.unit
         (np.int64(18266), 'datetime64[D]')
-        >>> np.asarray(days).view(days.unit)
+        >>> np.asarray(days, days.unit)
         array(['2020-01-01', '2020-01-05'], dtype='datetime64[D]')
         """
         return self.storage.unit
@@ -504,11 +504,13 @@ class View(Dataset):
         return replace(self, order=tuple(self.order[at] for at in wanted))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Read every row; ``np.asarray(view)``."""
+        """Read every row; ``np.asarray(view)``, of dates ``np.asarray(view, view.unit)``."""
         if copy is False:
             raise ArgumentError(
                 "an array of a view must be a copy, because it is read; got copy=False."
             )
+        if dtype is not None and self.unit and np.dtype(dtype).kind in "mM":
+            return self.__array__().view(self.unit).astype(dtype)
         view = self if dtype is None else self.astype(dtype)
         return view.take(np.arange(len(view)))
 
