@@ -28,7 +28,7 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_positions, as_run, slice_range
+from oocdata.index import as_positions, as_regular, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.cached import Cached
@@ -102,6 +102,9 @@ class Described:
     another kind overrides both methods.
     """
 
+    def __getstate__(self) -> dict[str, Any]:
+        return fields_of(self)  # not what was found out since
+
     def describe(self) -> dict[str, Any]:
         """Return what it is made from again, by name."""
         return fields_of(self)
@@ -119,15 +122,6 @@ class Dataset(Described, Splitting):
     @abstractmethod
     def spec(self) -> Spec:
         """Shape and dtype of an element's arrays."""
-
-    @property
-    def _members(self) -> Sequence[Dataset]:
-        """The datasets that it is made of, if their elements make its own, in order."""
-        return () if self._inner is None else (self._inner,)
-
-    @property
-    def _inner(self) -> Dataset | None:
-        return None
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the boxes that elements at checked positions are made of; nothing is read."""
@@ -358,7 +352,7 @@ class Dataset(Described, Splitting):
             raise ArgumentError(
                 f"`mask` must have one bool for each of the {len(self)} elements; got {count}."
             )
-        return self._select(as_run(places))
+        return self._select(as_regular(places))
 
     def enumerate(self) -> Zip:
         """Return pairs (position, element): int64, the positions of this dataset.

@@ -23,6 +23,7 @@ from oocdata.index import Selection, as_count, as_regular, as_shard
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from oocdata.datasets.dataset import Dataset
     from oocdata.datasets.view import View
 
 __all__ = ["Splitting"]
@@ -42,11 +43,12 @@ class Splitting(ABC):
         """Lengths of the sample axes."""
 
     @property
-    def _members(self) -> Sequence[Splitting]:
+    def _members(self) -> Sequence[Dataset]:
+        """The datasets that it is made of, if their elements make its own, in order."""
         return () if self._inner is None else (self._inner,)
 
     @property
-    def _inner(self) -> Splitting | None:
+    def _inner(self) -> Dataset | None:
         """The dataset whose elements these are made of one by one, as functions and patches are."""
         return None
 
@@ -404,7 +406,7 @@ class Splitting(ABC):
         """Positions side by side that a split leaves together: patches of one element."""
         return lcm(*(part._together for part in self._members))
 
-    def _mixture(self, method: str) -> Splitting | None:
+    def _mixture(self, method: str) -> Dataset | None:
         """Return the mixture whose members are cut, where parts by range would be of some alone."""
         if self.shares is not None and self._inner is None:
             raise ArgumentError(

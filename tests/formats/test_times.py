@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -202,3 +203,17 @@ def test_a_coordinate_of_xarray(tmp_path: Path) -> None:
     with xarray.open_dataset(tmp_path / "a.nc") as data:
         expected = data["when"].values
         assert_array_equal(dates(ooc.open(data["when"].load())), expected)
+
+
+@pytest.mark.parametrize("name", ["units", "calendar", "scale_factor"])
+def test_attributes_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("u", data=np.arange(3))
+        kind, space = h5py.h5t.UNIX_D32LE, h5py.h5s.create(h5py.h5s.SCALAR)
+        h5py.h5a.create(made.id, name.encode(), kind, space)
+        with pytest.raises(TypeError):
+            made.attrs[name]
+    for decode in (False, True):
+        view = ooc.open(tmp_path / "a.h5", decode=decode)
+        assert_array_equal(np.asarray(view), np.arange(3))
+        assert view.storage.annotations().attributes == {name: None}
