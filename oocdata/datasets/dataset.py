@@ -28,7 +28,7 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_positions, as_regular, slice_range
+from oocdata.index import as_positions, as_run, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.cached import Cached
@@ -352,7 +352,7 @@ class Dataset(Described, Splitting):
             raise ArgumentError(
                 f"`mask` must have one bool for each of the {len(self)} elements; got {count}."
             )
-        return self._select(as_regular(places))
+        return self._select(as_run(places))
 
     def enumerate(self) -> Zip:
         """Return pairs (position, element): int64, the positions of this dataset.

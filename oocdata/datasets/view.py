@@ -33,7 +33,7 @@ from oocdata.index import (
     Cut,
     Selection,
     as_positions,
-    as_regular,
+    as_run,
     check_distinct,
     compose_ranges,
     cut,
@@ -396,7 +396,7 @@ class View(Dataset):
         """
         wanted = np.zeros(len(self.parts), np.bool_)
         wanted[self.parts.find(names)] = True
-        return self._select(as_regular(np.flatnonzero(wanted[self.parts.numbers])))
+        return self._select(as_run(np.flatnonzero(wanted[self.parts.numbers])))
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
