@@ -17,8 +17,8 @@ from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
     "Cut", "Segments", "Selection", "as_bounds", "as_count", "as_positions", "as_regular", "as_run",
-    "as_shard", "check_distinct", "compose_ranges", "cut", "expand_key", "is_same", "repeated",
-    "select", "slice_range", "take",
+    "as_shard", "check_distinct", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
+    "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -133,6 +133,9 @@ def as_regular(positions: NDArray[np.int64]) -> Selection:
 def as_run(positions: NDArray[np.int64]) -> Selection:
     """Return ascending positions as a range, if they follow on one another.
 
+    Others stay as they are: where a step divides no chunk, positions one by one tell exactly which
+    are stored together.
+
     Examples
     --------
     >>> as_run(np.array([3, 4, 5])), as_run(np.array([3, 5, 7]))
@@ -142,6 +145,11 @@ def as_run(positions: NDArray[np.int64]) -> Selection:
         return range(0)
     run = range(int(positions[0]), int(positions[-1]) + 1)
     return run if len(run) == len(positions) else positions
+
+
+def is_all(selection: Selection, length: int) -> bool:
+    """Return whether a selection is everything in its order: ``range(length)``."""
+    return isinstance(selection, range) and selection == range(length)
 
 
 def is_same(one: Selection, other: Selection) -> bool:

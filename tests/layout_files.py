@@ -356,8 +356,12 @@ def write_arco(
     rows: int = 24,
     levels: int = 3,
     space: tuple[int, int] = (21, 40),
+    packed: bool = False,
 ) -> str:
-    """Write ARCO-ERA5's analysis-ready layout: Zarr v2, one hour a chunk, blosc-lz4."""
+    """Write ARCO-ERA5's analysis-ready layout: Zarr v2, one hour a chunk, blosc-lz4.
+
+    What lies on the ground may be packed, as what people download from the Climate Data Store is.
+    """
     rng, path = np.random.default_rng(seed), Path(folder) / "full_37-1h-0p25deg-chunk-1.zarr"
     root = zarr.open_group(path, mode="w", zarr_format=2)
     count, dims = rows * scale, ("time", "level", "latitude", "longitude")
@@ -370,7 +374,11 @@ def write_arco(
     surface = (count, *space)
     name = "2m_temperature"
     nan = {"fill_value": np.nan}  # as xarray writes floats
-    _array(root, name, surface, "f4", rng, chunks=(1, *space), dims=("time", *dims[2:]), **nan)
+    kind, fill = ("i2", {"fill_value": -9999}) if packed else ("f4", nan)
+    made = _array(
+        root, name, surface, kind, rng, chunks=(1, *space), dims=("time", *dims[2:]), **fill
+    )
+    made.attrs.update({"scale_factor": 0.01, "add_offset": 280.0} if packed else {})
     _array(root, "land_sea_mask", space, "f4", rng, chunks=space, dims=dims[2:], **nan)
     _values(root, "level", np.array([500, 850, 1000])[:levels], ("level",))
     _values(root, "latitude", np.linspace(90, -90, space[0], dtype="f4"), ("latitude",))

@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -264,6 +265,76 @@ def test_a_session_of_icechunk(tmp_path: Path) -> None:
     loader = ooc.open(array).batches(8, shuffle=True)
     firsts = np.concatenate([batch[:, 0, 0] for batch in loader])
     assert_array_equal(np.sort(firsts), ARRAY[:20, 0, 0, 0])
+
+
+VIRTUAL = np.arange(30 * 8 * 6, dtype="i2").reshape(30, 8, 6)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[str]:
+    """Files of netCDF, compressed in chunks, that end to end are `VIRTUAL`."""
+    xarray = pytest.importorskip("xarray")
+    paths = [str(tmp_path / f"{number}.nc") for number in range(3)]
+    for number, path in enumerate(paths):
+        rows = slice(10 * number, 10 * number + 10)
+        data = xarray.Dataset(
+            {"u": (("time", "y", "x"), VIRTUAL[rows])}, {"time": np.arange(30)[rows]}
+        )
+        encoding = {"u": {"chunksizes": (2, 8, 6), "zlib": True, "shuffle": True}}
+        data.to_netcdf(path, encoding=encoding)
+    return paths
+
+
+def read_of_store(store: Any, expected: np.ndarray) -> None:
+    """Check what is read of an array in a store that refers to chunks of other files."""
+    view = ooc.open(zarr.open_group(store, mode="r")["u"])
+    assert view.storage.chunks == (2, 8, 6)
+    assert "\n" not in str(view)
+    assert_array_equal(np.asarray(view), expected)
+    batches = list(view.enumerate().batches(4, shuffle="block", seed=3))
+    rows = np.concatenate([rows for rows, _ in batches])
+    assert_array_equal(np.sort(rows), np.arange(len(expected)))
+    assert_array_equal(np.concatenate([x for _, x in batches]), expected[rows])
+
+
+def test_references_of_kerchunk(parts: list[str]) -> None:
+    hdf = pytest.importorskip("kerchunk.hdf")
+    combine = pytest.importorskip("kerchunk.combine")
+    with warnings.catch_warnings(action="ignore"):
+        each = [hdf.SingleHdf5ToZarr(path, inline_threshold=0).translate() for path in parts]
+        joined = combine.MultiZarrToZarr(each, concat_dims=["time"], inline_threshold=0)
+        files = fsspec.filesystem("reference", fo=joined.translate(), asynchronous=True)
+        read_of_store(zarr.storage.FsspecStore(files, read_only=True, path=""), VIRTUAL)
+
+
+def test_a_virtual_zarr(parts: list[str], tmp_path: Path) -> None:
+    virtualizarr = pytest.importorskip("virtualizarr")
+    icechunk = pytest.importorskip("icechunk")
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore
+    from virtualizarr.parsers import HDFParser
+
+    with warnings.catch_warnings(action="ignore"):
+        registry, parser = ObjectStoreRegistry({"file://": LocalStore()}), HDFParser()
+        read_of_store(parser(url=f"file://{parts[1]}", registry=registry), VIRTUAL[10:20])
+        found = [
+            virtualizarr.open_virtual_dataset(f"file://{path}", registry=registry, parser=parser)
+            for path in parts
+        ]
+        joined = pytest.importorskip("xarray").concat(
+            found, dim="time", coords="minimal", compat="override"
+        )
+        prefix = f"file://{tmp_path}/"
+        config = icechunk.RepositoryConfig.default()
+        files = icechunk.local_filesystem_store(f"{tmp_path}/")
+        config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, files))
+        repository = icechunk.Repository.create(
+            icechunk.in_memory_storage(), config, authorize_virtual_chunk_access={prefix: None}
+        )
+        session = repository.writable_session("main")
+        joined.virtualize.to_icechunk(session.store)
+        session.commit("one")
+        read_of_store(repository.readonly_session("main").store, VIRTUAL)
 
 
 def test_what_tf_data_writes(tmp_path: Path) -> None:

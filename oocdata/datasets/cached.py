@@ -51,23 +51,12 @@ class Cached(Dataset):
         return spec
 
     @property
-    def _members(self) -> tuple[Dataset]:
-        return (self.chosen,)
-
-    @property
     def _inner(self) -> Dataset:
         return self.chosen
 
     def _of(self, members: Sequence[Any]) -> Self:
         (chosen,) = members
         return replace(self, chosen=chosen)
-
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return self.chosen._made_of(rows)
-
-    @property
-    def _is_rows(self) -> bool:
-        return self.chosen._is_rows
 
     @cached_property
     def _read(self) -> list[Dataset]:

@@ -8,6 +8,7 @@ joined as they are read, into one `SparseBatch` or `RaggedBatch`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,15 +19,21 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
 from oocdata.box import Extent
-from oocdata.datasets.composed import ComposedComposite, ComposedRequest
+from oocdata.datasets.composed import ComposedRequest
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import ArrayRequest, Composite, Placement, Request
+from oocdata.datasets.joined_requests import (
+    composed_requests,
+    delivers_what_it_reads,
+    together,
+    without_rows,
+)
+from oocdata.datasets.request import ArrayRequest, Placement, Request
 from oocdata.datasets.rows import arrays_of
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, check_distinct, select, take
+from oocdata.index import Selection, check_distinct, is_all, select, take
 
 __all__ = ["Concat", "checked_parts", "concat"]
 
@@ -76,7 +83,7 @@ class Concat(Dataset):
     @cached_property
     def is_mapped(self) -> bool:
         """Whether the parts' batches are made one by one and copied together."""
-        return not all(_delivers_what_it_reads(part, self.spec) for part in self.parts)
+        return not all(delivers_what_it_reads(part, self.spec) for part in self.parts)
 
     def _shares(
         self, numbers: NDArray[np.int64]
@@ -100,15 +107,15 @@ class Concat(Dataset):
         asked = [part.requests(own, draw) for part, _, own in shares]
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
-            return tuple(_together(requests, where) for requests in zip(*asked, strict=True))
+            return tuple(together(requests, where) for requests in zip(*asked, strict=True))
         own = Request(
             Numbers(max(1, len(self))), numbers[:, None], Extent.of((1,)), (len(numbers),),
             np.dtype(np.int64), Placement((None,)),
         )  # fmt: skip
         each = zip([part for part, _, _ in shares], asked, strict=True)
-        composed = [_composed(part, requests, self.spec) for part, requests in each]
-        joined = [_together(requests, where) for requests in zip(*composed, strict=True)]
-        return (own, *joined, *[_apart(one) for requests in asked for one in requests])
+        composed = [composed_requests(part, requests, self.spec) for part, requests in each]
+        joined = [together(requests, where) for requests in zip(*composed, strict=True)]
+        return (own, *joined, *[without_rows(one) for requests in asked for one in requests])
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the arrays as an element's; or the parts' batches, copied together."""
@@ -217,8 +224,7 @@ class Concat(Dataset):
             (self.parts[0].blocks, 0)
         ]
         whole = joined(filled)
-        everything = isinstance(self.chosen, range) and self.chosen == range(int(self.ends[-1]))
-        if everything or whole == ADDRESSABLE:
+        if whole == ADDRESSABLE or is_all(self.chosen, int(self.ends[-1])):
             return whole
         return numbered(len(self), lambda positions: whole.of(take(self.chosen, positions)))
 
@@ -396,51 +402,6 @@ def _fillings(part: Dataset) -> str:
     return " and ".join(filter(None, filled))
 
 
-def _together(requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]]) -> ArrayRequest:
-    """Return the request for the elements of several, each of which has some places of a batch."""
-    first = requests[0]
-    if len(requests) == 1:
-        return first
-    kind: type[Composite] = ComposedComposite if isinstance(first, ComposedRequest) else Composite
-    shape = (sum(map(len, where)), *first.shape[1:])
-    return kind(tuple(zip(requests, where, strict=True)), shape, first.dtype)
-
-
-def _composed(part: Dataset, requests: Sequence[ArrayRequest], spec: Spec) -> list[ComposedRequest]:
-    """Return the requests of a part for arrays that are not dense, in the order of a spec."""
-    rest = iter(one for one in requests if isinstance(one, ComposedRequest))
-    own = map_tree(lambda leaf: None if leaf.form == "dense" else next(rest), part.spec)
-    return [one for one in leaves(align(own, spec)) if one is not None]
-
-
-class _Elsewhere(Composite):
-    """Stands for the rows of one part that are joined with those of others."""
-
-    def read(self) -> None:
-        """Read nothing."""
-
-
-def _apart(request: ArrayRequest) -> ArrayRequest:
-    return _Elsewhere((), (0,), request.dtype) if isinstance(request, ComposedRequest) else request
-
-
-def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
-    """Return whether a part's requests are the arrays of a spec, in this order."""
-    if part.is_mapped:
-        return False
-    none = np.zeros(0, np.int64)
-    asked = [
-        None if isinstance(one, ComposedRequest) else (one.shape[1:], one.dtype)
-        for one in part.requests(none, Draw())
-    ]
-    # Dicts are equal in any order; their arrays are asked for in the order of the part's own.
-    names = [spec_text(one) for one in (part.spec, spec)]
-    delivered = [
-        (leaf.shape, leaf.dtype) if leaf.form == "dense" else None for leaf in leaves(spec)
-    ]
-    return names[0] == names[1] and asked == delivered
-
-
 def _ascends(chosen: Selection) -> bool:
     if isinstance(chosen, range):
         return chosen.step > 0 or len(chosen) < 2
@@ -449,13 +410,7 @@ def _ascends(chosen: Selection) -> bool:
 
 def _within(chosen: Selection, start: int, stop: int) -> Selection:
     """Return the ascending numbers that lie in a range, counted from its start."""
-    if isinstance(chosen, range):
-        low, high = (
-            max(0, min(len(chosen), -((chosen.start - end) // chosen.step)))
-            for end in (start, stop)
-        )
-        some = chosen[low:high]
+    some = chosen[bisect_left(chosen, start) : bisect_left(chosen, stop)]
+    if isinstance(some, range):
         return range(some.start - start, some.stop - start, some.step)
-    low, high = np.searchsorted(chosen, (start, stop)).tolist()
-    found: NDArray[np.int64] = chosen[low:high] - start
-    return found
+    return some - start

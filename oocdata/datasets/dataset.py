@@ -102,6 +102,9 @@ class Described:
     another kind overrides both methods.
     """
 
+    def __getstate__(self) -> dict[str, Any]:
+        return fields_of(self)  # not what was found out since
+
     def describe(self) -> dict[str, Any]:
         """Return what it is made from again, by name."""
         return fields_of(self)
@@ -119,11 +122,6 @@ class Dataset(Described, Splitting):
     @abstractmethod
     def spec(self) -> Spec:
         """Shape and dtype of an element's arrays."""
-
-    @property
-    def _members(self) -> Sequence[Dataset]:
-        """The datasets that it is made of, if their elements make its own, in order."""
-        return ()
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the boxes that elements at checked positions are made of; nothing is read."""

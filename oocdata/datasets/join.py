@@ -162,8 +162,8 @@ def _check_units(given: list[Any]) -> None:
     units = list(dict.fromkeys(one for one in texts if isinstance(one, str)))
     if len(units) > 1:
         raise ArgumentError(
-            f"`on` must hold ids of one unit; got {units[0]!r} and {units[1]!r}. Give dates in "
-            "memory: xarray decodes them, xarray.open_dataset(path)['time'].values."
+            f"`on` must hold ids of one unit; got {units[0]!r} and {units[1]!r}. Dates of both can "
+            "be compared: ooc.open(path, 'time', decode=True)."
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.datasets.dataset import fields_of
+from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Storage
@@ -23,7 +23,7 @@ __all__ = ["FolderLabels", "folder_labels"]
 
 
 @dataclass(frozen=True, eq=False)
-class FolderLabels:
+class FolderLabels(Described):
     """The number of the folder in which the file of each row lies; a `Source`.
 
     Attributes
@@ -39,9 +39,6 @@ class FolderLabels:
     view: View
     categories: tuple[str, ...]
     level: int
-
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -85,10 +85,6 @@ class Map(Dataset):
         return checked
 
     @property
-    def _members(self) -> tuple[Dataset]:
-        return (self.source,)
-
-    @property
     def is_mapped(self) -> bool:
         """True."""
         return True
@@ -102,13 +98,6 @@ class Map(Dataset):
     @property
     def _inner(self) -> Dataset:
         return self.source
-
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return self.source._made_of(rows)
-
-    @property
-    def _is_rows(self) -> bool:
-        return self.source._is_rows
 
     def _of(self, members: Sequence[Any]) -> Self:
         (source,) = members

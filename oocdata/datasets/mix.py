@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from math import gcd, isfinite
+from math import gcd, isfinite, lcm
 from typing import Any, Self
 
 from oocdata.datasets.concat import Concat, checked_parts
@@ -198,8 +198,6 @@ def _whole(weights: list[Any]) -> tuple[int, ...]:
             f"weights must be positive numbers; got {weights}. Leave out what gives nothing."
         )
     shares = [Fraction(w) if isinstance(w, int | Fraction) else Fraction(str(w)) for w in weights]
-    scale = 1
-    for share in shares:
-        scale = scale * share.denominator // gcd(scale, share.denominator)
+    scale = lcm(*(share.denominator for share in shares))
     found = [int(share * scale) for share in shares]
     return tuple(number // gcd(*found) for number in found)

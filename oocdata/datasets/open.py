@@ -83,7 +83,9 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     decode : bool
         Decode packed numbers (netCDF, Zarr) as xarray does, by the attributes ``scale_factor``,
         ``add_offset``, ``_Unsigned``, ``_FillValue`` and ``missing_value``: NaN for missing ones,
-        float32 or float64 by xarray's rules. By default they are delivered as stored.
+        float32 or float64 by xarray's rules. Times (CF conventions: ``units`` of "hours since
+        1900-01-01") become dates: int64, whose `View.unit` is ``"datetime64[ns]"``. By default all
+        are delivered as stored.
     format : "text", optional
         The file is text, whatever its name. Rows of text and of TFRecord are ``bytes``, in arrays
         of objects; where they begin is found once, and kept in a small hidden file beside them.

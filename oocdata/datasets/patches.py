@@ -22,7 +22,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_count, select, take
+from oocdata.index import Selection, as_count, is_all, select, take
 from oocdata.order.permutation import derive_keys
 
 if TYPE_CHECKING:
@@ -138,10 +138,6 @@ class Patches(Dataset):
     def __len__(self) -> int:
         return len(self.chosen)
 
-    @property
-    def _members(self) -> tuple[Dataset]:
-        return (self.dataset,)
-
     @cached_property
     def _free(self) -> list[int]:
         """Places along each of the axes at which a patch may begin, but for the first."""
@@ -168,9 +164,8 @@ class Patches(Dataset):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Those of the elements, while all patches are chosen."""
-        inner, total = self.dataset.sample_shape, len(self.dataset) * self.per_row
-        whole = isinstance(self.chosen, range) and self.chosen == range(total)
-        return inner if whole and len(inner) > 1 else (len(self),)
+        inner, whole = self.dataset.sample_shape, len(self.dataset) * self.per_row
+        return inner if len(inner) > 1 and is_all(self.chosen, whole) else (len(self),)
 
     @property
     def shares(self) -> Members | None:
@@ -178,8 +173,7 @@ class Patches(Dataset):
         shares = self.dataset.shares
         if shares is None:
             return None
-        whole = range(len(self.dataset) * self.per_row)
-        if not (isinstance(self.chosen, range) and self.chosen == whole):
+        if not is_all(self.chosen, len(self.dataset) * self.per_row):
             raise ArgumentError(
                 "patches of a mixture must not be selected, because each member has its share; "
                 f"{len(self)} of them were. Select from the members, and mix these."
@@ -250,6 +244,10 @@ class Patches(Dataset):
     def _of(self, members: Sequence[Any]) -> Self:
         (dataset,) = members
         return replace(self, dataset=dataset, chosen=range(len(dataset) * self.per_row))
+
+    @property
+    def _is_rows(self) -> bool:
+        return False
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row

@@ -23,6 +23,7 @@ from oocdata.index import Selection, as_count, as_regular, as_shard
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from oocdata.datasets.dataset import Dataset
     from oocdata.datasets.view import View
 
 __all__ = ["Splitting"]
@@ -42,11 +43,12 @@ class Splitting(ABC):
         """Lengths of the sample axes."""
 
     @property
-    def _members(self) -> Sequence[Splitting]:
-        return ()
+    def _members(self) -> Sequence[Dataset]:
+        """The datasets that it is made of, if their elements make its own, in order."""
+        return () if self._inner is None else (self._inner,)
 
     @property
-    def _inner(self) -> Splitting | None:
+    def _inner(self) -> Dataset | None:
         """The dataset whose elements these are made of one by one, as functions and patches are."""
         return None
 
@@ -165,8 +167,8 @@ class Splitting(ABC):
             it on, up to the next, and so on.
         coordinate : array_like or View of datetime64 or numbers, shape (rows,)
             A value for each row (of windows: each row of their view), or for each place along
-            `axis`. The coordinate of a `DataArray` is decoded; numbers in a netCDF file are as
-            stored.
+            `axis`. Numbers in a netCDF file are as stored; ``open(path, "time", decode=True)``
+            makes dates of them.
         gap : int
             Rows left unused before each border; then the coordinate must ascend.
         axis : int or str, optional
@@ -370,12 +372,14 @@ class Splitting(ABC):
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which elements are made of such rows alone, shape (len(self),)."""
-        raise NotImplementedError
+        if self._inner is None:
+            raise NotImplementedError
+        return self._inner._made_of(rows)
 
     @property
     def _is_rows(self) -> bool:
         """Whether each element is one row, so that ids of rows are ids of elements."""
-        return False
+        return self._inner is not None and self._inner._is_rows
 
     def _first_rows(self) -> list[tuple[View, Selection]]:
         """Return views that elements are made of, with the first row of each element in it."""
@@ -402,7 +406,7 @@ class Splitting(ABC):
         """Positions side by side that a split leaves together: patches of one element."""
         return lcm(*(part._together for part in self._members))
 
-    def _mixture(self, method: str) -> Splitting | None:
+    def _mixture(self, method: str) -> Dataset | None:
         """Return the mixture whose members are cut, where parts by range would be of some alone."""
         if self.shares is not None and self._inner is None:
             raise ArgumentError(
@@ -461,5 +465,5 @@ def _number(border: Any) -> Any:
         return border
     raise ArgumentError(
         f"borders must be numbers, as the coordinate is; got {border!r}. Of a netCDF file's time "
-        "numbers, xarray.open_dataset(path)['time'] makes dates."
+        "numbers, ooc.open(path, 'time', decode=True) makes dates."
     )

@@ -16,7 +16,7 @@ from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, is_same
+from oocdata.index import Selection, is_all, is_same
 
 __all__ = ["concatenate", "constant", "stack"]
 
@@ -171,8 +171,7 @@ def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], S
         for number, axis in enumerate(outer_axes(view, whole))
     ]
     alike = all(
-        isinstance(view.rows, range)
-        and view.rows == range(prod(_lengths(view)))
+        is_all(view.rows, prod(_lengths(view)))
         and view.grid[number] == whole.grid[axis]
         and view.source.shape[view.axes[number]] == whole.source.shape[whole.axes[axis]]
         for view, number, axis in pairs

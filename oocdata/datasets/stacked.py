@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.datasets.dataset import Described, fields_of
+from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
@@ -42,9 +42,6 @@ class Constant(Described):
 
     def __repr__(self) -> str:
         return f"<Constant: {self.shape} {self.dtype}>"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,9 +103,6 @@ class Stacked(Described):
     parts: tuple[Part, ...]
     axis: int
     new: bool
-
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
 
     @classmethod
     def of_description(cls, described: dict[str, Any]) -> Self:

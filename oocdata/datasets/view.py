@@ -38,6 +38,7 @@ from oocdata.index import (
     compose_ranges,
     cut,
     expand_key,
+    is_all,
     select,
     take,
 )
@@ -145,9 +146,8 @@ class View(Dataset):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes; ``(len,)`` where rows of them were chosen."""
-        lengths = tuple(len(places) for places in self.grid)
-        whole = isinstance(self.rows, range) and self.rows == range(prod(lengths))
-        return lengths if whole else (len(self),)
+        lengths = tuple(map(len, self.grid))
+        return lengths if is_all(self.rows, prod(lengths)) else (len(self),)
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -158,8 +158,11 @@ class View(Dataset):
         return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
 
     @property
-    def categories(self) -> tuple[Any, ...]:
-        """What the codes of a column of categories mean (AnnData); empty for other arrays.
+    def categories(self) -> tuple[Any, ...] | dict[int, Any]:
+        """What codes mean: of a column of categories (AnnData) or an enum (HDF5).
+
+        ``categories[code]`` is the name: a tuple where the codes are 0, 1, 2, …; a dict where an
+        enum has other numbers. Empty for other arrays.
 
         Raises
         ------
@@ -168,12 +171,15 @@ class View(Dataset):
 
         Examples
         --------
-        >>> import oocdata as ooc
-        >>> ooc.open(np.zeros(3)).categories
-        ()
+        >>> import h5py, oocdata as ooc
+        >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
+        >>> sky = h5py.enum_dtype({"clear": 0, "cloudy": 1}, "u1")
+        >>> view = ooc.open(file.create_dataset("sky", data=[1, 0, 1], dtype=sky))
+        >>> view[2], view.categories
+        (np.uint8(1), ('clear', 'cloudy'))
         """
         storage = self.storage
-        found: tuple[Any, ...] | None = storage.annotations().attributes.get("categories", ())
+        found = storage.annotations().attributes.get("categories", ())
         if found is None:
             raise MismatchedPartsError(
                 "categories must be the same in all parts, because their codes are delivered as "
@@ -181,7 +187,10 @@ class View(Dataset):
                 path=storage.path,
                 key=storage.key,
             )
-        return found if isinstance(found, tuple) else ()
+        if isinstance(found, dict):
+            return {int(code): name for code, name in found.items()}
+        # A list or an array where `convert` wrote them as an attribute.
+        return tuple(found) if isinstance(found, tuple | list | np.ndarray) else ()
 
     @property
     def unit(self) -> str:
@@ -193,7 +202,7 @@ class View(Dataset):
         >>> days = ooc.open(np.array(["2020-01-01", "2020-01-05"], "M8[D]"))
         >>> days[1], days.unit
         (np.int64(18266), 'datetime64[D]')
-        >>> np.asarray(days).view(days.unit)
+        >>> np.asarray(days, days.unit)
         array(['2020-01-01', '2020-01-05'], dtype='datetime64[D]')
         """
         return self.storage.unit
@@ -314,19 +323,18 @@ class View(Dataset):
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
         at = self.axes[self._split_place(axis)]
-        places, parts = self.places_along(at), []
-        for part in split_ranges(len(places), sizes, gap):
-            view = self._with_places(at, compose_ranges(places, part))
-            parts.append(replace(view, rows=range(prod(map(len, view.grid)))))
-        return tuple(parts)
+        places = self.places_along(at)
+        ranges = split_ranges(len(places), sizes, gap)
+        return tuple(self._with_places(at, compose_ranges(places, part)) for part in ranges)
 
     def _split_place(self, axis: int | str | None) -> int:
         """Return which of the sample axes to split along: the outermost, if none is named."""
         return 0 if axis is None else self.axis_place(axis)
 
     def _with_places(self, axis: int, places: range) -> Self:
-        """Return the view with other places kept along an axis."""
-        return replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
+        """Return the view of every row with other places kept along an axis."""
+        view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
+        return replace(view, rows=range(prod(map(len, view.grid))))
 
     def axis_place(self, axis: int | str) -> int:
         """Return which of the sample axes an axis of the array is."""
@@ -496,11 +504,13 @@ class View(Dataset):
         return replace(self, order=tuple(self.order[at] for at in wanted))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Read every row; ``np.asarray(view)``."""
+        """Read every row; ``np.asarray(view)``, of dates ``np.asarray(view, view.unit)``."""
         if copy is False:
             raise ArgumentError(
                 "an array of a view must be a copy, because it is read; got copy=False."
             )
+        if dtype is not None and self.unit and np.dtype(dtype).kind in "mM":
+            return self.__array__().view(self.unit).astype(dtype)
         view = self if dtype is None else self.astype(dtype)
         return view.take(np.arange(len(view)))
 

@@ -7,11 +7,10 @@ arrays over the same rows are ways to write offsets: the arithmetic is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -27,7 +26,15 @@ from oocdata.datasets.rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, check_distinct, compose_ranges, select, take
+from oocdata.index import (
+    Selection,
+    as_count,
+    check_distinct,
+    compose_ranges,
+    is_all,
+    select,
+    take,
+)
 
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
@@ -198,7 +205,7 @@ class Windows(Dataset):
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the views' sample axes, while all their windows are chosen."""
         shapes = [view.sample_shape for view in self._members]
-        whole = isinstance(self.chosen, range) and self.chosen == range(int(self.anchors.ends[-1]))
+        whole = is_all(self.chosen, int(self.anchors.ends[-1]))
         alike = len({shape[:-1] for shape in shapes}) == 1
         return min(shapes) if whole and alike and not self.given_episodes else (len(self),)
 
@@ -265,10 +272,6 @@ class Windows(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
 
-    def of_views(self, change: Callable[[View], View]) -> Self:
-        """Return the same windows of changed views, which have the same rows."""
-        return self._of([change(view) for view in self.views])
-
     def _split_axis(
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
@@ -284,8 +287,7 @@ class Windows(Dataset):
                 # The row that one array is longer by belongs to the last part.
                 stop = length if part.stop == min(lengths) else part.stop
                 places = compose_ranges(view.grid[at], range(min(start, stop), stop))
-                kept = view._with_places(view.axes[at], places)
-                views.append(replace(kept, rows=range(prod(map(len, kept.grid)))))
+                views.append(view._with_places(view.axes[at], places))
             cut = self.arrays, self.shift, self.pad, self.mask, "they"
             made.append(fitting(tuple(views), *cut))
         return tuple(made)  # type: ignore[arg-type]  # Self is Windows: it has no subclasses

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.rows import stored_rows
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.datasets.splits import farthest
+from oocdata.datasets.splits import farthest, split_ranges
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import repeated
+from oocdata.index import as_regular, repeated
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -64,21 +64,46 @@ class Zip(Dataset):
             return None
         return self._of([part if sparse is None else sparse for part, sparse in found])
 
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """That of the parts; rows in one dimension, such as labels, follow those along several."""
+        shapes = {part.sample_shape for part in self._members}
+        if len(shapes) > 1 and all(part._is_rows for part in self._flat):
+            shapes = {shape for shape in shapes if len(shape) > 1}
+        return shapes.pop() if len(shapes) == 1 else (len(self),)
+
+    @property
+    def _flat(self) -> list[Dataset]:
+        return [part for part in self._members if len(part.sample_shape) == 1]
+
     # Splits --------------------------------------------------------------------------------------
 
     def _split_axis(
         self, sizes: Sequence[float], gap: int, axis: int | str | None
     ) -> tuple[Self, ...]:
-        parts = super()._split_axis(sizes, gap, axis)
+        flat = self._flat
+        cut = [part for part in self._members if part not in flat]
+        found = {id(part): part.split(*sizes, gap=gap, axis=axis) for part in cut}
+        if flat:
+            places = self._row_places(axis)
+            ranges = split_ranges(int(places.max(initial=-1)) + 1, sizes, gap)
+            made = [self._made_of((places >= one.start) & (places < one.stop)) for one in ranges]
+            chosen = [as_regular(np.flatnonzero(one)) for one in made]
+            found |= {id(part): tuple(map(part._select, chosen)) for part in flat}
+        parts = [
+            self._of([found[id(part)][at] for part in self._members]) for at in range(len(sizes))
+        ]
+        shifts = frozenset().union(*(part._shifts for part in cut))
         for part in parts:
-            along_time = part._members[0].sample_shape[-1] != self._members[0].sample_shape[-1]
-            if len({*map(len, part._members)}) > 1 or (along_time and len(self._shifts) > 1):
+            own = [one for one in part._members if len(one.sample_shape) > 1]
+            along_time = own[0].sample_shape[-1] != cut[0].sample_shape[-1]
+            if len({*map(len, part._members)}) > 1 or (along_time and len(shifts) > 1):
                 raise ArgumentError(
                     "zipped windows must be as many in each part, one beside the other, to be "
                     "split along time; of other lengths or shifts they would be paired anew. "
                     "Split them along an outer axis."
                 )
-        return parts
+        return tuple(parts)
 
     @property
     def _own(self) -> list[Dataset]:

@@ -380,16 +380,21 @@ def _joined(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], P
 
 
 def check_packed(sources: Sequence[Source]) -> None:
-    """Raise if the numbers of sources are not packed alike."""
-    packed = sources[0].storage().packed
+    """Raise if the numbers of sources are not packed alike, or are dates of unlike units."""
+
+    def said(storage: Storage) -> str:
+        return storage.packed or storage.unit or "none packed"
+
+    first = sources[0].storage()
     for number, part in enumerate(sources):
         where = part.storage()
-        if where.packed != packed:
+        if (where.packed, where.unit) != (first.packed, first.unit):
+            hint = "decode=True decodes each part by its own attributes."
+            if first.unit or where.unit:
+                hint = "Open each by itself, and bring its dates to one unit."
             raise MismatchedPartsError(
                 "parts must hold numbers that are packed alike, because they are delivered as "
-                f"stored; part 0 has {packed or 'none packed'}, part {number} has "
-                f"{where.packed or 'none packed'}. Open them through xarray, which unpacks them: "
-                "ooc.open([xarray.open_dataset(path)['name'] for path in paths]).",
+                f"stored; part 0 has {said(first)}, part {number} has {said(where)}. {hint}",
                 path=where.path,
                 key=where.key,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from oocdata.box import Extent
 from oocdata.engines.places import read_through
 from oocdata.engines.source import Annotations, Storage
 from oocdata.engines.wrapped import Wrapped
+
+if TYPE_CHECKING:
+    from oocdata.engines.dates import Dates
 
 __all__ = ["Decoded", "Packing"]
 
@@ -46,6 +49,11 @@ class Packing:
     offset: Any
     dtype: np.dtype[Any]
 
+    @property
+    def date_unit(self) -> str:
+        """Empty: they are no dates."""
+        return ""
+
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write numbers into memory of any dtype; it may be that of the packed ones.
 
@@ -73,18 +81,18 @@ class Packing:
 
 @dataclass(frozen=True, eq=False)
 class Decoded(Wrapped):
-    """A source of packed numbers as the numbers.
+    """A source of packed numbers as the numbers, or as dates.
 
     Attributes
     ----------
-    packing : Packing
+    packing : Packing or Dates
     described : str
         How they are packed, in words.
     attributes : mapping
         For each attribute that is not true of the numbers, None.
     """
 
-    packing: Packing
+    packing: Packing | Dates
     described: str
     attributes: Mapping[str, None]
 
@@ -106,6 +114,7 @@ class Decoded(Wrapped):
             f"({self.described})",
             strides=None,
             packed="",
+            unit=self.packing.date_unit,
             opened=None if inner.opened is None else {**inner.opened, "decode": True},
             annotations=partial(_true_of_numbers, inner, self.attributes),
         )

@@ -18,11 +18,14 @@ from oocdata.errors import MissingKeyError, SeveralDatasetsError
 __all__ = [
     "PACKING",
     "SCALED",
+    "TIME",
     "VALID",
     "Named",
     "as_stored",
+    "as_text",
     "choose_key",
     "data_variables",
+    "is_time",
     "packing",
 ]
 
@@ -34,6 +37,9 @@ PACKING = (*SCALED, "_FillValue", "missing_value")
 
 VALID = ("valid_range", "valid_min", "valid_max")
 """Attributes that hold numbers packed as the array's are (CF conventions, 2.5.1 and 8.1)."""
+
+TIME = ("units", "calendar")
+"""Attributes by which times are read (CF conventions, 4.4)."""
 
 
 def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
@@ -112,12 +118,33 @@ def packing(attributes: Mapping[str, Any]) -> str:
     --------
     >>> packing({"scale_factor": 0.5, "_FillValue": -9999, "units": "K"})
     'scale_factor 0.5, _FillValue -9999'
-    >>> packing({"_FillValue": float("nan")})
-    ''
+    >>> packing({"_FillValue": float("nan")}), packing({"units": "days since 1900-01-01"})
+    ('', 'days since 1900-01-01')
     """
     said = {name: _first(attributes[name]) for name in PACKING if name in attributes}
     # NaN says of itself what it is.
-    return ", ".join(f"{name} {value}" for name, value in said.items() if value == value)
+    words = [f"{name} {value}" for name, value in said.items() if value == value]
+    if is_time(attributes):
+        words += [as_text(attributes[name]) for name in TIME if name in attributes]
+    return ", ".join(words)
+
+
+def is_time(attributes: Mapping[str, Any]) -> bool:
+    """Return whether an array holds times, by its attribute ``units`` (CF conventions, 4.4).
+
+    Examples
+    --------
+    >>> is_time({"units": "days since 1900-01-01"}), is_time({"units": "days"})
+    (True, False)
+    """
+    return " since " in as_text(attributes.get("units"))
+
+
+def as_text(value: Any) -> str:
+    """Return an attribute as text; empty for what is none."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
 
 
 def _first(value: Any) -> Any:
@@ -139,6 +166,8 @@ def as_stored(packed: str) -> str:
     if not packed:
         return ""
     what, how = "packed", "decodes"
-    if not packed.startswith(SCALED):
+    if " since " in packed:
+        what, how = "times", "makes them dates"
+    elif not packed.startswith(SCALED):
         what, how = "missing ones too", "makes them NaN"
     return f"; delivered as stored, {what} ({packed}): decode=True {how}"

@@ -1,4 +1,4 @@
-"""How numbers are packed by the CF conventions, and into which dtype they are decoded.
+"""How numbers and times are packed by the CF conventions, and into which dtype they are decoded.
 
 The rules are xarray's (``xarray.coding.variables``: `CFMaskCoder`, `CFScaleOffsetCoder`), so that
 ``ooc.open(path, name, decode=True)`` delivers what ``xarray.open_dataset(path)[name]`` shows.
@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 
 from oocdata.engines.concat import Concat, check_alike
+from oocdata.engines.dates import Dates
 from oocdata.engines.decoded import Decoded, Packing
 from oocdata.engines.source import Source
-from oocdata.formats.dimensions import PACKING, SCALED, VALID, packing
+from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, is_time, packing
+from oocdata.formats.times import dates_of
 
 __all__ = ["decoded", "packing_of"]
 
 
 def decoded(source: Source) -> Source:
-    """Return a source of the numbers that a source of packed ones stands for.
+    """Return a source of the numbers, or dates, that a source of packed ones stands for.
 
     The same source, where its attributes say nothing of packing. ``valid_min`` and its like mask
     nothing.
@@ -35,11 +37,17 @@ def decoded(source: Source) -> Source:
         return source.with_parts(
             parts, opened=None if opened is None else {**opened, "decode": True}
         )
-    attributes = source.storage().annotations().attributes
-    found = packing_of(source.dtype, attributes)
+    storage = source.storage()
+    attributes = storage.annotations().attributes
+    numbers = packing_of(source.dtype, attributes)
+    found: Packing | Dates | None = numbers
+    changed = dict.fromkeys(PACKING)
+    if is_time(attributes) and source.dtype.kind in "iuf":
+        plain = Packing(source.dtype, (), None, None, source.dtype)
+        found = dates_of(numbers or plain, attributes, storage.path, storage.key)
+        changed |= dict.fromkeys(TIME)
     if found is None:
         return source
-    changed = dict.fromkeys(PACKING)
     if any(name in attributes for name in SCALED):
         changed |= dict.fromkeys(VALID)
     return Decoded(source, found, packing(attributes), changed)

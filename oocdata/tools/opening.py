@@ -207,7 +207,10 @@ class Opening:
         """Return the call of `oocdata.open` in Python, with the arguments that matter."""
         given = self.given()
         key = given.pop("key", None)
-        words = [repr(_as_text(self.target)), *([] if key is None else [repr(key)])]
+        each = self.target if isinstance(self.target, list | tuple) else [self.target]
+        paths = all(isinstance(one, str | os.PathLike) for one in each)
+        words = [repr(_as_text(self.target)) if paths else "array"]
+        words += [] if key is None else [repr(key)]
         return f"ooc.open({', '.join([*words, *(f'{name}={given[name]!r}' for name in given)])})"
 
 

@@ -91,3 +91,66 @@ def test_states_one_longer_than_the_actions() -> None:
             found: Any = part.take(np.arange(len(part)))
             read.append({*found["s"].tolist(), *found["next"].tolist()})
         assert not read[0] & read[1]
+
+
+GRID = np.arange(4 * 10 * 3).reshape(4, 10, 3)
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("kind", ["rows", "windows", "patches", "map"])
+@pytest.mark.parametrize("how", ["enumerate", "cache", "labels"])
+def test_sample_axes_stay(kind: str, how: str, axis: int | None) -> None:
+    """What is enumerated, cached or has labels beside it is split as what it is made of is."""
+    view = ooc.open(GRID, axis=(0, 1))
+    made: Any = {
+        "rows": view,
+        "windows": view.windows(2, 1, shift=2),
+        "patches": view.windows(2, 1).patches((2,)),
+        "map": view.map(np.negative),
+    }[kind]
+    elements = made.take(range(len(made)))
+    whole = made.cache() if how == "cache" else made.enumerate()
+    if how == "labels":
+        whole = ooc.zip(ooc.open(np.arange(len(made))), made)
+    assert whole.sample_shape == made.sample_shape == (4, 10)
+    for sizes in ((0.5, 0.5), (4, 5) if axis else (1, 2)):
+        parts, expected = whole.split(*sizes, axis=axis), made.split(*sizes, axis=axis)
+        for part, own in zip(parts, expected, strict=True):
+            assert part.sample_shape == own.sample_shape
+            taken, wanted = part.take(range(len(part))), own.take(range(len(own)))
+            if how == "cache":
+                assert_same(taken, wanted)
+            else:
+                places, taken = taken
+                assert_same(taken, wanted)
+                assert_same(tree(elements, lambda array, at=places: array[at]), wanted)
+    again, own = (one.split(2, 2)[1].split(1, 1)[0] for one in (whole, made))
+    taken = again.take(range(len(again)))
+    assert_same(taken if how == "cache" else taken[1], own.take(range(len(own))))
+
+
+def tree(batch: Any, change: Any) -> Any:
+    return tuple(map(change, batch)) if isinstance(batch, tuple) else change(batch)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    pairs = zip(one, other, strict=True) if isinstance(one, tuple) else [(one, other)]
+    for first, second in pairs:
+        np.testing.assert_array_equal(first, second)
+
+
+def test_padded_windows_beside_their_numbers_are_split_along_an_outer_axis() -> None:
+    padded = ooc.open(GRID, axis=(0, 1)).windows(3, 1, pad=True).enumerate()
+    train, val = padded.split(0.75, 0.25)
+    assert (len(train), val[0][0]) == (30, 30)
+    with pytest.raises(ArgumentError, match="Split them along an outer axis"):
+        padded.split(0.5, 0.5, axis=1)
+
+
+def test_windows_of_other_rows_share_none_over_a_border() -> None:
+    """Flat windows reach over the end of a trajectory: then elements are split by range."""
+    flat = ooc.open(np.arange(43)).windows(4)
+    both = ooc.zip(ooc.open(GRID, axis=(0, 1)), flat)
+    assert both.sample_shape == (40,)
+    train, val = both.split(0.5, 0.5)
+    assert train[-1][1].max() < val[0][1].min()

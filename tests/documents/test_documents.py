@@ -106,12 +106,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with h5py.File(folder / "table.h5", "w") as file:
         rows = np.zeros(50, [("position", "f4", 3), ("label", "i8")])
         file.create_dataset("rows", data=rows, chunks=(16,), compression="gzip")
+    with h5py.File(folder / "sky.h5", "w") as file:
+        sky = h5py.enum_dtype({"clear": 0, "cloudy": 1, "rain": 2}, "u1")
+        file.create_dataset("sky", data=np.arange(20) % 3, dtype=sky)
     np.save(
         folder / "dates.npy", np.arange("2020-01-01", "2020-02-01", dtype="M8[D]").astype("M8[s]")
     )
     write_file(folder / "cells.h5ad", random_csr(400, 60), chunks=(300,), compression="gzip")
     write_pictures(folder, random)
-    hours = xr.DataArray(random.random((24, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
+    hours = xr.DataArray(
+        random.random((24, 5, 6)),
+        {"time": np.datetime64("2020-01-01", "ns") + np.arange(24) * np.timedelta64(1, "h")},
+        ("time", "lat", "lon"),
+        "t2m",
+    )
     hours.to_netcdf(folder / "era5.nc", encoding={"t2m": PACKED})
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -285,8 +286,13 @@ def test_a_file_that_anndata_wrote(tmp_path: Path) -> None:
     obs.index = obs.index.astype(str)
     made = anndata.AnnData(MATRIX, obs=obs, layers={"twice": MATRIX * 2})
     made.write_h5ad(tmp_path / "a.h5ad")
-    made.write_zarr(tmp_path / "a.zarr")
-    for name in ("a.h5ad", "a.zarr"):
+    for version in (2, 3):
+        with (
+            anndata.settings.override(zarr_write_format=version),
+            warnings.catch_warnings(action="ignore"),
+        ):
+            made.write_zarr(tmp_path / f"{version}.zarr")
+    for name in ("a.h5ad", "2.zarr", "3.zarr"):
         path = str(tmp_path / name)
         assert_array_equal(np.asarray(ooc.open(path, "layers/twice")), DENSE * 2)
         labels = ooc.open(path, "obs/cell_type")

@@ -19,6 +19,7 @@ from oocdata.engines.byte_rows import size_counts
 from oocdata.errors import (
     ArgumentError,
     DamagedChunkError,
+    MismatchedPartsError,
     MissingChunkError,
     MissingChunkWarning,
     SourceError,
@@ -262,3 +263,63 @@ def test_text_in_zarr_that_is_absent_or_damaged(tmp_path: Path) -> None:
     (tmp_path / "a.zarr/zarr.json").touch()
     with pytest.raises(SourceError, match="changed"):
         view[0]
+
+
+SKY = {"cloudy": 1, "clear": 0, "rain": 2}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (3,)}, {"chunks": (3,), "compression": "gzip"}], ids=str
+)
+@pytest.mark.parametrize("names", [SKY, {"clear": 0, "missing": 255}, {"low": -3, "high": 700}])
+def test_names_of_an_enum(tmp_path: Path, options: Any, names: dict[str, int]) -> None:
+    codes = np.resize(list(names.values()), 10)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=codes, dtype=h5py.enum_dtype(names, ">i4"), **options)
+        file["flags"] = codes > 0
+        there = ooc.open(file["u"]).categories
+    view = ooc.open(tmp_path / "a.h5", "u")
+    with h5py.File(tmp_path / "a.h5") as file:
+        name_of = {code: name for name, code in h5py.check_enum_dtype(file["u"].dtype).items()}
+        expected = [name_of[code] for code in file["u"][:].tolist()]
+    for one in (view, view[::-2], view.astype("i8"), view.split(0.5, 0.5)[1]):
+        assert one.categories == there
+    assert [view.categories[code] for code in np.asarray(view).tolist()] == expected
+    assert isinstance(view.categories, tuple if names is SKY else dict)
+    assert ooc.open(tmp_path / "a.h5", "flags").categories == ()
+
+
+def test_names_of_enums_in_several_datasets(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, names in enumerate([SKY, SKY, {"cloudy": 0, "clear": 1, "rain": 2}]):
+            kind = h5py.enum_dtype(names, "u1")
+            file.create_dataset(f"run{number}", data=[0, 1, 2], dtype=kind)
+        file["plain"] = np.zeros(3, "u1")
+    same = ooc.open(tmp_path / "a.h5", ["run0", "run1"])
+    assert same.categories == ("clear", "cloudy", "rain")
+    for keys in ("run*", ["run0", "plain"]):
+        with pytest.raises(MismatchedPartsError, match="categories must be the same"):
+            ooc.open(tmp_path / "a.h5", keys).categories  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [("b.zarr", SKY), ("b.h5", SKY), ("b.zarr", {"clear": 0, "missing": 255})],
+    ids=["zarr", "hdf5", "dict"],
+)
+def test_names_of_an_enum_are_converted(tmp_path: Path, target: str, names: dict[str, int]) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u", data=[0, 1], dtype=h5py.enum_dtype(names, "u1"))
+    view = ooc.open(tmp_path / "a.h5")
+    ooc.convert(view, tmp_path / target)
+    assert ooc.open(tmp_path / target).categories == view.categories
+
+
+def test_categories_of_anndata_before_0_8(tmp_path: Path) -> None:
+    """A dataset of codes whose attribute refers to the names (anndata 0.7, `write_series`)."""
+    names = np.array(["B cell", "T cell"], object)
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        file["obs/type"] = np.array([1, 0, -1], "i1")
+        made = file.create_dataset("obs/__categories/type", data=names, dtype=h5py.string_dtype())
+        file["obs/type"].attrs["categories"] = made.ref
+    assert ooc.open(tmp_path / "a.h5ad", "obs/type").categories == ("B cell", "T cell")

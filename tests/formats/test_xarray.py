@@ -434,14 +434,19 @@ def test_a_name_that_is_not_there(path: Path) -> None:
         ooc.open(opened["counts"], axis="level")
 
 
-def test_times_are_no_numbers(tmp_path: Path) -> None:
+def test_times(tmp_path: Path) -> None:
     days = np.arange("2000-01-01", "2000-01-24", dtype="M8[D]").astype("M8[ns]")
-    data = xarray.Dataset({"t": ("time", days), "d": ("time", days - days[0])})
-    for name in ("t", "d"):
-        with pytest.raises(UnsupportedDtypeError, match=r"got times.*astype\('int64'\)"):
-            ooc.open(data[name])
-    numbers = ooc.open(data["t"].astype("int64"))
-    assert_array_equal(np.asarray(numbers), days.astype("i8"))
+    spans = days - days[0]
+    data = xarray.Dataset({"t": ("time", days), "d": ("time", spans)}, {"time": days})
+    for name, expected in (("t", days), ("d", spans), ("time", days)):
+        view = ooc.open(data[name], axis="time")
+        assert view.dtype == np.int64
+        assert_array_equal(np.asarray(view).view(view.unit), expected)
+    data.to_netcdf(tmp_path / "a.nc")
+    with xarray.open_dataset(tmp_path / "a.nc") as opened:
+        with pytest.raises(UnsupportedDtypeError, match=r"not in memory.*array\.load\(\)"):
+            ooc.open(opened["t"])
+        assert_array_equal(np.asarray(ooc.open(opened["time"])), days.astype("i8"))
 
 
 def test_text_and_objects() -> None:

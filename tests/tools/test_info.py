@@ -47,6 +47,17 @@ def test_hdf5_chunks_and_codec(tmp_path: Path) -> None:
     assert "(8, 6, 5)" in found.storage
 
 
+def test_names_of_an_enum(tmp_path: Path) -> None:
+    for number in (3, 40):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            kind = h5py.enum_dtype({f"class {one}": one for one in range(number)}, "u1")
+            file.create_dataset("u", data=np.arange(number), dtype=kind)
+        found = one(tmp_path / "a.h5")
+        assert found.categories == tuple(f"{at} class {at}" for at in range(number))
+        assert ("and 28 more" in str(found).replace("\n           ", " ")) == (number == 40)
+        assert json.loads(json.dumps(contents(tmp_path / "a.h5").to_json()))["datasets"]
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_zarr_of_both_versions(tmp_path: Path, version: int) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=FRAMES, chunks=(16, 6, 5), zarr_format=version)

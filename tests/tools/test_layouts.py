@@ -234,6 +234,10 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "Weather by levels, as ARCO-ERA5: 24 times, 9 arrays, such as geopotential by level",
         made.write_arco, {}, arco,
     ),
+    "arco_packed": (
+        "Weather by levels, as ARCO-ERA5: 24 times, 9 arrays, such as geopotential by level",
+        made.write_arco, {"packed": True}, arco,
+    ),
     "anemoi": (
         "anemoi: 40 dates, 2 of them missing, 6 variables × 300 cells",
         made.write_anemoi, {}, anemoi,

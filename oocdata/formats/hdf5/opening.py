@@ -31,6 +31,7 @@ from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
     DECODED,
     READING,
+    all_values,
     annotations_of,
     delivered,
     describe,
@@ -179,9 +180,7 @@ def _values(path: str, group: str, part: str) -> Any:
     """Return all values of a dataset in a group, text too."""
     key = f"{group}/{part}"
     with open_file(path) as file, readable(path, key):
-        dataset = file[key]
-        text = hdf5_library().check_string_dtype(dataset.dtype) is not None
-        return (dataset.asstr() if text else dataset)[()].tolist()
+        return all_values(file[key])
 
 
 def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:

@@ -14,7 +14,14 @@ from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
 from oocdata.engines.placed import Line, Placed
-from oocdata.engines.source import Annotations, Source, Storage, check_dtype
+from oocdata.engines.source import (
+    Annotations,
+    Source,
+    Storage,
+    check_dtype,
+    check_stored,
+    unit_of,
+)
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import (
     ArgumentError,
@@ -115,10 +122,15 @@ def open_data_array(
     (rows,) = sample_axes(axis, variable.ndim, described)
     if is_loaded(variable):
         refuse("an array of xarray in memory", missing=missing, external=external)
+        values = np.asarray(variable.values)
         memory = replace(
-            described, format="array in memory", codec="none", reading="each box copied"
+            described,
+            format="array in memory",
+            codec="none",
+            reading="each box copied",
+            unit=unit_of(values.dtype),
         )
-        return MemoryArray(np.asarray(variable.values), memory)
+        return MemoryArray(values.view(check_stored(values.dtype)), memory)
     stored = stored_array(variable)
     found = None if stored is None else _shown(variable, stored, rows, missing, external)
     if found is not None:
@@ -143,11 +155,12 @@ def _check_numbers(variable: Any) -> None:
         )
     if dtype.kind in "SU":
         raise UnsupportedDtypeError(f"elements must be numbers; got text ({dtype}).")
+    if dtype.kind in "mM" and is_loaded(variable):
+        return
     if dtype.kind in "mM":
         raise UnsupportedDtypeError(
-            f"elements must be numbers; got times ({dtype}). Turn them into numbers "
-            "(array.astype('int64')), or open the file by its path: there they are stored as "
-            "numbers."
+            f"elements must be numbers; got times ({dtype}) that are not in memory. Load them "
+            "(array.load()), or open the file by its path: decode=True makes dates of them."
         )
     check_dtype(dtype)
 

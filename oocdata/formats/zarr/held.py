@@ -20,7 +20,10 @@ class Held(Store):
     def __init__(self, array: zarr.Array[Any]) -> None:
         from zarr.storage import MemoryStore
 
-        super().__init__(str(array.store))
+        store = str(array.store)
+        if "\n" in store:  # its whole content, as that of virtualizarr says
+            store = object.__repr__(array.store)
+        super().__init__(store)
         self.array = array
         # Asking a store in memory is cheap; of any other nothing is known.
         self.listable = type(array.store) is MemoryStore

@@ -18,7 +18,8 @@ from typing import Any, Unpack
 
 from oocdata.advice import Advice, advise, reading_of, size
 from oocdata.blocks import Blocks
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.datasets.view import View
+from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
@@ -33,6 +34,7 @@ _MOST_DESCRIBED = 500
 _FEWEST_ALIKE = 4
 """Datasets of numbered groups from which on they are told as one."""
 
+_MOST_CATEGORIES = 12
 Shape = tuple[int, ...]
 
 
@@ -46,7 +48,7 @@ class Description:
     format: str
     shape: Shape  # as delivered: the number of rows, then an element's shape
     sample_shape: Shape  # lengths of the sample axes
-    dtype: str
+    dtype: str  # with the unit of dates
     row_bytes: int
     memory_bytes: int
     stored_bytes: int | None
@@ -61,6 +63,7 @@ class Description:
     dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
     unequal: bool = False  # whether rows are of unequal length
     parts: int = 1  # datasets that it is put together from
+    categories: tuple[str, ...] = ()  # what codes mean: "0 clear", …
 
     def __str__(self) -> str:
         return f"{self.facts}\n\n{_indented(self.code)}"
@@ -86,6 +89,9 @@ class Description:
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
+        more = len(self.categories) - _MOST_CATEGORIES
+        named = [*self.categories[:_MOST_CATEGORIES], *([f"and {more:,} more"] if more > 0 else [])]
+        yield "categories", ", ".join(named)
         yield "in memory", size(self.memory_bytes)
         yield "stored" if is_url(self.path or "") else "on disk", stored
         yield "storage", self.storage
@@ -182,8 +188,9 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     Contents
         What can't be opened (text, structured rows, chunks that are missing, …) with the reason.
         Of several arrays none has advice: name one. Those of numbered groups (``runs/run1/state``,
-        …) are told as the one array that they make, ``runs/run*/state``. Of a known layout (`layout` says which, with
-        code that opens it) a few arrays stand for all others, and the first of them has advice.
+        …) are told as the one array that they make, ``runs/run*/state``. Of a known layout
+        (`layout` says which, with code that opens it) a few arrays stand for all others, and the
+        first of them has advice.
 
     Raises
     ------
@@ -273,7 +280,7 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         format=storage.format,
         shape=view.shape,
         sample_shape=view.sample_shape,
-        dtype=view.spec.kind,
+        dtype=view.spec.kind + (f" ({view.unit})" if view.unit else ""),
         unequal=view.is_composed or view.dtype.hasobject,
         row_bytes=view.nbytes // max(1, len(view)),
         memory_bytes=view.nbytes,
@@ -288,4 +295,15 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         code=code,
         dimensions=storage.dimensions,
         parts=max(1, len(storage.part_names)),
+        categories=() if brief else _categories(view),
     )
+
+
+def _categories(view: View) -> tuple[str, ...]:
+    """Return what codes mean; of parts that differ in it, nothing."""
+    try:
+        found = view.categories
+    except MismatchedPartsError:
+        return ()
+    named = found.items() if isinstance(found, dict) else enumerate(found)
+    return tuple(f"{code} {name}" for code, name in named)

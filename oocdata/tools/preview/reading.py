@@ -8,6 +8,7 @@ elements: where nobody says how many, fewer are shown, and of frames in many chu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod, sqrt
 from typing import Any
 
@@ -90,7 +91,7 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
     for axis, one in enumerate(places, 1):
         chosen = slice(one.start, one.stop, one.step) if isinstance(one, range) else list(one)
         cut = cut[(*[slice(None)] * axis, chosen)]
-    return dataset.of_views(lambda _: cut) if isinstance(dataset, Windows) else cut
+    return replace(dataset, views=(cut,)) if isinstance(dataset, Windows) else cut
 
 
 def choose_positions(

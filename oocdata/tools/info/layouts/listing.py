@@ -159,15 +159,20 @@ def _of_zarr(path: str) -> Looks:
             tree.update(tree_of(name or "" for name in list_datasets(path)))
         return sorted(tree.get(f"/{group}" if group else "", []), key=natural)
 
-    def array(name: str) -> Array | None:
+    def metadata(name: str) -> Any:
         with suppress(SourceError):
-            found = find_array(store, name, path)[1]
-            if found is not None:
-                return Array(tuple(found.shape), found.dtype, found.dimensions)
+            return find_array(store, name, path)[1]
         return None
 
+    def array(name: str) -> Array | None:
+        found = metadata(name)
+        return found and Array(tuple(found.shape), found.dtype, found.dimensions)
+
     def attributes(name: str) -> dict[str, Any]:
-        return group_attributes(store, name, path) or {}
+        found = group_attributes(store, name, path)
+        if found is None and (one := metadata(name)) is not None:
+            found = dict(one.annotations.attributes)
+        return found or {}
 
     return below, array, attributes
 

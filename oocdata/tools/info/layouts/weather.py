@@ -26,14 +26,17 @@ def arco(listing: Listing) -> Layout:
     ground: list[str] = []
     fixed: list[str] = []
     shapes: set[tuple[int, ...]] = set()
-    time = 0
+    time, decode = 0, ""
     data = [name for name in names if name not in ("time", level, "latitude", "longitude")]
     data.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     for name, array in listing.arrays("", data[:_LOOKED_AT]).items():
         dims = array.dimensions
         space = tuple(one for one in dims if one not in ("time", level))
-        if not space or array.dtype.kind != "f":
+        packed = array.dtype.kind in "iu" and "scale_factor" in listing.attributes(name)
+        if not space or not (array.dtype.kind == "f" or packed):
             continue
+        if packed:
+            decode = ", decode=True"
         kinds = {("time", level, *space): air, ("time", *space): ground, space: fixed}
         if dims not in kinds or (dims == space and len(space) != 2):
             continue
@@ -44,13 +47,13 @@ def arco(listing: Listing) -> Layout:
     code = f"""
 path = {listing.target}
 {listed("keys", air[:3])}
-air = [ooc.open(path, key, axis='time') for key in keys]     # each ({level}, space…)
+air = [ooc.open(path, key, axis='time'{decode}) for key in keys]     # each ({level}, space…)
 """
     parts = "*air"
     if ground:
         code += f"{listed('keys', ground[:2])}\n"
         constants = "".join(f", ooc.constant(ooc.open(path, {name!r}))" for name in fixed[:1])
-        code += f"""ground = [ooc.open(path, key, axis='time') for key in keys]
+        code += f"""ground = [ooc.open(path, key, axis='time'{decode}) for key in keys]
 surface = ooc.stack([*ground{constants}], axis=0)
 """
         parts += ", surface"

@@ -1,0 +1,115 @@
+"""Times by the CF conventions, 4.4: a number of a unit since a date, in a calendar.
+
+The rules are xarray's (``xarray.coding.times``), so that ``ooc.open(path, "time", decode=True)``
+has the dates that ``xarray.open_dataset(path)["time"]`` shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from oocdata.engines.dates import Dates
+from oocdata.engines.decoded import Packing
+from oocdata.errors import UnsupportedDtypeError
+from oocdata.formats.dimensions import as_text
+
+__all__ = ["dates_of"]
+
+_UNITS = {
+    "nanosecond nanoseconds": 1,
+    "microsecond microseconds microsec microsecs": 10**3,
+    "millisecond milliseconds millisec millisecs msec msecs ms": 10**6,
+    "second seconds sec secs s": 10**9,
+    "minute minutes min mins": 60 * 10**9,
+    "hour hours hr hrs h": 3600 * 10**9,
+    "day days d": 86400 * 10**9,
+}
+_NANOSECONDS = {word: length for words, length in _UNITS.items() for word in words.split()}
+
+_MIXED = ("standard", "gregorian")
+"""Calendars that are the Julian one before 15 October 1582."""
+
+_CALENDARS = (*_MIXED, "proleptic_gregorian")
+"""Those of datetime64."""
+
+_REFORM = np.datetime64("1582-10-15")
+
+_DATE = re.compile(
+    r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[T ]+(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?"
+    r"\s*(Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?"
+)
+
+
+def dates_of(
+    packing: Packing, attributes: Mapping[str, Any], path: str | None, key: str | None
+) -> Dates:
+    """Return how times are packed, by the attributes and how their numbers are.
+
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        For a calendar or a unit that datetime64 hasn't, and a date that is none.
+    """
+    units, calendar = as_text(attributes["units"]), as_text(attributes.get("calendar")).lower()
+    if calendar not in ("", *_CALENDARS):
+        raise UnsupportedDtypeError(
+            f"times must be in the standard calendar to be decoded; these are in {calendar!r}, "
+            "which has other days than datetime64. Leave out decode=True, and the numbers are "
+            f"delivered as stored ({units}); cftime.num2date makes dates of them.",
+            path=path,
+            key=key,
+        )
+    word, _, date = units.partition(" since ")
+    unit, found = _NANOSECONDS.get(word.strip().lower()), _DATE.fullmatch(date.strip())
+    try:
+        if unit is None or found is None:
+            raise ValueError
+        since, rounded = _since(found, mixed=calendar in ("", *_MIXED))
+    except ValueError:
+        raise UnsupportedDtypeError(
+            "times must be a number of days, hours, minutes or seconds since a date to be decoded, "
+            f"e.g. 'hours since 1900-01-01'; got {units!r}. Leave out decode=True, and the numbers "
+            "are delivered as stored.",
+            path=path,
+            key=key,
+        ) from None
+    return Dates(packing, unit, since, rounded)
+
+
+def _since(found: re.Match[str], *, mixed: bool) -> tuple[int, bool]:
+    """Return a date in nanoseconds since 1970, and whether it is one of the Julian calendar."""
+    year, month, day = (int(found[at]) for at in (1, 2, 3))
+    hour, minute, second = (int(found[at] or 0) for at in (4, 5, 6))
+    fraction = int((found[7] or "0").ljust(9, "0")[:9])
+    date = np.datetime64(f"{year:04}-{month:02}-{day:02}")  # ValueError if it is none
+    julian = mixed and bool(date < _REFORM)
+    days = _julian(year, month, day) if julian else int(date.astype(np.int64))
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _zone(found[8] or "Z")
+    return seconds * 10**9 + fraction, julian
+
+
+def _julian(year: int, month: int, day: int) -> int:
+    """Return the days since 1970 of a date in the Julian calendar.
+
+    Examples
+    --------
+    >>> _julian(1582, 10, 4) - np.datetime64("1582-10-15").astype(int)
+    np.int64(-1)
+    """
+    years = year + 4800 - (month < 3)
+    months = (month + 9) % 12  # since March
+    return day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083 - 2440588
+
+
+def _zone(text: str) -> int:
+    """Return how many seconds a time zone is before that of Greenwich."""
+    if text in ("Z", "UTC", "GMT"):
+        return 0
+    hours, minutes = re.fullmatch(r"(\d{1,2}):?(\d{2})?", text[1:]).groups(default="0")  # type: ignore[union-attr]
+    seconds = (int(hours) * 60 + int(minutes)) * 60
+    return -seconds if text[0] == "-" else seconds
