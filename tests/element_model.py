@@ -133,6 +133,8 @@ class Model:
         Makes the same of other parents.
     shifts : frozenset of int
         Rows from an element to the next one, of each model it is made of.
+    is_rows : bool
+        Whether each element is a row.
     """
 
     form: Tree
@@ -150,6 +152,7 @@ class Model:
     parents: tuple[Model, ...] = ()
     made: Callable[..., Model] | None = None
     shifts: frozenset[int] = frozenset({1})
+    is_rows: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -280,6 +283,7 @@ def of_rows(array: np.ndarray, axes: tuple[int, ...], name: object) -> Model:
         counted=(True,),
         sample_shape=lengths,
         outer=np.arange(count) // max(1, lengths[-1]),
+        is_rows=True,
     )
 
 
@@ -432,6 +436,7 @@ def _repeated(
         rows=[rows for rows in model.rows for _ in range(each)],
         spans=[spans for spans in model.spans for _ in range(each)],
         counted=(False,) * len(model.counted),
+        is_rows=False,
         sample_shape=model.sample_shape if several else (len(model) * each,),
         each=each * max(1, model.each),
         outer=None,
@@ -443,10 +448,15 @@ def _repeated(
 
 
 def side_by_side(*parts: Model, form: Tree) -> Model:
-    """Return the zip of models; `form` has their numbers as leaves."""
-    shapes = {part.sample_shape for part in parts}
+    """Return the zip of models; `form` has their numbers as leaves.
+
+    Rows in one dimension follow those along several sample axes.
+    """
+    several = [part for part in parts if len(part.sample_shape) > 1]
+    follow = all(part.is_rows for part in parts if len(part.sample_shape) == 1)
+    if len({part.sample_shape for part in several}) != 1 or not follow:
+        several = []
     count = len(parts[0])
-    several = len(shapes) == 1 and len(parts[0].sample_shape) > 1
     # A table that is looked up shares its rows; what lies beside it must not.
     own = [part for part in parts if not part.table] or parts
     return Model(
@@ -458,15 +468,35 @@ def side_by_side(*parts: Model, form: Tree) -> Model:
         ],
         spans=[tuple(span for part in own for span in part.spans[at]) for at in range(count)],
         counted=tuple(counted for part in own for counted in part.counted),
-        sample_shape=parts[0].sample_shape if several else (count,),
+        sample_shape=several[0].sample_shape if several else (count,),
         splits=all(part.splits for part in own),
         mapped=any(part.mapped for part in parts),
         each=math.lcm(*(part.each or 1 for part in parts))
         if any(part.each for part in parts)
         else 0,
-        parents=parts if several else (),
-        made=partial(side_by_side, form=form) if several else None,
-        shifts=frozenset().union(*(part.shifts for part in parts)),
+        parents=tuple(several),
+        made=partial(_with_those_that_follow, parts=parts, form=form) if several else None,
+        shifts=frozenset().union(*(part.shifts for part in several or parts)),
+        is_rows=all(part.is_rows for part in parts),
+    )
+
+
+def _with_those_that_follow(*found: Model, parts: tuple[Model, ...], form: Tree) -> Model:
+    """Return the zip of parts of those with several sample axes, beside the same of the others."""
+    whole = next(part for part in parts if len(part.sample_shape) > 1)
+    chosen, at = [], 0
+    for rows in found[0].rows:
+        while whole.rows[at] != rows:
+            at += 1
+        chosen.append(at)
+        at += 1
+    rest = iter(found)
+    return side_by_side(
+        *(
+            next(rest) if len(part.sample_shape) > 1 else part.select(np.array(chosen, int))
+            for part in parts
+        ),
+        form=form,
     )
 
 
@@ -510,6 +540,20 @@ def numbers(count: int) -> Model:
         spans=[()] * count,
         counted=(),
         sample_shape=(count,),
+        is_rows=True,
+    )
+
+
+def cached(model: Model) -> Model:
+    """Return the same elements in arrays of their own."""
+    several = len(model.sample_shape) > 1
+    return replace(
+        model,
+        columns=[replace(column, time=0, mask=False) for column in model.columns],
+        mapped=False,
+        outer=None,
+        parents=(model,) if several else (),
+        made=cached if several else None,
     )
 
 

@@ -112,19 +112,7 @@ class Compositions(Chains):
             with pytest.raises(ArgumentError):
                 make()
             return multiple()
-        columns = [replace(column, time=0, mask=False) for column in model.columns]
-        return self._made(
-            make(),
-            replace(
-                model,
-                columns=columns,
-                mapped=False,
-                outer=None,
-                sample_shape=(len(model),),
-                parents=(),
-                made=None,
-            ),
-        )
+        return self._made(make(), models.cached(model))
 
     @rule(targets=(Chains.views, Chains.datasets), pair=Chains.views, data=st.data())
     def stack(self, pair: Pair, data: st.DataObject) -> Any:
