@@ -22,7 +22,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.asked import Asked, Shared, ask
-from oocdata.stores.blocks import BLOCK, count_block, keep_block, kept_block
+from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import link
@@ -79,7 +79,7 @@ class StoredFile:
         known = looked_at().get(address)
         if isinstance(known, cls):
             return known
-        answer = link().start(lambda: link().get(address, 0, BLOCK)).result()
+        answer = link().start(lambda: link().get(address, 0, BEGINNING)).result()
         assert answer is not None
         note(address, found := cls.of(address, answer))
         return found
@@ -88,7 +88,7 @@ class StoredFile:
     def of(cls, address: Address, answer: Answer) -> StoredFile:
         """Return the object of which an answer is the beginning."""
         version = ObjectVersion.of(address, answer)
-        keep_block((version, 0), bytes(answer.data))
+        keep(version, 0, bytes(answer.data))
         return cls(version)
 
     # As of a file of the kernel's.
@@ -269,33 +269,39 @@ class StoredFile:
         return io.BufferedReader(ObjectStream(self), step)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """Return bytes of metadata, out of blocks that are kept a while."""
+        """Return bytes of metadata, out of pieces that are kept a while."""
+        piece = kept(self.version, start)
+        if len(piece) >= nbytes:
+            return piece[:nbytes]
         parts = []
         while nbytes > 0:
-            number, within = divmod(start, BLOCK)
-            parts.append(self.block(number)[within : within + nbytes])
+            within = start % BLOCK
+            parts.append(self._block(start - within, within + nbytes)[within : within + nbytes])
             start, nbytes = start + len(parts[-1]), nbytes - len(parts[-1])
         return b"".join(parts)
 
     def has_part(self, start: int, nbytes: int) -> bool:
         """Return whether `part` need not fetch anything."""
-        numbers = range(start // BLOCK, (start + max(1, nbytes) - 1) // BLOCK + 1)
-        return all(kept_block((self.version, number)) is not None for number in numbers)
+        stop = start + nbytes
+        return len(kept(self.version, start)) >= nbytes or all(
+            len(kept(self.version, block)) >= min(BLOCK, stop - block)
+            for block in range(start - start % BLOCK, stop, BLOCK)
+        )
 
-    def block(self, number: int) -> bytes:
-        """Return a block of metadata, fetched or kept."""
-        kept = kept_block((self.version, number))
-        if kept is None:
-            start = number * BLOCK
-            fetched = bytearray(min(BLOCK, self.version.nbytes - start))
+    def _block(self, start: int, nbytes: int) -> bytes:
+        """Return a block of metadata, fetched or kept; so many bytes of it at least."""
+        block = kept(self.version, start)
+        whole = min(BLOCK, self.version.nbytes - start)
+        if len(block) < min(nbytes, whole):
+            fetched = bytearray(whole)
             try:
                 self.read_into(memoryview(fetched), start)
             except UnfinishedError as error:
                 raise error.cause or error from None
-            kept = bytes(fetched)
+            block = bytes(fetched)
             count_block(self.version)
-            keep_block((self.version, number), kept)
-        return kept
+            keep(self.version, start, block)
+        return block
 
 
 def _runs(wanted: Sequence[tuple[Ints, Ints, bool]]) -> tuple[Ints, Ints]:
