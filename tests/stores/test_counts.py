@@ -229,6 +229,25 @@ def test_more_is_asked_for_than_is_read(server: RangeServer, kind: str) -> None:
     assert server.requests == 64
 
 
+@pytest.mark.parametrize("kind", ["npy", "zarr"])
+def test_workers_ask_for_more_than_they_read(server: RangeServer, kind: str) -> None:
+    """Each for the runs that it will be sent: all of an epoch, here, each byte once."""
+    rows = opened(server, kind)[::8]
+    loader = rows.batches(4, shuffle="global" if kind != "zarr" else False, workers=2)
+    server.reset()
+    server.hold()
+    epoch = loader.epoch(0)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(next, epoch)
+        server.wait_for(64)
+        server.release()
+        assert_array_equal(first.result(), ROWS[::8][loader.positions(0)])
+        for step, batch in enumerate(epoch, start=1):
+            assert_array_equal(batch, ROWS[::8][loader.positions(step)])
+    chunks = [n for one, n in fetched(server).items() if not one[0].endswith(".json")]
+    assert chunks == [1] * 64
+
+
 def test_nothing_is_asked_for_when_the_loader_is_closed(server: RangeServer) -> None:
     epoch = opened(server, "npy").batches(8, shuffle="global").epoch(0)
     next(epoch)
