@@ -177,7 +177,7 @@ class Folder(RuleBasedStateMachine):
             return
         number, path = found
         layout = self.entries[0][name]
-        first = int(layout._data_at(np.array(number)))
+        first = layout._data_at
         place = first + int(at * (os.stat(path).st_size - first - 1))
         page = number * (SEGMENT // PAGE) + (place - first) // PAGE
         if page not in self.there[name]:
@@ -611,7 +611,7 @@ def test_every_damaged_byte_is_found(tmp_path: Path, name: str) -> None:
     chance = np.random.default_rng(0)
     for number, path in segment_files(entry._folder, entry).items():
         whole = bytearray(Path(path).read_bytes())
-        first = int(entry._data_at(np.array(number)))
+        first = entry._data_at
         for page in range(-(-(len(whole) - first) // PAGE)):
             length = min(PAGE, len(whole) - first - page * PAGE)
             place = first + page * PAGE + int(chance.integers(length))
