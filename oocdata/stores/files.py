@@ -134,7 +134,7 @@ class StoredFile:
         starts, lengths = entry.missing(offsets, counts)
         if len(starts):
             # What lies between two ranges and is fetched with them is kept too.
-            starts, stops, _ = joined(starts, lengths)
+            starts, stops = joined(starts, lengths)
             lengths = stops - starts
             fetched = np.empty(lengths.sum(), np.uint8)
             begins = np.cumsum(lengths) - lengths
@@ -163,7 +163,7 @@ class StoredFile:
 
     def _take(self, asked: Asked, wanted: Pieces) -> Pieces:
         """Copy what lies in ranges that were asked for; return what does not, or not any more."""
-        pieces, found = asked.find(wanted)
+        pieces, found = wanted.within(asked.starts, asked.stops)
         order = np.argsort(found, kind="stable")
         borders = [*np.flatnonzero(np.diff(found[order], prepend=-2)).tolist(), len(order)]
         left = []
@@ -183,7 +183,8 @@ class StoredFile:
             each = zip(begins, pieces.addresses[some].tolist(), counts, strict=True)
             for begin, address, count in each:
                 write_memory(address, data[begin : begin + count])
-            asked.taken(number, sum(counts))
+            if asked.at_once:
+                asked.drop(number)
         return pieces.of(np.concatenate([np.zeros(0, np.int64), *left]))
 
     def read_into(self, memory: memoryview, offset: int) -> None:
@@ -227,9 +228,7 @@ class StoredFile:
                 if once or self.entry is not None:
                     offsets, counts = self._not_asked(offsets, counts)
                 if len(offsets):
-                    # What is kept may be taken by others, before it is written.
-                    alone = once and self.entry is None
-                    stack.enter_context(ask(self, offsets, counts, once=alone))
+                    stack.enter_context(ask(self, offsets, counts))
             yield
 
     def has_room(self) -> bool:
@@ -243,7 +242,7 @@ class StoredFile:
             offsets, counts = self.entry.missing(offsets, counts)
         if not len(offsets):
             return Cost()
-        starts, stops, _ = joined(offsets, counts)
+        starts, stops = joined(offsets, counts)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> int:
@@ -258,7 +257,8 @@ class StoredFile:
     def _not_asked(self, offsets: Ints, counts: Ints) -> tuple[Ints, Ints]:
         """Return the runs that nobody has asked for yet."""
         for other in list(self.shared.asked):
-            pieces, found = other.find(Pieces(offsets, offsets, offsets, counts), taken=True)
+            runs = Pieces(offsets, offsets, offsets, counts)
+            pieces, found = runs.within(other.starts, other.stops)
             offsets, counts = pieces.offsets[found < 0], pieces.counts[found < 0]
         return offsets, counts
 
