@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.pages import pages_of
-from oocdata.stores.segments import Segment, make
+from oocdata.stores.segments import Segment, data_at, make
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -88,12 +88,13 @@ class Presence:
     def look(self, number: int, *, create: bool = False) -> tuple[Segment, Descriptor] | None:
         """Return a segment that has a file, open; None where there is none."""
         path = self._folder.file(self._stem, str(number))
-        nbytes = self._folder.data_at + min(self._size, self._nbytes - number * self._size)
+        nbytes = min(self._size, self._nbytes - number * self._size)
+        length = self._folder.data_at + nbytes
         for _ in range(3):
             with self._folder.lock:
                 known = self._segments.get(number)
                 try:
-                    segment = known or Segment(path, nbytes)
+                    segment = known or Segment(path, length)
                     descriptor = segment.opened()
                     if segment.is_there(descriptor.number):
                         self._segments[number] = segment
@@ -109,8 +110,8 @@ class Presence:
                 continue  # perhaps another process has made it anew
             if not create:
                 return None
-            self._folder.make_room(self._folder.data_at)
-            make(path, self._header, nbytes)
+            self._folder.make_room(data_at(-(-nbytes // self._page)))
+            make(path, self._header, length)
         return None  # somebody deletes what is made, again and again
 
     def add(self, number: int, segment: Segment, pages: Ints) -> bool:
@@ -134,11 +135,8 @@ class Presence:
         with self._folder.lock:
             if self._segments.get(number) is segment:
                 self._forget(number)
-                with suppress(OSError, SourceError):
-                    descriptor = segment.opened()  # by its name, if it is not open any more
-                    there = os.stat(segment.version.path)
-                    if os.path.samestat(there, os.fstat(descriptor.number)):
-                        os.unlink(segment.version.path)
+                with suppress(OSError):  # perhaps another one by now: then it is fetched again
+                    os.unlink(segment.version.path)
 
     def give_up_deleted(self) -> None:
         """Close what others have deleted, or its space on the disk would not come free."""
