@@ -24,7 +24,7 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import SourceError
 
 __all__ = [
-    "HEADER", "SECONDS_A_USE", "Segment", "data_at", "give_name", "identity", "make", "page_sums",
+    "HEADER", "SECONDS_A_USE", "Segment", "data_at", "give_name", "make", "page_sums",
     "parsed", "read_header", "sum_of",
 ]  # fmt: skip
 
@@ -119,8 +119,8 @@ class Segment(OpenFile):
 
 def make(
     path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replace: bool = False
-) -> int:
-    """Make a file with its header, which has its name when it is whole; return its `identity`.
+) -> None:
+    """Make a file with its header, which has its name when it is whole.
 
     Parameters
     ----------
@@ -159,7 +159,6 @@ def make(
     finally:
         with suppress(FileNotFoundError):
             os.unlink(written)
-    return identity(beginning)
 
 
 def give_name(written: str, path: str, *, replace: bool) -> None:
@@ -203,13 +202,6 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return header if isinstance(header, dict) else None
-
-
-def identity(header: bytes) -> int:
-    """Return what tells the file of a header from all others: 63 bits, never 0."""
-    from xxhash import xxh3_64_intdigest  # not for `import oocdata`
-
-    return xxh3_64_intdigest(header) >> 1 or 1
 
 
 def sum_of(content: Any) -> int:

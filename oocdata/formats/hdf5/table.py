@@ -246,7 +246,7 @@ def _read_kept(beside: tuple[Any, str]) -> tuple[PresentChunks, Any] | None:
     kept = entry.blob(name).read()
     if kept is None:
         return None
-    with np.load(BytesIO(kept[0])) as arrays:
+    with np.load(BytesIO(kept)) as arrays:
         chunks = PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
         return chunks, arrays["fill"][()]
 
