@@ -60,8 +60,9 @@ class Blob:
         except OSError:
             return None
         content, header = memoryview(found)[HEADER:], parsed(found[:HEADER]) or {}
-        is_right = header.get("length") == len(content) and header.get("checksum") == sum_of(content)
-        return content if is_right else None
+        if header.get("length") != len(content) or header.get("checksum") != sum_of(content):
+            return None
+        return content
 
     def keep(self, data: bytes) -> bool:
         """Keep bytes, as far as the folder has room and can be written; see `Entry.write`.

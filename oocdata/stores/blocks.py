@@ -7,7 +7,9 @@ from collections import Counter, OrderedDict
 
 from oocdata.stores.versions import ObjectVersion
 
-__all__ = ["BEGINNING", "BLOCK", "KEPT", "blocks_of_metadata", "count_block", "keep", "kept"]
+__all__ = [
+    "BEGINNING", "BLOCK", "KEPT", "blocks_of_metadata", "count_block", "forget", "keep", "kept",
+]  # fmt: skip
 
 BLOCK = 256 << 10
 """Of metadata, so much is fetched at a time; on a connection that has been in use it is sent in
@@ -52,6 +54,14 @@ def kept(version: ObjectVersion, start: int) -> bytes:
         if found:
             _pieces.move_to_end((version, start))
         return found
+
+
+def forget(version: ObjectVersion | None = None) -> None:
+    """Keep no pieces of a version any more; by default of none."""
+    global _held
+    with _lock:
+        for key in [key for key in _pieces if version in (None, key[0])]:
+            _held -= len(_pieces.pop(key))
 
 
 def keep(version: ObjectVersion, start: int, piece: bytes) -> None:

@@ -22,7 +22,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.asked import Asked, Shared, ask
-from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, keep, kept
+from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import link
@@ -88,6 +88,8 @@ class StoredFile:
     def of(cls, address: Address, answer: Answer) -> StoredFile:
         """Return the object of which an answer is the beginning."""
         version = ObjectVersion.of(address, answer)
+        if not version.tag:  # it may be another one, which was written in the same second
+            forget(version)
         keep(version, 0, bytes(answer.data))
         return cls(version)
 

@@ -44,7 +44,7 @@ def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran
     # Or on a busy machine an answer that is on its way is taken for lost, and asked for again.
     monkeypatch.setattr(links, "_PATIENCE", 600.0)
     chunk_cache.forget()
-    blocks._pieces.clear()
+    blocks.forget()
     served.reset()
     yield served
     served.release()
