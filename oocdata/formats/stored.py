@@ -26,11 +26,12 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def stored_file(url: str) -> StoredFile:
-    """Return the object at a URL as it is now."""
+def stored_file(url: str, version: Version | None = None) -> StoredFile:
+    """Return the object at a URL as it is now, or a version of it."""
     from oocdata.stores.files import StoredFile  # not for `import oocdata`
+    from oocdata.stores.versions import ObjectVersion
 
-    return StoredFile.at(url)
+    return StoredFile(version) if isinstance(version, ObjectVersion) else StoredFile.at(url)
 
 
 def version_of(path: str) -> Version:

@@ -275,7 +275,7 @@ class _Workers:
 
     def begin(self, number: int) -> Callable[[], list[Any]]:
         assert self._pool is not None
-        call = self._pool.begin(self._over.run(number))
+        call = self._pool.begin(self._over.run(number), self._over, number)
         return lambda: self._finish(call.result())
 
     def close(self, ahead: Sequence[Any]) -> None:

@@ -31,15 +31,21 @@ class AskAhead:
     loader : Loader
     over : Pass
     number : int
+    every : int
+        From one run that is read here to the next: worker processes take turns.
     """
 
-    def __init__(self, loader: Loader, over: Pass, number: int) -> None:
-        self._loader, self._over = loader, over
+    def __init__(self, loader: Loader, over: Pass, number: int, every: int = 1) -> None:
+        self._loader, self._over, self._every = loader, over, every
         self._lock = threading.Lock()
         self._next = number
         self._asked: dict[int, Future[ExitStack]] = {}
         self._stores: Sequence[Asks] = ()
         self._closed = False
+
+    def continues(self, over: Pass, number: int) -> bool:
+        """Return whether a run is one that is read next here, as far as the pass tells."""
+        return over == self._over and (number in self._asked or number == self._next)
 
     @contextmanager
     def reading(self, number: int) -> Iterator[None]:
@@ -66,9 +72,10 @@ class AskAhead:
             with self._lock:
                 number = self._next
                 room = number <= upto or all(one.has_room() for one in self._stores)
-                if self._closed or not room or number >= min(len(self._over), upto + _FARTHEST):
+                farthest = min(len(self._over), upto + _FARTHEST * self._every)
+                if self._closed or not room or number >= farthest:
                     return
-                self._next += 1
+                self._next += self._every
                 done = self._asked[number] = Future()
             stack = ExitStack()
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -148,7 +149,14 @@ def client(root: str, *, writes: bool = False) -> Any:
     # Options that are given stand for all that the environment says of the client. A server of
     # one's own: the tools of the clouds ask for no more than its URL.
     told = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "GOOGLE", "AZURE")]
-    given = [root, *(value for name, value in os.environ.items() if "ENDPOINT" in name.upper())]
+    urls = [value for name, value in os.environ.items() if "ENDPOINT" in name.upper()]
+    given = [root, os.environ.get("GOOGLE_BASE_URL", ""), *urls]
+    if root.startswith("gs://") and (emulator := os.environ.get("STORAGE_EMULATOR_HOST")):
+        # As Google's own tools have it: without credentials, perhaps without a scheme.
+        given.append(emulator if "://" in emulator else f"http://{emulator}")
+        account = {"gcs_base_url": given[-1], "disable_oauth": True}
+        empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+        options["service_account_key"] = json.dumps({**account, **empty})
     if "true" in map(str.lower, told) or any(one.startswith("http://") for one in given):
         options["client_options"]["allow_http"] = True
     if root.startswith("http"):  # whatever the host: `from_url` takes some for buckets

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oocdata.engines.files import Descriptor
 from oocdata.errors import ArgumentError
-from oocdata.stores.segments import HEADER, SECONDS_A_USE, identity, make, parsed, sum_of
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, make, parsed, sum_of
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -38,10 +38,8 @@ class Blob:
     >>> from oocdata.stores.folder import CacheFolder
     >>> with tempfile.TemporaryDirectory() as path:
     ...     blob = Blob(CacheFolder(path), "https://host/a.h5", '"etag"', 10_000, "chunks")
-    ...     which = blob.keep(b"a table")
-    ...     content, found = blob.read()
-    >>> bytes(content), which == found
-    (b'a table', True)
+    ...     blob.keep(b"a table"), bytes(blob.read())
+    (True, b'a table')
     """
 
     def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int, part: str):
@@ -51,20 +49,8 @@ class Blob:
         self._header = {"name": name, "version": version, "nbytes": nbytes}
         self._path = folder.file(folder.stem(name, version, nbytes), part)
 
-    def read(self, known: int = 0) -> tuple[memoryview, int] | None:
-        """Return what is kept; None where it is not there, or damaged.
-
-        Parameters
-        ----------
-        known : int
-            Which file was made or found right before, by this process: it is not checked again.
-
-        Returns
-        -------
-        content : memoryview
-        which : int
-            What its header is known by, whose random identity tells it from others of its name.
-        """
+    def read(self) -> memoryview | None:
+        """Return what is kept; None where it is not there, or damaged."""
         try:
             with Descriptor(self._path) as file:
                 status = os.fstat(file)
@@ -73,25 +59,24 @@ class Blob:
                     os.utime(file)  # says which ones go first
         except OSError:
             return None
-        content, which = memoryview(found)[HEADER:], identity(found[:HEADER])
-        if which != known:
-            header = parsed(found[:HEADER]) or {}
-            if header.get("length") != len(content) or header.get("checksum") != sum_of(content):
-                return None
-        return content, which
+        content, header = memoryview(found)[HEADER:], parsed(found[:HEADER]) or {}
+        if header.get("length") != len(content) or header.get("checksum") != sum_of(content):
+            return None
+        return content
 
-    def keep(self, data: bytes) -> int:
+    def keep(self, data: bytes) -> bool:
         """Keep bytes, as far as the folder has room and can be written; see `Entry.write`.
 
         Returns
         -------
-        int
-            As of `read`; 0 where they are not kept.
+        bool
+            Whether they are kept.
         """
         header = self._header | {"length": len(data), "checksum": sum_of(data)}
         try:
             if self._folder.make_room(HEADER + len(data)):
-                return make(self._path, header, HEADER + len(data), data, replace=True)
+                make(self._path, header, HEADER + len(data), data, replace=True)
+                return True
         except OSError as error:
             self._folder.stop(error)
-        return 0
+        return False

@@ -1,4 +1,4 @@
-"""Blocks of metadata: fetched once, kept a while, and counted."""
+"""Pieces of metadata: fetched once, kept a while, and counted."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from collections import Counter, OrderedDict
 
 from oocdata.stores.versions import ObjectVersion
 
-__all__ = ["BLOCK", "blocks_of_metadata", "count_block", "keep_block", "kept_block"]
+__all__ = [
+    "BEGINNING", "BLOCK", "KEPT", "blocks_of_metadata", "count_block", "forget", "keep", "kept",
+]  # fmt: skip
 
 BLOCK = 256 << 10
-"""Of metadata, so much is fetched at a time; it is sent in less than a round trip takes."""
+"""Of metadata, so much is fetched at a time; on a connection that has been in use it is sent in
+less than a round trip takes."""
 
-_BLOCKS_KEPT = 64
+BEGINNING = 12 << 10
+"""What is fetched of an object when it is opened: a server sends so much at once on a connection
+that is new. A block takes it five round trips then."""
+
+KEPT = 16 << 20
+"""Bytes of pieces that are kept, for all objects."""
 
 _COUNTED = 4096
 """Objects of which it is known how many blocks were fetched."""
 
 _lock = threading.Lock()
-_blocks: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
+_pieces: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
+_held = 0
 _fetched: Counter[ObjectVersion] = Counter()
 
 
@@ -38,18 +47,29 @@ def count_block(version: ObjectVersion) -> None:
             _fetched.clear()
 
 
-def kept_block(key: tuple[ObjectVersion, int]) -> bytes | None:
-    """Return a block by its number, if it is kept."""
+def kept(version: ObjectVersion, start: int) -> bytes:
+    """Return the piece that begins at a place, as far as it is kept: perhaps nothing."""
     with _lock:
-        found = _blocks.get(key)
-        if found is not None:
-            _blocks.move_to_end(key)
+        found = _pieces.get((version, start), b"")
+        if found:
+            _pieces.move_to_end((version, start))
         return found
 
 
-def keep_block(key: tuple[ObjectVersion, int], block: bytes) -> None:
-    """Keep a block until as many others were fetched as are kept."""
+def forget(version: ObjectVersion | None = None) -> None:
+    """Keep no pieces of a version any more; by default of none."""
+    global _held
     with _lock:
-        _blocks[key] = block
-        while len(_blocks) > _BLOCKS_KEPT:
-            _blocks.popitem(last=False)
+        for key in [key for key in _pieces if version in (None, key[0])]:
+            _held -= len(_pieces.pop(key))
+
+
+def keep(version: ObjectVersion, start: int, piece: bytes) -> None:
+    """Keep a piece until as many bytes of others were fetched as are kept."""
+    global _held
+    with _lock:
+        before = _pieces.pop((version, start), b"")
+        _pieces[version, start] = piece = max(before, piece, key=len)
+        _held += len(piece) - len(before)
+        while _held > KEPT:
+            _held -= len(_pieces.popitem(last=False)[1])

@@ -22,7 +22,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.asked import Asked, Shared, ask
-from oocdata.stores.blocks import BLOCK, count_block, keep_block, kept_block
+from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import link
@@ -79,7 +79,7 @@ class StoredFile:
         known = looked_at().get(address)
         if isinstance(known, cls):
             return known
-        answer = link().start(lambda: link().get(address, 0, BLOCK)).result()
+        answer = link().start(lambda: link().get(address, 0, BEGINNING)).result()
         assert answer is not None
         note(address, found := cls.of(address, answer))
         return found
@@ -88,7 +88,9 @@ class StoredFile:
     def of(cls, address: Address, answer: Answer) -> StoredFile:
         """Return the object of which an answer is the beginning."""
         version = ObjectVersion.of(address, answer)
-        keep_block((version, 0), bytes(answer.data))
+        if not version.tag:  # it may be another one, which was written in the same second
+            forget(version)
+        keep(version, 0, bytes(answer.data))
         return cls(version)
 
     # As of a file of the kernel's.
@@ -134,7 +136,7 @@ class StoredFile:
         starts, lengths = entry.missing(offsets, counts)
         if len(starts):
             # What lies between two ranges and is fetched with them is kept too.
-            starts, stops, _ = joined(starts, lengths)
+            starts, stops = joined(starts, lengths)
             lengths = stops - starts
             fetched = np.empty(lengths.sum(), np.uint8)
             begins = np.cumsum(lengths) - lengths
@@ -163,7 +165,7 @@ class StoredFile:
 
     def _take(self, asked: Asked, wanted: Pieces) -> Pieces:
         """Copy what lies in ranges that were asked for; return what does not, or not any more."""
-        pieces, found = asked.find(wanted)
+        pieces, found = wanted.within(asked.starts, asked.stops)
         order = np.argsort(found, kind="stable")
         borders = [*np.flatnonzero(np.diff(found[order], prepend=-2)).tolist(), len(order)]
         left = []
@@ -183,7 +185,8 @@ class StoredFile:
             each = zip(begins, pieces.addresses[some].tolist(), counts, strict=True)
             for begin, address, count in each:
                 write_memory(address, data[begin : begin + count])
-            asked.taken(number, sum(counts))
+            if asked.at_once:
+                asked.drop(number)
         return pieces.of(np.concatenate([np.zeros(0, np.int64), *left]))
 
     def read_into(self, memory: memoryview, offset: int) -> None:
@@ -227,9 +230,7 @@ class StoredFile:
                 if once or self.entry is not None:
                     offsets, counts = self._not_asked(offsets, counts)
                 if len(offsets):
-                    # What is kept may be taken by others, before it is written.
-                    alone = once and self.entry is None
-                    stack.enter_context(ask(self, offsets, counts, once=alone))
+                    stack.enter_context(ask(self, offsets, counts))
             yield
 
     def has_room(self) -> bool:
@@ -243,7 +244,7 @@ class StoredFile:
             offsets, counts = self.entry.missing(offsets, counts)
         if not len(offsets):
             return Cost()
-        starts, stops, _ = joined(offsets, counts)
+        starts, stops = joined(offsets, counts)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> int:
@@ -258,7 +259,8 @@ class StoredFile:
     def _not_asked(self, offsets: Ints, counts: Ints) -> tuple[Ints, Ints]:
         """Return the runs that nobody has asked for yet."""
         for other in list(self.shared.asked):
-            pieces, found = other.find(Pieces(offsets, offsets, offsets, counts), taken=True)
+            runs = Pieces(offsets, offsets, offsets, counts)
+            pieces, found = runs.within(other.starts, other.stops)
             offsets, counts = pieces.offsets[found < 0], pieces.counts[found < 0]
         return offsets, counts
 
@@ -269,33 +271,39 @@ class StoredFile:
         return io.BufferedReader(ObjectStream(self), step)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """Return bytes of metadata, out of blocks that are kept a while."""
+        """Return bytes of metadata, out of pieces that are kept a while."""
+        piece = kept(self.version, start)
+        if len(piece) >= nbytes:
+            return piece[:nbytes]
         parts = []
         while nbytes > 0:
-            number, within = divmod(start, BLOCK)
-            parts.append(self.block(number)[within : within + nbytes])
+            within = start % BLOCK
+            parts.append(self._block(start - within, within + nbytes)[within : within + nbytes])
             start, nbytes = start + len(parts[-1]), nbytes - len(parts[-1])
         return b"".join(parts)
 
     def has_part(self, start: int, nbytes: int) -> bool:
         """Return whether `part` need not fetch anything."""
-        numbers = range(start // BLOCK, (start + max(1, nbytes) - 1) // BLOCK + 1)
-        return all(kept_block((self.version, number)) is not None for number in numbers)
+        stop = start + nbytes
+        return len(kept(self.version, start)) >= nbytes or all(
+            len(kept(self.version, block)) >= min(BLOCK, stop - block)
+            for block in range(start - start % BLOCK, stop, BLOCK)
+        )
 
-    def block(self, number: int) -> bytes:
-        """Return a block of metadata, fetched or kept."""
-        kept = kept_block((self.version, number))
-        if kept is None:
-            start = number * BLOCK
-            fetched = bytearray(min(BLOCK, self.version.nbytes - start))
+    def _block(self, start: int, nbytes: int) -> bytes:
+        """Return a block of metadata, fetched or kept; so many bytes of it at least."""
+        block = kept(self.version, start)
+        whole = min(BLOCK, self.version.nbytes - start)
+        if len(block) < min(nbytes, whole):
+            fetched = bytearray(whole)
             try:
                 self.read_into(memoryview(fetched), start)
             except UnfinishedError as error:
                 raise error.cause or error from None
-            kept = bytes(fetched)
+            block = bytes(fetched)
             count_block(self.version)
-            keep_block((self.version, number), kept)
-        return kept
+            keep(self.version, start, block)
+        return block
 
 
 def _runs(wanted: Sequence[tuple[Ints, Ints, bool]]) -> tuple[Ints, Ints]:

@@ -31,7 +31,7 @@ from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
 from oocdata.stores.room import Room
-from oocdata.stores.segments import give_name, read_header
+from oocdata.stores.segments import data_at, give_name, read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -140,6 +140,7 @@ class CacheFolder:
                 "of none. Choose another folder, or delete that one."
             )
         self.page, self.segment = int(found["page"]), int(found["segment"])
+        self.data_at = data_at(self.segment // self.page)
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
@@ -151,7 +152,7 @@ class CacheFolder:
         _folders.add(self)
 
     def _begin_anew(self) -> None:
-        #: Held while bits and segments of entries are looked at or changed, together.
+        #: Held while pages and segments of entries are looked at or changed, together.
         self.lock = threading.Lock()
         self._room.begin_anew()
 

@@ -9,7 +9,7 @@ from typing import Any
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
-from oocdata.stores.blocks import BLOCK
+from oocdata.stores.blocks import BEGINNING
 from oocdata.stores.files import StoredFile
 from oocdata.stores.link import link
 from oocdata.stores.versions import looked_at, note
@@ -30,7 +30,7 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     address, each = Address.of(url), list(names)
     if isinstance(looked_at().get(address), StoredFile):  # as `look` found it
         return [], None
-    beginning = link().start(lambda: link().get(address, 0, BLOCK))
+    beginning = link().start(lambda: link().get(address, 0, BEGINNING))
     below = small([address / name for name in each])
     error = beginning.exception()
     if error is None:
@@ -53,7 +53,7 @@ def look(urls: Iterable[str]) -> None:
     Within `one_look`, in which they are opened.
     """
     each = [Address.of(url) for url in urls]
-    begun = [link().start(partial(link().get, one, 0, BLOCK)) for one in each]
+    begun = [link().start(partial(link().get, one, 0, BEGINNING)) for one in each]
     for one, done in zip(each, begun, strict=True):
         answer = None if done.exception() is not None else done.result()
         if answer is not None:

@@ -50,7 +50,7 @@ class StoredObjects:
         # Re-entrant: the collector may close a pass that was dropped while this thread holds it.
         self._lock = threading.RLock()
         self._versions = Noted(count)
-        # Of objects that are in the cache folder and of that version: which file it is.
+        # 1 for an object that is in the cache folder, and of that version.
         self._files = Noted(count if cache else 0)
         self._asked: dict[int, tuple[Held[Answer | None], int]] = {}
 
@@ -142,28 +142,27 @@ class StoredObjects:
         """
         found = {}
         for number in numbers:
-            which = self._files.get(number)
-            kept = self._blob(number).read(which) if which else None
-            if kept is not None and kept[1] == which:
-                found[number] = _parted(kept[0])[1]
+            kept = self._kept(number) if self._files.get(number) else None
+            if kept is not None and _sign(kept) == self._versions.get(number):
+                found[number] = kept.data
             else:
                 self._files.set(number, 0)
         return found
 
     async def _fetch(self, number: int) -> Answer | None:
         known = self._versions.get(number)
-        kept, which = await asyncio.to_thread(self._kept, number) if self.cache else (None, 0)
+        kept = await asyncio.to_thread(self._kept, number) if self.cache else None
         if kept is not None and known == _sign(kept):  # it was asked for since the opening
-            self._files.set(number, which)
+            self._files.set(number, 1)
             return kept
         answer = await self._asked_for(number, kept)
         if answer is None:
             return None
         self._usual += (len(answer.data) - self._usual) / 8
-        if answer is not kept:
-            keeps = self.cache and answer.tag
-            which = await asyncio.to_thread(self._keep, number, answer) if keeps else 0
-        self._files.set(number, which)
+        is_kept = answer is kept
+        if not is_kept and self.cache and answer.tag:
+            is_kept = await asyncio.to_thread(self._keep, number, answer)
+        self._files.set(number, int(is_kept))
         return answer
 
     async def _asked_for(self, number: int, kept: Answer | None) -> Answer | None:
@@ -185,15 +184,15 @@ class StoredObjects:
         # Whatever version: which it is stands in what is kept.
         return Blob(CacheFolder.at(self.cache), self._address(number).url, "", 0, "object")
 
-    def _kept(self, number: int) -> tuple[Answer | None, int]:
-        """Return an object as it is kept in the folder, and which file; None where it is not."""
-        found = self._blob(number).read()
-        if found is None:
-            return None, 0
-        about, data = _parted(found[0])
-        return Answer(data, len(data), *json.loads(bytes(about))), found[1]
+    def _kept(self, number: int) -> Answer | None:
+        """Return an object as it is kept in the folder; None where it is not."""
+        kept = self._blob(number).read()
+        if kept is None:
+            return None
+        end = _LENGTH + int.from_bytes(kept[:_LENGTH], "little")
+        return Answer(kept[end:], len(kept) - end, *json.loads(bytes(kept[_LENGTH:end])))
 
-    def _keep(self, number: int, answer: Answer) -> int:
+    def _keep(self, number: int, answer: Answer) -> bool:
         about = json.dumps([answer.tag, answer.modified]).encode()
         length = len(about).to_bytes(_LENGTH, "little")
         return self._blob(number).keep(length + about + bytes(answer.data))
@@ -202,9 +201,3 @@ class StoredObjects:
 def _sign(answer: Answer | None) -> int:
     """Return what tells the version of an object, in this process; of one that is absent, too."""
     return hash(answer and (answer.nbytes, answer.tag, answer.modified)) or 1
-
-
-def _parted(kept: memoryview) -> tuple[memoryview, memoryview]:
-    """Return what is kept of an object as its version and its bytes."""
-    end = _LENGTH + int.from_bytes(kept[:_LENGTH], "little")
-    return kept[_LENGTH:end], kept[end:]

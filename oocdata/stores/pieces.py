@@ -59,16 +59,16 @@ class Pieces(NamedTuple):
         return whole, np.where(parts % 2, -1, parts // 2)
 
 
-def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return runs as ranges to fetch, and how many bytes of each range are wanted.
+def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """Return runs as ranges to fetch: where they start and stop.
 
     Ranges ascend and don't overlap; neighbours are joined, long ones cut.
 
     Examples
     --------
-    >>> starts, stops, wanted = joined(np.array([90_000, 0, 5, 5]), np.array([10, 8, 8, 8]))
-    >>> starts.tolist(), stops.tolist(), wanted.tolist()
-    ([0, 90000], [13, 90010], [24, 10])
+    >>> starts, stops = joined(np.array([90_000, 0, 5, 5]), np.array([10, 8, 8, 8]))
+    >>> starts.tolist(), stops.tolist()
+    ([0, 90000], [13, 90010])
     """
     order = np.argsort(offsets, kind="stable")
     starts, counts = offsets[order], lengths[order]
@@ -80,7 +80,4 @@ def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
         within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
         starts = np.repeat(starts, parts) + within * PART
         stops = np.minimum(np.repeat(stops, parts), starts + PART)
-    pieces, ranges = Pieces(order, offsets, offsets, lengths).within(starts, stops)
-    wanted = np.zeros(len(starts), np.int64)
-    np.add.at(wanted, ranges, pieces.counts)
-    return starts, stops, wanted
+    return starts, stops

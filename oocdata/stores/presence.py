@@ -1,7 +1,7 @@
 """Which pages of an object a process knows to be in the cache folder, and in which files.
 
-One bit for each page says: it is there, and was checked by this process or written by it. Bits go
-with the segment that they were set for: whoever finds its file deleted forgets both, and they are
+A byte for each page says: it is there, and was checked by this process or written by it. It goes
+with the segment that it was set for: whoever finds its file deleted forgets both, and they are
 looked at together with the descriptor that is read. So nobody reads the holes of a file that was
 made later under the same name.
 """
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores.pages import BITS, pages_of, set_bits, words_of
-from oocdata.stores.segments import Layout, Segment, make
+from oocdata.stores.pages import pages_of
+from oocdata.stores.segments import Segment, data_at, make
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 
 class Presence:
-    """Bits and segments of one object; safe to use from several threads.
+    """Pages and segments of one object; safe to use from several threads.
 
     Parameters
     ----------
@@ -45,31 +45,26 @@ class Presence:
         self._folder, self._stem, self._header = folder, stem, dict(header)
         self._nbytes: int = header["nbytes"]
         self._page, self._size = folder.page, folder.segment
-        # A bit for each page, 32 MiB for an object of a TiB: memory is given as they are set.
-        self._have = np.zeros(-(-self._nbytes // (self._page * BITS)), np.uint64)
+        # Memory is given as they are set: 16 MiB for 64 GiB.
+        self._have = np.zeros(-(-self._nbytes // self._page), np.bool_)
         self._segments: dict[int, Segment] = {}
-        # Segments of which all pages have their bits: then nobody need look at them.
+        # Segments of which all pages are there: then nobody need look at them.
         self._whole: set[int] = set()
 
     @property
     def is_whole(self) -> bool:
-        """Whether all pages of the object have their bits."""
+        """Whether all pages of the object are there."""
         return len(self._whole) * self._size >= self._nbytes
 
     def lacking(self, starts: Ints, ends: Ints) -> Ints:
-        """Return the pages of ranges, none of them empty, that have no bit; ascending."""
-        first, last = starts // self._size, (ends - 1) // self._size
-        if self._whole.issuperset({*first.tolist(), *last.tolist()}) and (last - first < 2).all():
-            return np.empty(0, np.int64)
-        words, bits = words_of(starts // self._page, (ends - 1) // self._page)
-        lacking = bits & ~self._have[words]
-        at = lacking.nonzero()[0]
-        return pages_of(words[at], lacking[at]) if at.size else np.empty(0, np.int64)
+        """Return the pages of ranges, none of them empty, that are not there; ascending."""
+        pages = pages_of(starts // self._page, (ends - 1) // self._page)
+        return np.unique(pages[~self._have[pages]])
 
     def opened(
         self, numbers: set[int], starts: Ints, lengths: Ints
     ) -> dict[int, tuple[Segment, Descriptor]] | None:
-        """Return the segments of ranges, open; None where a page has no bit.
+        """Return the segments of ranges, open; None where a page is not there.
 
         Parameters
         ----------
@@ -93,77 +88,55 @@ class Presence:
     def look(self, number: int, *, create: bool = False) -> tuple[Segment, Descriptor] | None:
         """Return a segment that has a file, open; None where there is none."""
         path = self._folder.file(self._stem, str(number))
-        layout = Layout(min(self._size, self._nbytes - number * self._size), self._page)
+        nbytes = min(self._size, self._nbytes - number * self._size)
+        length = self._folder.data_at + nbytes
         for _ in range(3):
             with self._folder.lock:
-                segment = self._segments.get(number)
+                known = self._segments.get(number)
                 try:
-                    if segment is None:
-                        segment = Segment(path, layout)
+                    segment = known or Segment(path, length)
                     descriptor = segment.opened()
                     if segment.is_there(descriptor.number):
                         self._segments[number] = segment
                         return segment, descriptor
-                    self._forget(number)
-                    continue  # perhaps another process has made it anew
                 except MissingFileError:
-                    self._forget(number)
+                    pass
                 except SourceError as error:
-                    self._forget(number)
-                    if segment is not None:
-                        continue  # it is another one by now
-                    if error.__cause__ is None:  # it was cut, or is none
+                    if known is None and error.__cause__ is None:  # it was cut, or is none
                         with suppress(OSError):
                             os.unlink(path)
+                self._forget(number)
+            if known is not None:
+                continue  # perhaps another process has made it anew
             if not create:
                 return None
-            self._folder.make_room(layout.data_at)
-            header = {**self._header, "length": layout.nbytes, "page": layout.page}
-            make(path, header, layout.file_nbytes)
+            self._folder.make_room(data_at(-(-nbytes // self._page)))
+            make(path, self._header, length)
         return None  # somebody deletes what is made, again and again
 
-    def add(self, pages: Ints, numbers: Ints, segments: Mapping[int, Segment]) -> set[int]:
-        """Set the bits of pages that were read from segments or written to them.
-
-        Parameters
-        ----------
-        pages, numbers : ndarray of int64, shape (n,)
-            Pages, each once, and the number of each one's segment.
-        segments : mapping of int to Segment
+    def add(self, number: int, segment: Segment, pages: Ints) -> bool:
+        """Note pages that were read from a segment or written to it.
 
         Returns
         -------
-        set of int
-            The segments that are in use still: bits of others were not set.
+        bool
+            False where that segment is not in use any more: then nothing is noted.
         """
         with self._folder.lock:
-            valid = {
-                number
-                for number, segment in segments.items()
-                if self._segments.get(number) is segment
-            }
-            if len(valid) < len(segments):
-                pages = pages[np.isin(numbers, list(valid))]
-            set_bits(self._have, pages)
-            for number in valid:
-                bits = self._have[self._words(number)]
-                if (bits[:-1] == bits[:1]).all():  # most are not whole yet
-                    end = min((number + 1) * self._size, self._nbytes) - number * self._size
-                    last = np.array([(end - 1) // self._page])
-                    if (bits == words_of(np.zeros(1, np.int64), last)[1]).all():
-                        self._whole.add(number)
-        return valid
+            if self._segments.get(number) is not segment:
+                return False
+            self._have[pages] = True
+            if self._have[self._pages(number)].all():
+                self._whole.add(number)
+            return True
 
     def lose(self, number: int, segment: Segment) -> None:
         """Delete a segment whose file is cut short, or can't be read."""
         with self._folder.lock:
             if self._segments.get(number) is segment:
                 self._forget(number)
-                with suppress(OSError, SourceError):
-                    descriptor = segment.opened()  # by its name, if it is not open any more
-                    there = os.stat(segment.version.path)
-                    if os.path.samestat(there, os.fstat(descriptor.number)):
-                        os.unlink(segment.version.path)
+                with suppress(OSError):  # perhaps another one by now: then it is fetched again
+                    os.unlink(segment.version.path)
 
     def give_up_deleted(self) -> None:
         """Close what others have deleted, or its space on the disk would not come free."""
@@ -174,12 +147,12 @@ class Presence:
                     self._forget(number)
 
     def _forget(self, number: int) -> None:
-        """Forget a segment and its bits; under the lock."""
-        self._have[self._words(number)] = 0
+        """Forget a segment and its pages; under the lock."""
+        self._have[self._pages(number)] = False
         self._whole.discard(number)
         self._segments.pop(number, None)
 
-    def _words(self, number: int) -> slice:
-        """Return where the bits of a segment are."""
-        words = self._size // (self._page * BITS)
-        return slice(number * words, (number + 1) * words)
+    def _pages(self, number: int) -> slice:
+        """Return the pages of a segment."""
+        pages = self._size // self._page
+        return slice(number * pages, (number + 1) * pages)

@@ -15,7 +15,6 @@ import os
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import SourceError
 
 __all__ = [
-    "HEADER", "SECONDS_A_USE", "Layout", "Segment", "give_name", "identity", "make", "page_sums",
+    "HEADER", "SECONDS_A_USE", "Segment", "data_at", "give_name", "make", "page_sums",
     "parsed", "read_header", "sum_of",
 ]  # fmt: skip
 
@@ -39,41 +38,15 @@ _MAGIC = b"oocdata cache 1\n"
 _BLOCK = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where things lie in the file of a segment.
-
-    Attributes
-    ----------
-    nbytes : int
-        Of the object that are in the segment.
-    page : int
-        Bytes that have a checksum together; the last page may be shorter.
+def data_at(pages: int) -> int:
+    """Return where the first of so many pages begins: at a block of the disk.
 
     Examples
     --------
-    >>> layout = Layout(10_000, 4096)
-    >>> layout.pages, layout.data_at, layout.file_nbytes
-    (3, 4096, 14096)
+    >>> data_at(3), data_at(8192)
+    (4096, 36864)
     """
-
-    nbytes: int
-    page: int
-
-    @property
-    def pages(self) -> int:
-        """How many pages there are."""
-        return -(-self.nbytes // self.page)
-
-    @property
-    def data_at(self) -> int:
-        """Where the first page begins: at a block of the disk."""
-        return -(-(HEADER + 4 * self.pages) // _BLOCK) * _BLOCK
-
-    @property
-    def file_nbytes(self) -> int:
-        """The length of the file, from when it is made."""
-        return self.data_at + self.nbytes
+    return -(-(HEADER + 4 * pages) // _BLOCK) * _BLOCK
 
 
 def page_sums(pages: Iterable[Any]) -> NDArray[np.uint32]:
@@ -103,7 +76,8 @@ class Segment(OpenFile):
     Parameters
     ----------
     path : str
-    layout : Layout
+    nbytes : int
+        The length of the file, from when it is made.
 
     Raises
     ------
@@ -113,13 +87,12 @@ class Segment(OpenFile):
         If it is no such file, or too short.
     """
 
-    __slots__ = ("_identity", "layout", "touched")
+    __slots__ = ("_identity", "touched")
 
     _flags = os.O_RDWR
 
-    def __init__(self, path: str, layout: Layout) -> None:
-        super().__init__(FileVersion(path, 0, 0, layout.file_nbytes, None, None))
-        self.layout = layout
+    def __init__(self, path: str, nbytes: int) -> None:
+        super().__init__(FileVersion(path, 0, 0, nbytes, None, None))
         self._identity: str | None = None
         #: When the file's time of last use was set, by the monotonic clock.
         self.touched = -np.inf
@@ -127,13 +100,12 @@ class Segment(OpenFile):
 
     def _accept(self, descriptor: Descriptor) -> None:
         super()._accept(descriptor)  # too short: its own error
-        header = read_header(descriptor.number)
-        found = header and [header.get(name) for name in ("id", "length", "page")]
-        if found and self._identity is None:
-            self._identity = found[0]
-        wanted = [self._identity, self.layout.nbytes, self.layout.page]
+        found = (read_header(descriptor.number) or {}).get("id")
+        if self._identity is None:
+            self._identity = found
         # One that was deleted in this moment is right: `is_there` is asked next.
-        if found != wanted or os.fstat(descriptor.number).st_size != self.version.nbytes:
+        is_same = found is not None and found == self._identity
+        if not is_same or os.fstat(descriptor.number).st_size != self.version.nbytes:
             raise SourceError(
                 "the file must be the segment of an object that it was; it is not.",
                 path=self.version.path,
@@ -147,8 +119,8 @@ class Segment(OpenFile):
 
 def make(
     path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replace: bool = False
-) -> int:
-    """Make a file with its header, which has its name when it is whole; return its `identity`.
+) -> None:
+    """Make a file with its header, which has its name when it is whole.
 
     Parameters
     ----------
@@ -187,7 +159,6 @@ def make(
     finally:
         with suppress(FileNotFoundError):
             os.unlink(written)
-    return identity(beginning)
 
 
 def give_name(written: str, path: str, *, replace: bool) -> None:
@@ -231,13 +202,6 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return header if isinstance(header, dict) else None
-
-
-def identity(header: bytes) -> int:
-    """Return what tells the file of a header from all others: 63 bits, never 0."""
-    from xxhash import xxh3_64_intdigest  # not for `import oocdata`
-
-    return xxh3_64_intdigest(header) >> 1 or 1
 
 
 def sum_of(content: Any) -> int:

@@ -366,7 +366,9 @@ def test_the_tables_of_many_files_are_read_once_each(
         write(tmp_path / f"{number}.h5", array + number, (4, 5), "gzip")
     read: list[str] = []
     real = table.open_file
-    monkeypatch.setattr(table, "open_file", lambda path: read.append(path) or real(path))
+    monkeypatch.setattr(
+        table, "open_file", lambda path, *version: read.append(path) or real(path, *version)
+    )
     view = ooc.open(str(tmp_path / "*.h5"))
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -61,6 +61,19 @@ def test_a_pass_that_begins_later() -> None:
         assert store.asked == [17, 18, 19]
 
 
+def test_runs_of_one_of_several_that_take_turns() -> None:
+    store = Store(3)
+    over = Pass(first=0, length=20, steps=20, together=1)
+    loader: Any = type("Loader", (), {"asked": staticmethod(store.ask)})
+    asking = AskAhead(loader, over, 1, every=4)
+    for number in (1, 5, 9):
+        assert asking.continues(over, number)
+        with asking.reading(number):
+            pass
+    assert store.asked == [1, 5, 9, 13, 17]
+    assert not any(asking.continues(over, number) for number in (1, 9, 2, 20))
+
+
 def test_small_runs_are_asked_for_so_far_and_no_further() -> None:
     store = Store(1 << 30)
     with ahead(store, runs=1000).reading(0):

@@ -50,7 +50,7 @@ def served(folder: Path) -> Iterator[RangeServer]:
 @pytest.fixture
 def server(served: RangeServer) -> RangeServer:
     """Return a server of which this process holds nothing."""
-    blocks._blocks.clear()
+    blocks.forget()
     served.reset()
     return served
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -190,3 +191,26 @@ def test_to_tensorflow(server: RangeServer) -> None:
     for step, batch in enumerate(batches):
         for kind in KINDS:
             assert_array_equal(batch[kind].numpy(), ROWS[loader.positions(step)])
+
+
+@pytest.mark.parametrize("suffix", ["npy", "h5"])
+def test_an_object_that_is_opened_again_is_read_anew(tmp_path: Path, suffix: str) -> None:
+    """Where the server tells versions by their time alone, and a second one is of that second."""
+    path = tmp_path / f"a.{suffix}"
+
+    def write(dtype: str) -> np.ndarray:
+        rows = ROWS.astype(dtype)
+        if suffix == "npy":
+            np.save(path, rows)
+        else:
+            with h5py.File(path, "w") as file:
+                file.create_dataset("x", data=rows, chunks=(8, 4, 6))
+        os.utime(path, (1e9, 1e9))
+        return rows
+
+    with RangeServer(tmp_path, etag=False) as server:
+        for dtype in ("<f4", "<i4", "<u4"):
+            rows = write(dtype)
+            view = ooc.open(f"{server.url}/a.{suffix}")
+            assert view.dtype == rows.dtype
+            assert_array_equal(np.asarray(view), rows)

@@ -124,8 +124,8 @@ def fill_value(dataset: Any, undefined: Any = None) -> Any:
         return undefined
 
 
-def open_file(path: str) -> Any:
-    """Open an ``h5py.File`` for reading.
+def open_file(path: str, version: Version | None = None) -> Any:
+    """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def open_file(path: str) -> Any:
     """
     h5py = hdf5_library()
     if is_url(path):
-        return _open_stored(path)
+        return _open_stored(path, version)
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError as error:
@@ -152,11 +152,11 @@ def open_file(path: str) -> Any:
     )
 
 
-def _open_stored(url: str) -> Any:
+def _open_stored(url: str, version: Version | None) -> Any:
     """Open an object in a store; its metadata are fetched in blocks as HDF5 asks for them."""
     from oocdata.formats.hdf5.metadata import MetadataStream  # the client takes long to import
 
-    stream = MetadataStream(stored_file(url))
+    stream = MetadataStream(stored_file(url, version))
     _streams[url] = stream
     try:
         return hdf5_library().File(stream, "r")

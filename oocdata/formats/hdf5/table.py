@@ -206,7 +206,11 @@ class ChunkTable:
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
             if not self._read:
-                with open_file(path) as file, readable(path, key), little_metadata(file):
+                with (
+                    open_file(path, self.version) as file,
+                    readable(path, key),
+                    little_metadata(file),
+                ):
                     # At the path may lie another file by now.
                     compare_open(self.version, file, key)
                     keys = parts.keys if parts else (self.key,)
@@ -242,7 +246,7 @@ def _read_kept(beside: tuple[Any, str]) -> tuple[PresentChunks, Any] | None:
     kept = entry.blob(name).read()
     if kept is None:
         return None
-    with np.load(BytesIO(kept[0])) as arrays:
+    with np.load(BytesIO(kept)) as arrays:
         chunks = PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
         return chunks, arrays["fill"][()]
 

@@ -22,11 +22,14 @@ from numpy.typing import NDArray
 from oocdata.datasets.spec import Batch, leaves
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import MapError
+from oocdata.loader import Loader
 from oocdata.memory import set_memory
+from oocdata.reading.asking import AskAhead
 from oocdata.reading.workers.sent import dumps, loads
 
 if TYPE_CHECKING:
-    from oocdata.runs import Run
+    from oocdata.runs import Pass, Run
+    from oocdata.stream import Stream
 
 __all__ = ["Laid", "die_with", "lay", "main"]
 
@@ -79,23 +82,42 @@ def _serve(connection: Connection[Any, Any], arena: int, sent: int) -> None:
     set_memory(memory_bytes)
     memory = np.frombuffer(mmap.mmap(arena, 0), np.uint8)
     os.close(arena)
-    read: Callable[[Run], list[Batch]] | None = None
+    read: Callable[..., list[Batch]] | None = None
     while True:
-        run, slot = pickle.loads(connection.recv_bytes())
+        run, slot, turn = pickle.loads(connection.recv_bytes())
         answer: tuple[Any, ...]
         try:
             if read is None:
                 # Private: a function may change what it closes over, as it could in one process.
-                read = loads(mmap.mmap(sent, 0, access=mmap.ACCESS_COPY), lengths).reader()
+                loader = loads(mmap.mmap(sent, 0, access=mmap.ACCESS_COPY), lengths)
+                read = _Far(loader).read if turn else loader.reader()
                 os.close(sent)
             place = memory[slot * slot_bytes : (slot + 1) * slot_bytes]
-            answer = ("read", lay(place, read(run)))
+            answer = ("read", lay(place, read(run, *turn or ())))
         except BaseException as error:
             answer = ("raised", *_sent(error))
         for stream in (sys.stdout, sys.stderr):  # what a function printed, before we are ended
             with suppress(Exception):
                 stream.flush()
         connection.send_bytes(pickle.dumps(answer))
+
+
+class _Far:
+    """A loader that takes bytes out of stores, for the runs of passes that come here."""
+
+    def __init__(self, loader: Loader | Stream) -> None:
+        assert isinstance(loader, Loader)
+        self._loader = loader
+        self._asking: AskAhead | None = None
+
+    def read(self, run: Run, over: Pass, number: int, every: int) -> list[Batch]:
+        """Read a run, and ask for those after it."""
+        if self._asking is None or not self._asking.continues(over, number):
+            if self._asking is not None:
+                self._asking.close()
+            self._asking = AskAhead(self._loader, over, number, every)
+        with self._asking.reading(number):
+            return self._loader.read(run)
 
 
 def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:

@@ -22,7 +22,7 @@ from oocdata.reading.workers import forks
 from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.process import Process
 from oocdata.reading.workers.sent import Sent
-from oocdata.runs import Run
+from oocdata.runs import Pass, Run
 from oocdata.stream import Stream
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class WorkerPool:
         self._workers: list[Process] = []
         self._spec = loader.spec
         self._in_turn = isinstance(loader, Stream)
+        self._is_remote = not isinstance(loader, Stream) and loader.dataset.is_remote
         self._taken = 0
         self.together = together or loader.steps_together
         seconds = _limit()
@@ -136,8 +137,11 @@ class WorkerPool:
         """Whether a worker is dead, so that nothing more is begun."""
         return self._failure is not None
 
-    def begin(self, run: Run) -> Call:
+    def begin(self, run: Run, over: Pass | None = None, number: int = -1) -> Call:
         """Send a run to the worker that has least to do; wait while all have enough.
+
+        Of streams, and of runs of a pass that take bytes out of stores, to the worker whose turn it
+        is: it asks for the next ones of that pass by itself.
 
         Raises WorkerError if a worker has died, DatasetGoneError if the pool is closed.
         """
@@ -147,11 +151,14 @@ class WorkerPool:
             if self._failure is not None:
                 raise copy(self._failure)  # each with a traceback of its own
             worker = self._idlest
+            every, turn = len(self._workers), None
             if self._in_turn:
-                worker = self._workers[run.start % len(self._workers)]
+                worker = self._workers[run.start % every]
+            elif self._is_remote and over is not None:
+                worker, turn = self._workers[number % every], (over, number, every)
             call = Call(self, worker, run, self._arena.free.pop())
             worker.queue.append(call)
-            worker.send((run, call.slot))
+            worker.send((run, call.slot, turn))
             return call
 
     @property

@@ -1,0 +1,63 @@
+"""What a piece of HDF5's metadata leads to; which pieces HDF5 then reads is the oracle."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from oocdata.formats.hdf5.metadata import leads_to
+
+
+class Recorded(io.FileIO):
+    """A file that notes each read: its place and its bytes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.reads: list[tuple[int, bytes]] = []
+
+    def readinto(self, buffer: Any) -> int:
+        place = self.tell()
+        nbytes = super().readinto(buffer) or 0
+        self.reads.append((place, bytes(memoryview(buffer)[:nbytes])))
+        return nbytes
+
+
+INDICES: dict[str, dict[str, Any]] = {
+    "tree": {"libver": "earliest", "count": 5000, "grows": True},
+    "fixed array": {"libver": "latest", "count": 700, "grows": False},
+    "pages of a fixed array": {"libver": "latest", "count": 5000, "grows": False},
+    "extensible array": {"libver": "latest", "count": 20_000, "grows": True},
+}
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("index", INDICES)
+def test_the_index_of_chunks(index: str, filtered: bool, tmp_path: Path) -> None:
+    made = INDICES[index]
+    with h5py.File(tmp_path / "a.h5", "w", libver=made["libver"]) as file:
+        file.create_dataset(
+            "u",
+            data=np.arange(made["count"] * 2).reshape(-1, 2),
+            chunks=(1, 2),
+            maxshape=(None if made["grows"] else made["count"], 2),
+            compression="gzip" if filtered else None,
+        )
+    with Recorded(tmp_path / "a.h5") as stream, h5py.File(stream, "r") as file:
+        dataset = file["u"]
+        del stream.reads[:-1]  # from the header of the dataset, or the root of its tree
+        seen: list[Any] = []
+        dataset.id.chunk_iter(seen.append)
+        assert len(seen) == made["count"]
+        reads = stream.reads
+    told: dict[int, int] = {}
+    heads = (b"OHDR", b"FAHD", b"EAHD") + ((b"FADB",) if index == "fixed array" else ())
+    for number, (place, data) in enumerate(reads):
+        if number and data[:4] not in heads:
+            assert told.get(place, 0) >= len(data), data[:4]
+        told.update(leads_to(data))
+    assert len(reads) > 2
