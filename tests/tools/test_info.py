@@ -177,6 +177,30 @@ def test_all_datasets_and_why_some_do_not_open(tmp_path: Path) -> None:
     assert "/unwritten" in {one.key for one in filled.described}
 
 
+def test_datasets_of_numbered_groups_are_told_as_one(tmp_path: Path) -> None:
+    lengths = [5, 3, 12, 7]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, length in enumerate(lengths):
+            run = file.create_group(f"runs/run_{number * 5}")
+            run["state"] = np.zeros((length, 7), "f4")
+            run["width"] = np.zeros((length, 1 + number % 2))  # they are no one array
+            run[f"own_{number}"] = np.zeros((length, 2))
+            file[f"band_{number}"] = np.zeros((9, 3))  # perhaps channels of the same rows
+            if number:
+                file[f"few_{number}/u"] = np.zeros((4, 4))
+    found = contents(tmp_path / "a.h5")
+    keys = [one.key for one in found.described]
+    assert keys[0] == "/runs/run_*/state"
+    assert len(keys) == len(set(keys)) == 1 + 4 + 4 + 4 + 3
+    assert found.described[0].shape == (sum(lengths), 7)
+    assert f"/runs/run_*/state ({len(lengths)})" in str(found)
+    (alone,) = contents(tmp_path / "a.h5", keys[0]).described
+    assert alone.shape == found.described[0].shape
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["runs/run_all/state"] = np.zeros((27, 7), "f4")  # which the pattern would match too
+    assert "/runs/run_*/state" not in {one.key for one in contents(tmp_path / "a.h5").described}
+
+
 def test_one_dataset_that_does_not_open_is_an_error(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("u", (32, 4), "f4", chunks=(8, 4))
