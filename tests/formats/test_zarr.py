@@ -41,6 +41,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError
 from oocdata.formats.zarr import from_array, list_zarr, open_zarr
+from oocdata.formats.zarr.compressed import ShardReader
 from oocdata.formats.zarr.readers import TensorStoreReader, ZarrReader
 from oocdata.testing import SourceConformance, sample_array
 
@@ -167,7 +168,7 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
             ),
         },
     ),
-    "v3, shards": (TensorStoreReader, {"chunks": (2, 3, 3, 3), "shards": (8, 6, 6, 6)}),
+    "v3, shards": (ShardReader, {"chunks": (2, 3, 3, 3), "shards": (8, 6, 6, 6)}),
     "v3, transposed shards": (
         TensorStoreReader,
         {
@@ -423,7 +424,7 @@ def test_file_url(tmp_path: Path) -> None:
             {"shards": (8, 6), "compressors": [ZstdCodec(level=3)]},
             "shards of (8, 6) holding chunks of (4, 3)",
             "zstd 3",
-            "TensorStore",
+            "decoded into its place",
         ),
         (
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -15,7 +16,15 @@ import zarr
 from boxes import check_boxes
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
 
 from oocdata.datasets.view import View
 from oocdata.engines.chunked import Chunked
@@ -27,7 +36,7 @@ from oocdata.errors import (
     SourceError,
 )
 from oocdata.formats.zarr import compressed, open_zarr
-from oocdata.formats.zarr.compressed import CompressedReader
+from oocdata.formats.zarr.compressed import CompressedReader, ShardReader
 from oocdata.memory import DEFAULT_MEMORY, scratch_share, set_memory
 from oocdata.testing import SourceConformance, sample_array
 
@@ -81,7 +90,7 @@ class TestConformance(SourceConformance):
         ({**V2, "compressors": numcodecs.BZ2()}, False),
         ({**V2, "compressors": None}, False),
         ({"compressors": [ZstdCodec(), Crc32cCodec()]}, False),
-        ({"shards": (24, 4, 6, 4), "compressors": ZstdCodec()}, False),
+        ({"shards": (24, 4, 6, 4), "compressors": ZstdCodec()}, True),
     ],
     ids=[
         "blosc",
@@ -102,7 +111,7 @@ def test_what_is_decoded_here(tmp_path: Path, options: dict[str, Any], here: boo
     array = sample_array((23, 3, 5, 4))
     write(tmp_path / "a.zarr", array, **options)
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert (type(reader_of(source)) is CompressedReader) == here
+    assert isinstance(reader_of(source), CompressedReader) == here
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
@@ -210,3 +219,143 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
         assert array[0].nbytes <= most[0] <= array[0].nbytes + 64 < scratch_share()
     finally:
         set_memory(DEFAULT_MEMORY)
+
+
+# --- shards
+
+
+class TestShards(SourceConformance):
+    dtypes: ClassVar[Any] = ("<f4", ">i2")
+
+    def make(self, folder: Path, array: NDArray[Any]) -> Source:
+        if not (folder / "a.zarr").exists():
+            chunks = tuple(max(1, (n + 1) // 3) for n in array.shape)
+            write(
+                folder / "a.zarr", array, chunks=chunks, shards=tuple(2 * n for n in chunks),
+                compressors=ZstdCodec(), serializer=BytesCodec(endian="big"),
+            )  # fmt: skip
+        source = open_zarr(str(folder / "a.zarr"))
+        assert type(reader_of(source)) is ShardReader
+        return source
+
+
+ZSTD = [BytesCodec(), ZstdCodec()]
+
+
+@pytest.mark.parametrize(
+    ("codec", "here"),
+    [
+        ({"codecs": [BytesCodec(), BloscCodec()], "index_location": "start"}, True),
+        ({"codecs": [BytesCodec(), GzipCodec()], "index_codecs": [BytesCodec()]}, True),
+        ({"codecs": [BytesCodec()]}, False),
+        ({"codecs": [TransposeCodec(order=(1, 0, 2)), BytesCodec(), ZstdCodec()]}, False),
+        ({"codecs": [BytesCodec(), ZstdCodec(), Crc32cCodec()]}, False),
+        ({"codecs": [ShardingCodec(chunk_shape=(1, 3, 5), codecs=ZSTD)]}, False),
+    ],
+    ids=["index first", "no checksum", "plain", "transposed", "checksum", "shards in shards"],
+)  # fmt: skip
+def test_which_shards_are_decoded_here(tmp_path: Path, codec: dict[str, Any], here: bool) -> None:
+    array = sample_array((23, 6, 5)) + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr-python, of codecs around shards
+        write(
+            tmp_path / "a.zarr", array, chunks=(8, 6, 5), compressors=None,
+            serializer=ShardingCodec(chunk_shape=(2, 3, 5), **codec),
+        )  # fmt: skip
+    source = open_zarr(str(tmp_path / "a.zarr"), missing="fill")
+    assert (type(reader_of(source)) is ShardReader) == here
+    check_boxes(source, array)
+    assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
+
+
+def sharded(path: Path, array: NDArray[Any], **options: Any) -> Any:
+    """Write shards of six rows, in chunks of two."""
+    inside = {"chunks": (2, *array.shape[1:]), "shards": (6, *array.shape[1:])}
+    return write(path, array, compressors=ZstdCodec(), fill_value=7, **inside, **options)
+
+
+def test_an_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = sample_array((24, 4))
+    sharded(tmp_path / "a", array)
+    source, read = open_zarr(str(tmp_path / "a")), []
+    index = compressed._read_index
+    monkeypatch.setattr(
+        compressed, "_read_index", lambda path, how: (read.append(path), index(path, how))[1]
+    )
+    reader = reader_of(source)
+    for number in (0, 3, 11, 1, 2, 10):
+        out = np.empty((2, 4), array.dtype)
+        reader.read_chunks(np.array([[number, 0]]), [out])
+        assert_array_equal(out, array[2 * number : 2 * number + 2])
+    assert len(read) == 3
+    monkeypatch.setattr(reader, "_most", 1)
+    assert_array_equal(View.of(pickle.loads(pickle.dumps(source)))[...], array)
+    for number in (6, 0, 6, 0):
+        reader.read_chunks(np.array([[number, 0]]), [out])
+        assert len(reader._shards) <= 1
+
+
+def test_memory_states_the_indices(tmp_path: Path) -> None:
+    sharded(tmp_path / "a", sample_array((24, 4)))
+    assert open_zarr(str(tmp_path / "a")).storage().table_bytes == 4 * (8 + 16 * 3 + 4)
+
+
+@pytest.mark.parametrize("missing", [None, "fill", "error"])
+def test_chunks_and_shards_that_are_absent(tmp_path: Path, missing: Any) -> None:
+    array = sample_array((24, 4))
+    array[2:4] = 7
+    array[12:18] = 7
+    stored = zarr.create_array(
+        tmp_path / "a", shape=array.shape, dtype=array.dtype, chunks=(2, 4), shards=(6, 4),
+        compressors=ZstdCodec(), fill_value=7,
+    )  # fmt: skip
+    stored[...] = array
+    if missing == "error":
+        with pytest.raises(MissingChunkError):
+            open_zarr(str(tmp_path / "a"), missing=missing)
+        return
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        source = open_zarr(str(tmp_path / "a"), missing=missing)
+        assert type(reader_of(source)) is ShardReader
+        assert_array_equal(View.of(source).take(np.arange(24)), array)
+    assert [one.category for one in told] == [MissingChunkWarning] * (missing is None)
+
+
+@pytest.mark.parametrize(("at", "words"), [(-3, "index of a shard can't be read"), (9, "decode")])
+def test_damage_names_its_rows(tmp_path: Path, at: int, words: str) -> None:
+    """Of the index, all rows of the shard; of a chunk, its rows."""
+    array = sample_array((24, 40))
+    sharded(tmp_path / "a", array)
+    file = tmp_path / "a/c/2/0"
+    stored = bytearray(file.read_bytes())
+    stored[at : at + 2] = b"\xff\xfe"
+    file.write_bytes(stored)
+    view = View.of(open_zarr(str(tmp_path / "a")))
+    assert_array_equal(view.take(np.arange(12)), array[:12])
+    with pytest.raises(DamagedChunkError, match=words) as caught:
+        view.take(np.array([3, 12, 20]))
+    assert caught.value.rows == (12, 13)
+    assert_array_equal(view.take(np.array([20, 3])), array[[20, 3]])
+
+
+def test_a_shard_that_is_written_anew(tmp_path: Path) -> None:
+    array = sample_array((24, 4))
+    stored = sharded(tmp_path / "a", array)
+    view = View.of(open_zarr(str(tmp_path / "a")))
+    assert_array_equal(view.take([13]), array[[13]])
+    stored[12:18] = 3  # the same bytes long, perhaps
+    with pytest.raises(SourceError, match="written anew"):
+        view.take(np.array([16]))
+    assert_array_equal(view.take([0]), array[[0]])
+
+
+def test_shards_read_by_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = sample_array((240, 4))
+    sharded(tmp_path / "a", array)
+    source = open_zarr(str(tmp_path / "a"))
+    monkeypatch.setattr(reader_of(source), "_most", 2)
+    rows = np.random.default_rng(0).permutation(240).reshape(40, 6)
+    with ThreadPoolExecutor(8) as pool:
+        for some, batch in zip(rows, pool.map(View.of(source).take, rows), strict=True):
+            assert_array_equal(batch, array[some])

@@ -105,7 +105,8 @@ class CodecChain:
     shard_index: ShardIndex | None = None
     """None without shards, or where the index can't be found without decoding."""
     compressor: str = ""
-    """The codec, as imagecodecs names it, in which elements are stored and nothing else."""
+    """The codec, as imagecodecs names it, in which elements are stored and nothing else; of shards,
+    those of a chunk."""
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -172,8 +173,12 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
                 reason = f"the codec {after[0][0]} around shards"
                 chain = replace(chain, zarr_only=reason, shard_index=None)
             texts = [chain.text, _text(steps[:place] + after)]
+            alone = place == 0 and chain.shard_index is not None
             return replace(
-                chain, zarr_only=strange or chain.zarr_only, text=", ".join(filter(None, texts))
+                chain,
+                zarr_only=strange or chain.zarr_only,
+                text=", ".join(filter(None, texts)),
+                compressor=chain.compressor if alone else "",
             )
     names = [name for name, _ in steps]
     plain = set(names) <= {"bytes", "transpose", "crc32c"}
@@ -207,6 +212,7 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
         None,
         tuple(innermost[axes.index(axis)] for axis in range(len(axes))),
         index,
+        inner.compressor,
     )
 
 

@@ -4,7 +4,7 @@ TensorStore decodes in its own threads, outside the GIL, and is two to six times
 zarr-python, chunk for chunk. It opens places (a folder, an archive, a URL) and knows the codecs of
 the specification. zarr-python knows every codec that numcodecs has and any store object, and costs
 a fraction of a millisecond for each chunk, which crosses its event loop. Large chunks that are
-files in one codec need neither: see `oocdata.formats.zarr.compressed`.
+files in one codec, and chunks in shards, need neither: see `oocdata.formats.zarr.compressed`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,7 +210,7 @@ class ZarrReader:
 
     def _fail(
         self, reason: str, places: NDArray[np.int64], failures: _Failures, damaged: bool
-    ) -> None:
+    ) -> NoReturn:
         rows = self.objects.rows(places[[number for number, _ in failures]])
         kind, message = SourceError, f"stored chunks must be readable; {reason}."
         if damaged:
@@ -316,10 +316,11 @@ def reader_of(
         return remote_reader(objects, missing, opened)
     by_zarr = objects.store.zarr_only or objects.metadata.codecs.zarr_only
     if not by_zarr:
-        from oocdata.formats.zarr.compressed import CompressedReader, is_compressed  # a subclass
+        from oocdata.formats.zarr.compressed import compressed_reader  # of a subclass
 
-        if is_compressed(objects):
-            return CompressedReader(objects, missing, opened)
+        found = compressed_reader(objects, missing, opened)
+        if found is not None:
+            return found
     return (ZarrReader if by_zarr else TensorStoreReader)(objects, missing, opened)
 
 
