@@ -37,6 +37,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.zarr import compressed, open_zarr
 from oocdata.formats.zarr.compressed import CompressedReader, ShardReader
+from oocdata.formats.zarr.readers import TensorStoreReader
 from oocdata.memory import DEFAULT_MEMORY, scratch_share, set_memory
 from oocdata.testing import SourceConformance, sample_array
 
@@ -293,6 +294,18 @@ def test_an_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for number in (6, 0, 6, 0):
         reader.read_chunks(np.array([[number, 0]]), [out])
         assert len(reader._shards) <= 1
+
+
+def test_shards_whose_index_is_too_large_to_be_kept_are_for_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = sample_array((24, 4))
+    sharded(tmp_path / "a", array)
+    for most, kind in ((52, ShardReader), (51, TensorStoreReader)):
+        monkeypatch.setattr(compressed, "_INDEX_BYTES", most)
+        source = open_zarr(str(tmp_path / "a"))
+        assert type(reader_of(source)) is kind
+        assert_array_equal(View.of(source)[...], array)
 
 
 def test_memory_states_the_indices(tmp_path: Path) -> None:

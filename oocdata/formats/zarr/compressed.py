@@ -202,7 +202,11 @@ def compressed_reader(
     plain = metadata.plain_dtype is not None and bool(metadata.codecs.compressor)
     if not plain or not metadata.fill_known or not isinstance(objects.store, Folder):
         return None
-    if metadata.sharded:
+    index = metadata.codecs.shard_index
+    if index is not None:
+        # What is kept of an index must be of the shard's present version, which is compared.
+        if objects.versions is None or index.nbytes > _INDEX_BYTES:
+            return None
         return ShardReader(objects, missing, opened)
     large = prod(metadata.chunk_shape) * metadata.dtype.itemsize >= _LARGE
     return CompressedReader(objects, missing, opened) if large else None
