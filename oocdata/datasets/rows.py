@@ -7,12 +7,12 @@ two of its fields. It is known by where it is stored, however it was opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,24 @@ from oocdata.index import Selection, compose_ranges, is_same, select
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["StoredRows", "apart", "arrays_of", "stored_rows"]
+__all__ = ["Stack", "StoredRows", "apart", "arrays_of", "stored_rows"]
 
 _LAYOUT = ("dtype", "shape", "offset")
 """Arguments of `open` that say which rows a file of bare numbers has."""
+
+
+@runtime_checkable
+class Stack(Protocol):
+    """A source made of views; `oocdata.datasets.stacked.Stacked` is, which imports views."""
+
+    @property
+    def views(self) -> Sequence[View]:
+        """That it is made of."""
+        ...
+
+    def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
+        """Yield each of `views`, with its row at each place along the sample axes."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,23 +127,24 @@ def stored_rows(view: View, numbers: Selection) -> list[StoredRows]:
     numbers : range or ndarray of int64
         Of rows in the view's grid.
     """
-    # Of a stack (`oocdata.datasets.stacked`, which imports views), what it is made of.
-    parts_at = getattr(view.source, "parts_at", None)
-    if parts_at is None:
+    source = view.source
+    if not isinstance(source, Stack):
         return [StoredRows(view, numbers)]
     if len(view.axes) == 1:
         places: Sequence[Selection] = [select(view.grid[0], numbers)]
     else:
         places = view.places(np.asarray(numbers, np.int64))
-    return [one for part, own in parts_at(places) for one in stored_rows(part, own)]
+    return [one for part, own in source.parts_at(places) for one in stored_rows(part, own)]
 
 
 def arrays_of(sources: Iterable[Source]) -> set[Hashable]:
     """Return what tells the arrays that sources read from others."""
     found: set[Hashable] = set()
     for source in sources:
-        views = getattr(source, "views", None)
-        found |= set(_arrays(source)) if views is None else arrays_of(one.source for one in views)
+        if isinstance(source, Stack):
+            found |= arrays_of(view.source for view in source.views)
+        else:
+            found |= set(_arrays(source))
     return found
 
 

@@ -331,7 +331,7 @@ class Splitting(ABC):
             if lost:
                 raise ArgumentError(
                     f"`stratify` must come with `by` for windows, because it deals out single "
-                    f"rows; {lost} windows would have rows in two parts. Give the episode of each "
+                    f"rows; {lost} of them would have rows in two parts. Give the episode of each "
                     "row as `by`, which then stays whole."
                 )
             return parts

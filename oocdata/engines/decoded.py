@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, covered
 from oocdata.engines.places import read_through
 from oocdata.engines.source import Annotations, Storage
 from oocdata.engines.wrapped import Wrapped
+from oocdata.errors import SourceError
 
 if TYPE_CHECKING:
     from oocdata.engines.dates import Dates
@@ -129,7 +130,14 @@ class Decoded(Wrapped):
             piece = out[some]
             for start in range(0, len(boxes), count):
                 block = slice(start, start + count)
-                self.packing.decode(boxes[block], piece[block])
+                try:
+                    self.packing.decode(boxes[block], piece[block])
+                except SourceError as error:
+                    stored = self.source.storage()
+                    error.path, error.key = stored.path, stored.key
+                    if len(self.shape) == 1:  # times; of several axes it is not known which rows
+                        error.concern(covered(origins[some][block], extent, 0))
+                    raise
 
 
 def _true_of_numbers(stored: Storage, changed: Mapping[str, None]) -> Annotations:

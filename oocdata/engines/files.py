@@ -290,11 +290,6 @@ class Descriptor:
         """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
         read_runs(self.number, offsets, addresses, lengths, target)
 
-    def announce(self, offset: int, nbytes: int) -> None:
-        """Tell the kernel which bytes will be read soon."""
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self.number, offset, nbytes, os.POSIX_FADV_WILLNEED)
-
     def read_into(self, memory: memoryview, offset: int) -> None:
         """Fill memory with the bytes from an offset on; one call reads 2 GiB at most."""
         done = 0

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.ring import read_many
 
-__all__ = ["UnfinishedError", "join", "read_runs", "write_memory"]
+__all__ = ["UnfinishedError", "announce", "join", "read_runs", "write_memory"]
 
 _MANY = 8
 """Runs from which on handing them to the kernel together costs less than it gains."""
@@ -175,13 +175,13 @@ def _read_each(
                 if not flags:
                     raise UnfinishedError(run, error) from error
                 flags = 0
-                _announce(files[run:], offsets[run:].tolist(), each[run:])
+                announce(files[run:], offsets[run:].tolist(), each[run:])
                 continue
             if got == 0 and not flags:
                 raise UnfinishedError(run, None)
             if got < length - done and flags:
                 flags = 0
-                _announce(files[run:], offsets[run:].tolist(), each[run:])
+                announce(files[run:], offsets[run:].tolist(), each[run:])
             done += got
 
 
@@ -198,8 +198,8 @@ def write_memory(address: int, data: memoryview) -> None:
     _MEMORY[address : address + len(data)] = data
 
 
-def _announce(files: list[int], offsets: list[int], lengths: list[int]) -> None:
-    """Tell the kernel which bytes will be read."""
+def announce(files: list[int], offsets: list[int], lengths: list[int]) -> None:
+    """Tell the kernel which bytes of files, given by their descriptors, will be read soon."""
     if hasattr(os, "posix_fadvise"):
         for file, offset, length in zip(files, offsets, lengths, strict=True):
             os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)

@@ -194,8 +194,10 @@ def test_dates_that_datetime64_has_not(tmp_path: Path, numbers: list[Any]) -> No
     written(tmp_path / "a.nc", np.array(numbers), SINCE)
     view = ooc.open(tmp_path / "a.nc", decode=True)
     assert view[0] == np.datetime64("2000-01-01", "ns").astype(int)
-    with pytest.raises(SourceError, match="years 1678 to 2262"):
-        view.take([1])
+    with pytest.raises(SourceError, match="years 1678 to 2262") as caught:
+        view.take([0, 1])
+    assert (caught.value.path, caught.value.rows) == (str(tmp_path / "a.nc"), (0, 1))
+    assert str(caught.value.key).strip("/") == "when"
 
 
 def test_a_coordinate_of_xarray(tmp_path: Path) -> None:

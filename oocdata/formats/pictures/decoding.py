@@ -256,6 +256,9 @@ def _pixels(image: Any, mode: str, wanted: Pictures, kind: str, data: bytes) -> 
 def _interpolated(pixels: NDArray[Any], wanted: Pictures) -> NDArray[Any]:
     """Resize a picture without antialiasing, as ``tf.image.resize`` does; rounded.
 
+    `PIL.Image.transform` would cut what it computes to whole numbers, half a level too dark on the
+    average, and take 1.7 times as long (500 × 375 to 224 × 224).
+
     A few rows at a time, in half the time of all at once: larger arrays are memory that malloc
     takes from the kernel for each picture. Rows first, since these are contiguous.
     """

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
-from oocdata.engines.runs import UnfinishedError
+from oocdata.engines.runs import UnfinishedError, announce
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.formats.codecs import decompress, room_for, write_chunk
 from oocdata.formats.zarr.codecs import ShardIndex
@@ -121,8 +121,8 @@ class ShardReader(CompressedReader):
         self, places: NDArray[np.int64], boxes: Sequence[Any], outs: Sequence[NDArray[Any]]
     ) -> None:
         found = self._located(places)
-        for descriptor, offset, nbytes in list(filter(None, found))[1:]:
-            descriptor.announce(offset, nbytes)  # or each would wait for the disk in turn
+        for file, offset, nbytes in list(filter(None, found))[1:]:
+            announce([file.number], [offset], [nbytes])  # or each would wait for the disk in turn
 
         def stored(number: int) -> memoryview | None:
             where = found[number]

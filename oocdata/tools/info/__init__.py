@@ -223,10 +223,8 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
         keys = [name or None for name in list_datasets(os.fspath(path))]
     found: list[Description | Unopened] = []
     if layout is None:
-        alike = _alike(opening, [key or "" for key in keys])
-        found += [_described(replace(opening, key=pattern), brief=True) for pattern in alike]
-        parts = {name for members in alike.values() for name in members}
-        keys = [key for key in keys if key not in parts]
+        alike, keys = _alike(opening, keys)
+        found += alike
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
@@ -241,21 +239,22 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
 
 
-def _alike(opening: Opening, names: list[str]) -> dict[str, list[str]]:
-    """Return the datasets of numbered groups, such as episodes, that make one array, by pattern."""
+def _alike(opening: Opening, keys: list[str | None]) -> tuple[list[Description], list[str | None]]:
+    """Describe datasets of numbered groups, such as episodes, as one array; return the others."""
+    names = [key or "" for key in keys]
     groups: dict[str, list[str]] = {}
     for name in names:
         group, slash, last = name.rpartition("/")
         groups.setdefault(re.sub(r"\d+", "*", group) + slash + last, []).append(name)
-    found = {}
+    found, parts = list[Description](), set[str | None]()
     for pattern, members in groups.items():
         if len(members) < _FEWEST_ALIKE or not is_pattern(pattern):
             continue
         if len(matches_of(pattern, names, "")) == len(members):  # and no others
             with suppress(SourceError, ArgumentError):  # they are not of one shape
-                replace(opening, key=pattern).view(unequal=True)
-                found[pattern] = members
-    return found
+                found.append(_described(replace(opening, key=pattern), brief=True))
+                parts.update(members)
+    return found, [key for key in keys if key not in parts]
 
 
 def _described(opening: Opening, *, brief: bool = False) -> Description:
