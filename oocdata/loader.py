@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
-from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.dataset import Dataset, Draw, public_names
 from oocdata.datasets.request import asked_for
 from oocdata.datasets.spec import Batch, Spec, batched_spec, leaves
 from oocdata.engines import buffers
@@ -129,6 +129,12 @@ class Loader:
     num_shards: int = 1
     index: int = 0
     _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
+
+    _public: ClassVar[Sequence[str]] = (
+        "batch", "batch_bytes", "describe", "epoch", "explain", "positions", "profile", "shard",
+        "spec", "to_keras", "to_tf",
+    )  # fmt: skip
+    __dir__ = public_names
 
     def __getstate__(self) -> dict[str, Any]:
         # Which epoch comes next belongs to whoever iterates, not to the description.

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ class Concat(Dataset):
 
     parts: tuple[Dataset, ...]
     chosen: Selection
+
+    _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} elements of {len(self.parts)} datasets>"

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
 
 import numpy as np
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Described", "Draw", "fields_of", "rows_where"]
+__all__ = ["Dataset", "Described", "Draw", "fields_of", "public_names", "rows_where"]
 
 _OURS = {
     "shuffle": ".batches(size, shuffle=True)",
@@ -95,6 +95,16 @@ def fields_of(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
 
 
+def public_names(self: object) -> list[str]:
+    """Return what users call: fields, and what each class names in `_public`; for completion.
+
+    Without what the package alone calls, which is as much again.
+    """
+    public = {name for kind in type(self).__mro__ for name in vars(kind).get("_public", ())}
+    public.update(getattr(self, "__dataclass_fields__", ()))
+    return [name for name in object.__dir__(self) if name in public or name.startswith("_")]
+
+
 class Described:
     """A frozen dataclass whose fields are its description: a dataset, or what one is made of.
 
@@ -117,6 +127,12 @@ class Described:
 
 class Dataset(Described, Splitting):
     """Elements by position. See `View` and its methods for how datasets are made."""
+
+    _public: ClassVar[Sequence[str]] = (
+        "batches", "cache", "describe", "enumerate", "filter", "folds", "map", "patches",
+        "sample_shape", "shard", "sparse", "spec", "split", "split_at", "take",
+    )  # fmt: skip
+    __dir__ = public_names
 
     @property
     @abstractmethod

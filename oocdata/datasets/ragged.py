@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +108,8 @@ class Ragged(Unequal):
     A View whose batches are each a `RaggedBatch`, and ``tf.RaggedTensor`` in `Loader.to_tf`. `pad`
     makes a View of one length of it.
     """
+
+    _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
 
     def __repr__(self) -> str:
         shape = "".join(f", {length}" for length in self.spec.shape[1:])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -90,6 +90,11 @@ class View(Dataset):
     rows: Selection
     order: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    _public: ClassVar[Sequence[str]] = (
+        "astype", "categories", "names", "named", "nbytes", "ndim", "next_frame", "parse", "parts",
+        "shape", "transpose", "unit", "windows",
+    )  # fmt: skip
 
     @classmethod
     def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> Self:

@@ -339,6 +339,18 @@ def test_irregular_selections_tell_the_chunk_of_each_row():
     assert view.windows(2).patches((2, 2), per_row=3).blocks == Blocks(12, 12, 27)
 
 
+def test_completion_shows_what_users_call():
+    view = ooc.open(np.zeros((4, 3)))
+    assert {"windows", "take", "split", "shape"} <= set(dir(view))
+    assert not {"assemble", "place_bytes", "origins"} & set(dir(view))  # the package calls them
+    assert {"shift", "batches"} <= set(dir(view.windows(2)))
+    assert "windows" not in dir(view.windows(2))
+    assert {"epoch", "seed"} <= set(dir(view.batches(2)))
+    assert "run" not in dir(view.batches(2))
+    for one in (view, view.windows(2), view.batches(2)):
+        assert all(hasattr(one, name) for name in dir(one))
+
+
 def test_habits_are_told_what_to_write():
     view = ooc.open(ARRAY)
     for name in ("shuffle", "batch", "repeat", "prefetch"):
