@@ -208,7 +208,7 @@ def test_chunks_are_counted_up_to_the_cache() -> None:
     set_memory(64 << 20)
     try:
         before = view.batches(8).explain().resident_bytes
-        assert cache_share() < before < cache_share() + (48 << 20)
+        assert cache_share() < before < cache_share() + (64 << 20)
         set_memory(16 << 20)
         assert before - view.batches(8).explain().resident_bytes > 20 << 20
     finally:
