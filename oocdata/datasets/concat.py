@@ -28,7 +28,7 @@ from oocdata.datasets.joined_requests import (
     without_rows,
 )
 from oocdata.datasets.request import ArrayRequest, Placement, Request
-from oocdata.datasets.rows import arrays_of
+from oocdata.datasets.rows import StoredRows, arrays_of
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
 from oocdata.engines.memory_array import Numbers
@@ -273,6 +273,12 @@ class Concat(Dataset):
         made = [part._made_of(some) for part, some in zip(self.parts, own, strict=True)]
         return np.concatenate(made)[np.asarray(self.chosen, np.int64)]
 
+    def _all_rows(self) -> list[StoredRows]:
+        chosen, found = np.asarray(self.chosen, np.int64), []
+        for part, end in zip(self.parts, self.ends.tolist(), strict=True):
+            found += [one.at(chosen - (end - len(part))) for one in part._all_rows()]
+        return found
+
     def _gap_positions(self, gap: int) -> int:
         check_distinct(self.chosen)
         if not _ascends(self.chosen) and not _ascends(self.chosen[::-1]):
@@ -287,7 +293,7 @@ class Concat(Dataset):
         """Raise if two parts read the same array, of which parts of a split could share a row."""
         read: list[Hashable] = []
         for part in self.parts:  # and what was read for a cache
-            made_of = (view.source for view, _ in part._first_rows())
+            made_of = (one.view.source for one in part._all_rows())
             read += arrays_of([*part.sources(), *made_of])
         if len(set(read)) < len(read):
             raise ArgumentError(

@@ -27,7 +27,7 @@ from oocdata.order.permutation import derive_keys
 
 if TYPE_CHECKING:
     from oocdata.datasets.mix import Members
-    from oocdata.datasets.view import View
+    from oocdata.datasets.rows import StoredRows
 
 __all__ = ["Patches", "make_patches"]
 
@@ -253,9 +253,9 @@ class Patches(Dataset):
         elements = np.asarray(self.chosen, np.int64) // self.per_row
         return self.dataset._made_of(rows)[elements]
 
-    def _first_rows(self) -> list[tuple[View, Selection]]:
+    def _all_rows(self) -> list[StoredRows]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row
-        return [(view, take(rows, elements)) for view, rows in self.dataset._first_rows()]
+        return [one.at(elements) for one in self.dataset._all_rows()]
 
     def _gap_positions(self, gap: int) -> int:
         return self.dataset._gap_positions(gap) * self.per_row

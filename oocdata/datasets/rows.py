@@ -1,4 +1,4 @@
-"""Which row of which stored array an element begins with, so that parts of a split share none.
+"""Which rows of which stored array an element is made of, so that parts of a split share none.
 
 One array can be read in several ways at once: by itself and in a stack, as one of several files, by
 two of its fields. It is known by where it is stored, however it was opened.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import prod
@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.splits import farthest
 from oocdata.engines.source import Source
-from oocdata.index import Selection, compose_ranges, is_same, select
+from oocdata.index import Selection, as_run, compose_ranges, is_same, select, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
 __all__ = ["Stack", "StoredRows", "apart", "arrays_of", "stored_rows"]
+
+_NONE = -(2**63)
+"""No position of an element."""
 
 _LAYOUT = ("dtype", "shape", "offset")
 """Arguments of `open` that say which rows a file of bare numbers has."""
@@ -46,17 +49,20 @@ class Stack(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """The row that each element begins with, in an array or in several that lie end to end.
+    """The rows of each element, in an array or in several that lie end to end.
 
     Attributes
     ----------
     view : View
-    numbers : range or ndarray of int64, shape (elements,)
+    numbers : range or ndarray of int64, shape (elements,) or (elements, rows)
         Of rows in the view's grid.
+    places : range or ndarray of int64, shape (elements,)
+        Positions of the elements, ascending.
     """
 
     view: View
     numbers: Selection
+    places: Selection
 
     def differ(self, other: StoredRows) -> bool:
         """Return whether both read one array, but other rows of it, or in another order."""
@@ -66,7 +72,24 @@ class StoredRows:
     def apart(self, other: StoredRows) -> int:
         """Return how far from each other two positions lie, at most, that share a row."""
         alike = self._alike(other)
-        return 0 if alike is None or is_same(*alike) else farthest(*alike)
+        if alike is None or (is_same(self.places, other.places) and is_same(*alike)):
+            return 0
+        return farthest(*alike, self.places, other.places)
+
+    @property
+    def first(self) -> StoredRows:
+        """The first row of each element alone."""
+        numbers = self.numbers
+        if isinstance(numbers, range) or numbers.ndim == 1:
+            return self
+        return replace(self, numbers=numbers[:, 0])
+
+    def at(self, elements: NDArray[np.int64]) -> StoredRows:
+        """Return the rows of elements that were chosen by their positions; others have none."""
+        places = np.asarray(self.places, np.int64)
+        at = np.searchsorted(places, elements)
+        mine = np.flatnonzero(np.append(places, _NONE)[at] == elements)
+        return replace(self, numbers=take(self.numbers, at[mine]), places=as_run(mine))
 
     def _alike(self, other: StoredRows) -> tuple[Selection, Selection] | None:
         """Return the rows of both, numbered alike; None where they have no array in common."""
@@ -82,7 +105,7 @@ class StoredRows:
 
     @cached_property
     def rows(self) -> Selection:
-        """Numbers of rows in the array, of which the view's grid has some, shape (elements,)."""
+        """Numbers of rows in the array, of which the view's grid has some."""
         view, numbers = self.view, self.numbers
         if len(view.axes) == 1 and isinstance(numbers, range):
             return compose_ranges(view.grid[0], numbers)
@@ -118,7 +141,7 @@ def apart(found: Sequence[StoredRows]) -> int:
     return max((one.apart(other) for one, other in combinations(found, 2)), default=0)
 
 
-def stored_rows(view: View, numbers: Selection) -> list[StoredRows]:
+def stored_rows(view: View, numbers: Selection, places: Selection) -> list[StoredRows]:
     """Return rows of a view as rows of what is stored: of each part of a stack.
 
     Parameters
@@ -126,15 +149,17 @@ def stored_rows(view: View, numbers: Selection) -> list[StoredRows]:
     view : View
     numbers : range or ndarray of int64
         Of rows in the view's grid.
+    places : range or ndarray of int64
+        Positions of the elements.
     """
     source = view.source
     if not isinstance(source, Stack):
-        return [StoredRows(view, numbers)]
+        return [StoredRows(view, numbers, places)]
     if len(view.axes) == 1:
-        places: Sequence[Selection] = [select(view.grid[0], numbers)]
+        along: Sequence[Selection] = [select(view.grid[0], numbers)]
     else:
-        places = view.places(np.asarray(numbers, np.int64))
-    return [one for part, own in source.parts_at(places) for one in stored_rows(part, own)]
+        along = view.places(np.asarray(numbers, np.int64))
+    return [one for part, own in source.parts_at(along) for one in stored_rows(part, own, places)]
 
 
 def arrays_of(sources: Iterable[Source]) -> set[Hashable]:

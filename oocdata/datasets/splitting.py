@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from oocdata.datasets.dataset import Dataset
-    from oocdata.datasets.view import View
+    from oocdata.datasets.rows import StoredRows
 
 __all__ = ["Splitting"]
 
@@ -381,9 +381,12 @@ class Splitting(ABC):
         """Whether each element is one row, so that ids of rows are ids of elements."""
         return self._inner is not None and self._inner._is_rows
 
-    def _first_rows(self) -> list[tuple[View, Selection]]:
-        """Return views that elements are made of, with the first row of each element in it."""
-        found = [part._first_rows() for part in self._members]
+    def _all_rows(self) -> list[StoredRows]:
+        """Return the rows of each element, of each view that elements are made of.
+
+        Of several rows of an element, the first one first.
+        """
+        found = [part._all_rows() for part in self._members]
         return list(chain.from_iterable(found))
 
     # Ranges of positions -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
-from oocdata.datasets.rows import apart, stored_rows
+from oocdata.datasets.rows import StoredRows, apart, stored_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.engines.axes import axis_numbers, sample_axes
@@ -297,7 +297,7 @@ class View(Dataset):
         return gap + self._rows_apart()
 
     def _rows_apart(self) -> int:
-        return apart(stored_rows(self, self.rows))
+        return apart(stored_rows(self, self.rows, range(len(self))))
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
         check_distinct(self.rows)
@@ -310,8 +310,8 @@ class View(Dataset):
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
 
-    def _first_rows(self) -> list[tuple[View, Selection]]:
-        return [(self, self.rows)]
+    def _all_rows(self) -> list[StoredRows]:
+        return [StoredRows(self, self.rows, range(len(self)))]
 
     @property
     def _is_rows(self) -> bool:

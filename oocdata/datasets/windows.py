@@ -304,7 +304,7 @@ class Windows(Dataset):
         found: list[StoredRows] = []
         for view in self._members:
             check_distinct(view.rows)
-            own = stored_rows(view, view.rows)
+            own = stored_rows(view, view.rows, range(len(view)))
             if any(one.differ(other) for one, other in product(own, found)):
                 raise ArgumentError(
                     "views of one array must have the same rows for their windows to be split "
@@ -329,12 +329,13 @@ class Windows(Dataset):
             made &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
         return made
 
-    def _first_rows(self) -> list[tuple[View, Selection]]:
+    def _all_rows(self) -> list[StoredRows]:
         where = self.anchors.find(np.asarray(self.chosen, np.int64))
-        found: list[tuple[View, Selection]] = []
+        found = []
         for view in self._members:
-            own = min(self.anchors.of_view(view).parts, key=lambda part: part.offsets[0])
-            found.append((view, take(view.rows, own.rows(*where)[:, 0])))
+            own = sorted(self.anchors.of_view(view).parts, key=lambda part: part.offsets[0])
+            rows = np.concatenate([part.rows(*where) for part in own], axis=1)
+            found.append(StoredRows(view, take(view.rows, rows), range(len(self))))
         return found
 
     def _gap_positions(self, gap: int) -> int:

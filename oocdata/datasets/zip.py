@@ -113,13 +113,19 @@ class Zip(Dataset):
 
     @property
     def _leading(self) -> list[Dataset]:
-        """Those of them that have ids of rows: parts of single rows follow windows and patches."""
-        own = [part for part in self._own if not part._is_rows] or self._own
-        most = max(len(part.sample_shape) for part in own)
-        return [part for part in own if len(part.sample_shape) == most]
+        """Those of them that have ids of rows: parts of single rows follow windows and patches.
+
+        Of single rows alone, those along several sample axes lead.
+        """
+        own = [part for part in self._own if not part._is_rows]
+        most = max(len(part.sample_shape) for part in self._own)
+        return own or [part for part in self._own if len(part.sample_shape) == most]
 
     def _gap_positions(self, gap: int) -> int:
-        return max(part._gap_positions(gap) for part in self._own) + self._apart()
+        alone, own = (max(part._gap_positions(rows) for part in self._own) for rows in (0, gap))
+        # Windows may share rows, none of which is the first one of both.
+        whole = 0 if self._is_rows else self._apart(whole=True) - alone
+        return own + max(self._apart(), whole)
 
     def _rows_apart(self) -> int:
         apart = self._apart()
@@ -130,17 +136,21 @@ class Zip(Dataset):
             )
         return max(apart, *(part._rows_apart() for part in self._members))
 
-    def _apart(self) -> int:
-        """Return how far from each other two elements with a row of one array may lie."""
-        found = [(view, rows, stored_rows(view, rows)) for view, rows in self._first_rows()]
+    def _apart(self, *, whole: bool = False) -> int:
+        """Return how far from each other two elements with a row of one array may lie.
+
+        By the first rows of windows, or all of them.
+        """
+        rows_of = [one if whole else one.first for one in self._all_rows()]
+        found = [(one, stored_rows(one.view, one.numbers, one.places)) for one in rows_of]
         apart = 0
-        for at, (view, rows, own) in enumerate(found):
-            if not self.tables and _repeats(view):
-                apart = max(apart, farthest(rows, rows))
-            for other, _, others in found[at + 1 :]:
-                looked_up = self.tables and (_repeats(view) or _repeats(other))
+        for at, (one, own) in enumerate(found):
+            if not self.tables and _repeats(one.view):
+                apart = max(apart, farthest(one.numbers, one.numbers, one.places, one.places))
+            for other, others in found[at + 1 :]:
+                looked_up = self.tables and (_repeats(one.view) or _repeats(other.view))
                 if not looked_up:
-                    apart = max([apart, *(one.apart(two) for one, two in product(own, others))])
+                    apart = max([apart, *(a.apart(b) for a, b in product(own, others))])
         return apart
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:

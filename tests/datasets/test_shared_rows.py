@@ -159,3 +159,16 @@ def test_concats_that_read_one_array(folder: Path) -> None:
         with pytest.raises(ArgumentError, match="the same array"):
             ooc.concat(alike).split(0.5, 0.5)
     assert len(ooc.concat([whole, u]).split(0.5, 0.5)) == 2
+
+
+def test_zips_of_concats_of_one_array(folder: Path) -> None:
+    """Positions are those of the whole, not of its parts, also of chosen elements and patches."""
+    u, wide = ooc.open(folder / "u.npy"), ooc.open(folder / "wide.npy")
+    check(ooc.zip(ooc.concat([wide[:, 0], u]), ooc.concat([u, wide[:, 1]])).split(0.5, 0.5))
+    few, many = (
+        ooc.open(np.tile(1000 * first + 1000 * np.arange(n)[:, None], 4))
+        for first, n in ((100, 12), (200, 24))
+    )
+    pieces = ooc.concat([wide[:12], few])
+    for made in (pieces, pieces[::-1]):
+        check(ooc.zip(made.patches((2,)), ooc.concat([many, wide])).split(0.5, 0.5))

@@ -351,6 +351,7 @@ SHIFTED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "windows": lambda v: ooc.zip(v.windows(2)[:-2], v.windows(2)[2:]),
     "windows and rows": lambda v: ooc.zip(v.windows(2), v[1:]),
     "patches": lambda v: ooc.zip(v[:-1].patches(2), v[1:].patches(2)),
+    "windows in turns": lambda v: ooc.zip(v.windows(4)[:20:2], v.windows(4)[1:20:2]),
 }
 
 
@@ -366,6 +367,11 @@ def test_a_zip_that_holds_rows_twice_is_split_without_sharing_one(kind: str):
             assert not set.union(*rows_read(training)) & set.union(*rows_read(validation))
         first, second = dataset.split_at(5, coordinate=np.arange(len(dataset)))
         assert not set.union(*rows_read(first)) & set.union(*rows_read(second))
+    if kind == "windows in turns":
+        parts = dataset.split(0.5, 0.5, by=np.arange(ROWS) // 4)
+        one, other = (set.union(*rows_read(part)) for part in parts)
+        assert not one & other
+        return
     with pytest.raises(ArgumentError, match=r"share no row|several positions"):
         dataset.split(0.5, 0.5, by=np.arange(len(dataset)))
 
@@ -376,10 +382,17 @@ def test_other_rows_of_one_array_are_no_reason():
     assert [len(p) for p in ooc.zip(view[:12], view[12:]).split(0.5, 0.5)] == [6, 6]
 
 
-@given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(0, 9), max_size=12))
-def test_farthest(one: list[int], other: list[int]):
-    expected = [abs(i - j) for i, a in enumerate(one) for j, b in enumerate(other) if a == b]
-    found = farthest(np.array(one, np.int64), np.array(other, np.int64))
+NUMBERS = st.lists(st.integers(0, 9), max_size=12)
+
+
+@given(NUMBERS, NUMBERS, st.integers(1, 2))
+def test_farthest(one: list[int], other: list[int], each: int):
+    one = one[: len(one) // each * each]
+    expected = [
+        abs(i // each - 3 * j) for i, a in enumerate(one) for j, b in enumerate(other) if a == b
+    ]
+    rows = np.array(one, np.int64).reshape((-1, 2) if each == 2 else -1)
+    found = farthest(rows, np.array(other, np.int64), range(len(rows)), range(0, 3 * len(other), 3))
     assert found == max(expected, default=0)
 
 

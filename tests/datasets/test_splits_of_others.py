@@ -154,3 +154,9 @@ def test_windows_of_other_rows_share_none_over_a_border() -> None:
     assert both.sample_shape == (40,)
     train, val = both.split(0.5, 0.5)
     assert train[-1][1].max() < val[0][1].min()
+    steps = ooc.zip(ooc.open(GRID, axis=(0, 1)).windows(2), flat[:36])
+    with pytest.raises(ArgumentError, match="as many rows each"):
+        steps.folds(2)
+    steps = ooc.zip(ooc.open(GRID, axis=(0, 1)).windows(2), ooc.open(np.arange(40)).windows(5))
+    for train, val in steps.folds(2):
+        assert not np.intersect1d(*(part.take(range(len(part)))[1] for part in (train, val))).size
