@@ -25,7 +25,7 @@ from oocdata.stores.asked import Asked, Shared, ask
 from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.link import link
+from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces, joined
 from oocdata.stores.stream import ObjectStream
 from oocdata.stores.versions import ObjectVersion, looked_at, note
@@ -59,6 +59,7 @@ class StoredFile:
     def __init__(self, version: ObjectVersion) -> None:
         self.version = version
         self.address = Address.of(version.path)
+        ANSWERED.add(self.address.root)
         self.shared = Shared.of(version)
         self.entry = _entry(version)
 

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -28,7 +29,7 @@ from oocdata.memory import scratch_share
 from oocdata.stores import failures
 from oocdata.stores.address import obstore
 from oocdata.stores.answer import Answer
-from oocdata.stores.failures import ChangedError, TornError, may_pass, told
+from oocdata.stores.failures import ChangedError, TornError, is_silent, may_pass, told
 from oocdata.stores.given import FileSystem
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from oocdata.stores.address import Address
 
-__all__ = ["Link", "Traffic", "link"]
+__all__ = ["ANSWERED", "Link", "Traffic", "link"]
 
 Made = TypeVar("Made")
 
@@ -52,6 +53,9 @@ taken for a dead one for ever."""
 
 _TIMES_USUAL = 10
 """An answer may take so many times as long as those before it."""
+
+ANSWERED: set[str] = set()
+"""Stores that have answered, in this process or in the one that opened what lies there."""
 
 
 @dataclass(slots=True)
@@ -258,13 +262,14 @@ class Link:
         if unless:
             options["if_none_match"] = unless
         pause, patience = _FIRST_PAUSE, max(_PATIENCE, _TIMES_USUAL * self._usual)
-        for left in reversed(range(failures.TRIES)):
+        for made in count(1):
             try:
                 async with self._slot():
                     began = time.monotonic()
                     async with asyncio.timeout(patience):
                         answer = await self._ask(address, options)
                     self._usual += (time.monotonic() - began - self._usual) / 8
+                ANSWERED.add(address.root)
                 self.traffic.nbytes += len(answer.data)
                 wanted = range(answer.nbytes)[start:stop]
                 if len(answer.data) != len(wanted):
@@ -278,7 +283,10 @@ class Link:
                     return None
                 if isinstance(error, SourceError):
                     raise
-                if not left or not may_pass(error):
+                if not is_silent(error):
+                    ANSWERED.add(address.root)
+                most = failures.TRIES if address.root in ANSWERED else failures.FIRST_TRIES
+                if made >= most or not may_pass(error):
                     raise told(error, address.url) from None
             self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no secret

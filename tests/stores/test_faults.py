@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from servers.faults import (
     Drop,
     Fault,
     Half,
+    Headers,
     RandomFaults,
     Refuse,
     Slow,
@@ -34,6 +36,7 @@ from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
+from oocdata import memory
 from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import MissingFileError, OocdataError, SourceError
@@ -284,6 +287,23 @@ def test_a_shard_whose_index_was_forgotten(
     assert 0 in caught.value.rows
 
 
+def test_indices_of_shards_keep_within_the_memory(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard of many chunks has a large index: of 64, a KiB, of which there is room for three."""
+    monkeypatch.setattr(memory, "_limit", 64 << 10)
+    rows = numbers((12, 64, 64))
+    zarr.create_array(proxy.folder / "fine.zarr", data=rows, chunks=(1, 8, 8), shards=(1, 64, 64))
+    view = ooc.open(f"{proxy.url}/fine.zarr")
+    fetched = view.source.reader._fetched
+    kept = []
+    for few in ([0, 5, 9, 3, 7], range(12), [11]):
+        assert_array_equal(view.take(list(few)), rows[list(few)])
+        kept.append(sum(one[1].nbytes for one in fetched._indices.values()))
+    assert 0 < min(kept) <= max(kept) <= 4 << 10
+    assert fetched.table_bytes <= (4 << 10) + 8 * 12
+
+
 @pytest.mark.parametrize("how", ["written anew", "deleted"])
 def test_a_chunk_that_comes_or_goes(proxy: FaultProxy, how: str) -> None:
     """One that is absent at first is the fill value, and has to stay so."""
@@ -342,6 +362,47 @@ def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "TRIES", 2)
     with pytest.raises(SourceError, match="reachable"):
         ooc.open("http://no-such-host.invalid/a.npy")
+
+
+def test_an_address_where_nothing_has_ever_answered_fails_soon(tmp_path: Path) -> None:
+    """What has answered is waited for, also by another process that reads what was opened here."""
+    np.save(tmp_path / "a.npy", ROWS)
+    with RangeServer(tmp_path) as server:
+        view = ooc.open(f"{server.url}/a.npy")
+    asked = []
+    for known in (True, False):
+        if not known:
+            links.ANSWERED.clear()
+        before = link().traffic.requests
+        with pytest.raises(SourceError, match="reachable"):
+            (pickle.loads(pickle.dumps(view)) if known else view).take([100])
+        asked.append(link().traffic.requests - before)
+    assert asked == [failures.TRIES, failures.FIRST_TRIES]
+
+
+HEADERS = {
+    "no part": ({"Content-Range": None}, "headers"),
+    "no size": ({"Content-Range": "bytes 0-127/*"}, "headers"),
+    "no such date": ({"Last-Modified": "yesterday"}, "headers"),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_that_no_client_reads_are_told_at_once(proxy: FaultProxy, name: str) -> None:
+    other, words = HEADERS[name]
+    proxy.plan = lambda number, record: Headers(tuple(other.items()))
+    with pytest.raises(SourceError, match=words):
+        opened(proxy, "npy")
+    assert [record.path for record in proxy.log].count("/a.npy") == 1
+
+
+def test_an_empty_object_and_a_name_that_can_not_be_asked_for(proxy: FaultProxy) -> None:
+    (proxy.folder / "empty.npy").touch()
+    with pytest.raises(SourceError, match="is empty"):
+        ooc.open(f"{proxy.url}/empty.npy")
+    for name in ("b//a.npy", "../a.npy", "a%0A.npy"):
+        with pytest.raises(SourceError, match="no step that is empty"):
+            ooc.open(f"{proxy.url}/{name}")
 
 
 KINDS_OF_FAULTS: list[Fault] = [
