@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import pickle
@@ -149,6 +150,24 @@ def test_a_stalled_answer_is_asked_for_again(
     view = opened(proxy, kind)
     proxy.plan = once_each(fault)
     assert_array_equal(view.take([3, 190, 50]), ROWS[[3, 190, 50]])
+
+
+def test_a_long_answer_may_take_as_long_as_it_goes_on(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patience is for silence: many that share a slow link are not given up half-way."""
+    extended, usual = [], asyncio.Timeout.reschedule
+
+    def reschedule(self: asyncio.Timeout, when: float | None) -> None:
+        extended.append(when)
+        usual(self, when)
+
+    row = np.arange(1 << 20)
+    np.save(proxy.folder / "long.npy", row[None])
+    view = ooc.open(f"{proxy.url}/long.npy")
+    monkeypatch.setattr(asyncio.Timeout, "reschedule", reschedule)
+    assert_array_equal(view[0], row)
+    assert len(extended) > 8  # at its beginning, and with each piece of the 8 MiB
 
 
 STAY = {
