@@ -194,7 +194,10 @@ class StoredFile:
         """Fill memory with the bytes from an offset on."""
         target = np.frombuffer(memory, np.uint8)
         place = np.array([target.ctypes.data])
-        self.read_runs(np.array([offset]), place, len(memory), target)
+        try:
+            self.read_runs(np.array([offset]), place, len(memory), target)
+        except UnfinishedError as error:
+            raise error.cause or error from None
 
     # Said to be read soon.
 
@@ -297,10 +300,7 @@ class StoredFile:
         whole = min(BLOCK, self.version.nbytes - start)
         if len(block) < min(nbytes, whole):
             fetched = bytearray(whole)
-            try:
-                self.read_into(memoryview(fetched), start)
-            except UnfinishedError as error:
-                raise error.cause or error from None
+            self.read_into(memoryview(fetched), start)
             block = bytes(fetched)
             count_block(self.version)
             keep(self.version, start, block)

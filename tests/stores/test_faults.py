@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,9 @@ import oocdata as ooc
 from oocdata import memory
 from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.errors import MissingFileError, OocdataError, SourceError
+from oocdata.errors import DamagedChunkError, MissingFileError, OocdataError, SourceError
 from oocdata.formats.zarr import remote
-from oocdata.stores import failures
+from oocdata.stores import blocks, failures
 from oocdata.stores import link as links
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.link import link
@@ -364,6 +365,35 @@ def test_the_object_was_cut_short(proxy: FaultProxy) -> None:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         with pytest.raises(ChangedError):
             view.take([3])
+
+
+def test_a_compressed_member_is_of_the_version_that_was_opened(proxy: FaultProxy) -> None:
+    """And a store that does not answer says nothing of its bytes."""
+    path = proxy.folder / "a.npz"
+    np.savez_compressed(path, u=ROWS)
+    view = ooc.open(f"{proxy.url}/a.npz", "u")
+    for plan, words in ((lambda *_: Refuse(503), "503"), (lambda *_: None, "has changed")):
+        np.savez_compressed(path, u=ROWS + 1)
+        blocks.forget()
+        proxy.plan = plan
+        with pytest.raises(SourceError, match=words) as caught:
+            view.take([3])
+        assert not isinstance(caught.value, DamagedChunkError)
+        assert caught.value.rows is not None
+        assert 3 in caught.value.rows
+
+
+@pytest.mark.parametrize(
+    "part", [range(2_000_000, 3_000_000), range(1_600_000, 2_000_000)], ids=str
+)
+def test_an_archive_of_which_the_end_can_not_be_had(proxy: FaultProxy, part: range) -> None:
+    """It is no damaged one. Its directory is larger than a block of metadata."""
+    with zipfile.ZipFile(proxy.folder / "many.npz", "w") as archive:
+        for number in range(5000):
+            archive.writestr(f"{number:0140}.npy", bytes(160))
+    proxy.plan = lambda _, record: Refuse(403) if (record.start or 0) in part else None
+    with pytest.raises(SourceError, match="403"):
+        ooc.open(f"{proxy.url}/many.npz", "u")
 
 
 def test_a_server_that_went_away(tmp_path: Path) -> None:
