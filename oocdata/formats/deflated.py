@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import File, Version
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError
-from oocdata.formats.stored import opened
+from oocdata.formats.stored import opened, refused_in
 
 __all__ = ["DeflatedMember"]
 
@@ -70,7 +70,7 @@ class DeflatedMember:
         memory = whole.reshape(-1).view(np.uint8)
         try:
             with (
-                opened(self.version.path, _STORED_STEP) as (packed, _),
+                opened(self.version.path, _STORED_STEP, self.version) as (packed, _),
                 zipfile.ZipFile(packed) as archive,
             ):
                 file: Any = archive.open(self.member)
@@ -84,6 +84,10 @@ class DeflatedMember:
         # What a damaged archive raises is anything: zlib.error, struct.error, BadZipFile, …
         except Exception as error:
             self.check()  # bytes that were written over are not damaged
+            if (refused := refused_in(error)) is not None:
+                raise type(refused)(
+                    refused.message, path=self.version.path, key=self.described.key
+                ) from error
             raise DamagedChunkError(
                 f"a member must decode; {error}. Its bytes are damaged: restore the file.",
                 path=self.version.path,

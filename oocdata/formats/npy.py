@@ -34,7 +34,7 @@ from oocdata.errors import (
 from oocdata.formats.dimensions import choose_key
 from oocdata.formats.patterns import Key, is_pattern, matches_of
 from oocdata.formats.series import datasets
-from oocdata.formats.stored import absolute, file_of, opened, version_of
+from oocdata.formats.stored import absolute, file_of, opened, refused_in, version_of
 from oocdata.index import as_count
 from oocdata.memory import cache_share
 
@@ -268,7 +268,7 @@ def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
-        raise UnknownFormatError(
+        raise refused_in(error) or UnknownFormatError(
             f"an .npz must be a ZIP archive; {error}. Was it cut short?", path=path
         ) from error
 
@@ -291,7 +291,7 @@ def _read_header(
             raise ValueError(f"its shape is {shape}")
     # What a damaged header raises is anything: it is parsed as Python, by several of its modules.
     except Exception as error:
-        raise UnknownFormatError(
+        raise refused_in(error) or UnknownFormatError(
             f"the .npy header must be readable; {error}.", path=path, key=key
         ) from error
     return shape, fortran, dtype

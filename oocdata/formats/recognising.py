@@ -8,7 +8,7 @@ from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.foreign import foreign
-from oocdata.formats.stored import is_url, opened
+from oocdata.formats.stored import is_url, opened, refused_in
 
 __all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
 
@@ -142,7 +142,9 @@ def _archive_names(file: IO[bytes]) -> list[str]:
     try:
         with zipfile.ZipFile(file) as archive:
             return archive.namelist()
-    except zipfile.BadZipFile:
+    except zipfile.BadZipFile as error:
+        if (refused := refused_in(error)) is not None:
+            raise refused from None
         return []
 
 

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from oocdata.engines.files import File, FileVersion, OpenFile, Version
+from oocdata.errors import SourceError
 
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["absolute", "file_of", "is_url", "opened", "stored_file", "version_of"]
+__all__ = ["absolute", "file_of", "is_url", "opened", "refused_in", "stored_file", "version_of"]
 
 
 def is_url(path: str) -> bool:
@@ -51,10 +52,13 @@ def file_of(version: Version) -> File:
 
 
 @contextmanager
-def opened(path: str, step: int = 1024) -> Iterator[tuple[IO[bytes], Version]]:
+def opened(
+    path: str, step: int = 1024, version: Version | None = None
+) -> Iterator[tuple[IO[bytes], Version]]:
     """Provide the bytes of a file or of an object as a stream, and which version it is.
 
-    Of a store, `step` bytes are asked for at a time, or a block that holds them.
+    Of a store, `step` bytes are asked for at a time, or a block that holds them, and no others than
+    those of a `version`.
 
     Examples
     --------
@@ -67,10 +71,28 @@ def opened(path: str, step: int = 1024) -> Iterator[tuple[IO[bytes], Version]]:
         with open(path, "rb") as file:
             yield file, FileVersion.of(path, os.fstat(file.fileno()))
         return
-    found = stored_file(path)
+    found = stored_file(path, version)
     stream: Any = found.stream(step)
     with stream:
         yield stream, found.version
+
+
+def refused_in(error: BaseException) -> SourceError | None:
+    """Return the answer of a store for which a reader of archives or headers has its own error.
+
+    Examples
+    --------
+    >>> try:
+    ...     try:
+    ...         raise SourceError("the server must answer; it does not.")
+    ...     except OSError:
+    ...         raise ValueError("no archive") from None
+    ... except ValueError as error:
+    ...     print(refused_in(error))
+    the server must answer; it does not.
+    """
+    both = error, error.__context__
+    return next((one for one in both if isinstance(one, SourceError)), None)
 
 
 def absolute(path: str) -> str:

@@ -7,14 +7,24 @@ from typing import TypedDict
 
 from oocdata.errors import MissingFileError, SourceError
 
-__all__ = ["TRIES", "ChangedError", "ForbiddenError", "TornError", "may_pass", "told"]
+__all__ = [
+    "FIRST_TRIES", "TRIES", "ChangedError", "ForbiddenError", "TornError", "is_silent", "may_pass",
+    "told",
+]  # fmt: skip
 
 TRIES = 8
 """Requests that are made for one answer, at most."""
 
+FIRST_TRIES = 3
+"""The same of a store that has never answered: its address is more likely wrong."""
+
 _STATUS = re.compile(r"status code: (\d{3})")
-_NO_HOST = re.compile("dns error|failed to lookup", re.IGNORECASE)
-_OF_A_DISK = "Generic LocalFileSystem error"
+_NO_PATH = "Could not parse path"
+_OF_HEADERS = re.compile(r"source: (Header|NoContentRange|ParseContentRange)\b")
+_STAYS = re.compile(
+    "dns error|failed to lookup|kind: (Redirect|Builder)|BareRedirect|Generic LocalFileSystem error"
+    f"|{_OF_HEADERS.pattern}"
+)
 _NO_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
 
@@ -37,11 +47,16 @@ def may_pass(error: Exception) -> bool:
         return True
     if type(error).__name__ != "GenericError":
         return False
-    if _NO_HOST.search(str(error)) or _OF_A_DISK in str(error):
+    if _STAYS.search(str(error)):
         return False
     status = _STATUS.search(str(error))
     # Without one, no answer came, or half of it.
     return status is None or status[1] in ("408", "429") or status[1][0] == "5"
+
+
+def is_silent(error: Exception) -> bool:
+    """Return whether nothing has answered: there may be no such server."""
+    return isinstance(error, TimeoutError) or "kind: Connect," in str(error)
 
 
 class _About(TypedDict):
@@ -77,7 +92,24 @@ def told(error: Exception, url: str) -> SourceError:
         )
     if isinstance(error, TimeoutError):
         return SourceError(
-            f"the server must answer; {TRIES} requests had no answer in time. Is it reachable?",
+            "the server must answer; several requests had no answer in time. Is it reachable?",
+            **about,
+        )
+    if isinstance(error, TornError):
+        return SourceError(
+            f"the server must send the bytes that are asked for as they are; {error}. Does it "
+            "compress what it sends (Content-Encoding)? Have it not do so.",
+            **about,
+        )
+    if _NO_PATH in str(error):
+        return SourceError(
+            "the name of an object must have no control characters and no step that is empty "
+            "(`//`), `.` or `..`, which can't be asked for. Give it another name.",
+            **about,
+        )
+    if status is not None and status[1] == "416":
+        return SourceError(
+            "the object must have the bytes that are asked for; it is empty, or was cut short.",
             **about,
         )
     if status is not None:
@@ -91,6 +123,12 @@ def told(error: Exception, url: str) -> SourceError:
             **about,
         )
     words = _ADDRESS.sub("…", str(error).split("\n")[0])  # which may hold a signature
+    if _OF_HEADERS.search(str(error)):
+        return SourceError(
+            "the server must say in its headers how long an object is and which part of it it "
+            f"sends; the client says: {words[:200]}. Download the file, or use another server.",
+            **about,
+        )
     return SourceError(
         f"the server must be reachable; the client says: {words[:200]}. Is the address right?",
         **about,

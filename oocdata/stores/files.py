@@ -25,7 +25,7 @@ from oocdata.stores.asked import Asked, Shared, ask
 from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.link import link
+from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces, joined
 from oocdata.stores.stream import ObjectStream
 from oocdata.stores.versions import ObjectVersion, looked_at, note
@@ -59,6 +59,7 @@ class StoredFile:
     def __init__(self, version: ObjectVersion) -> None:
         self.version = version
         self.address = Address.of(version.path)
+        ANSWERED.add(self.address.root)
         self.shared = Shared.of(version)
         self.entry = _entry(version)
 
@@ -193,7 +194,10 @@ class StoredFile:
         """Fill memory with the bytes from an offset on."""
         target = np.frombuffer(memory, np.uint8)
         place = np.array([target.ctypes.data])
-        self.read_runs(np.array([offset]), place, len(memory), target)
+        try:
+            self.read_runs(np.array([offset]), place, len(memory), target)
+        except UnfinishedError as error:
+            raise error.cause or error from None
 
     # Said to be read soon.
 
@@ -296,10 +300,7 @@ class StoredFile:
         whole = min(BLOCK, self.version.nbytes - start)
         if len(block) < min(nbytes, whole):
             fetched = bytearray(whole)
-            try:
-                self.read_into(memoryview(fetched), start)
-            except UnfinishedError as error:
-                raise error.cause or error from None
+            self.read_into(memoryview(fetched), start)
             block = bytes(fetched)
             count_block(self.version)
             keep(self.version, start, block)

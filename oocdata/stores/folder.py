@@ -165,12 +165,16 @@ class CacheFolder:
     def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
         """Return the folder at a path, the same one whenever it is asked for in this process.
 
-        One that had to stop writing is opened anew.
+        One that had to stop writing is opened anew, or stays as it is where that is not possible.
         """
         place = _absolute(path)
         found = _by_path.get(place)
         if found is None or found._stopped:
-            found = _by_path[place] = cls(place)
+            try:
+                found = _by_path[place] = cls(place)
+            except ArgumentError:
+                if found is None:
+                    raise
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -128,7 +128,9 @@ class FileSystem:
             found, datetime
         ) else float(found)  # fmt: skip
         tag = str(about.get("ETag") or about.get("etag") or about.get("md5Hash") or "")
-        return Answer(data, int(about["size"]), tag, int(seconds) * 1_000_000_000)
+        # Of a chunk that is written into the references, the length of the text is given.
+        nbytes = len(data) if asked is None else int(about["size"])
+        return Answer(data, nbytes, tag, int(seconds) * 1_000_000_000)
 
     def list(self, prefix: str) -> list[tuple[str, bool]]:
         """Return the names below a prefix, and whether each is a folder."""

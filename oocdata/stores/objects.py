@@ -45,7 +45,8 @@ class StoredObjects:
     def __init__(
         self, address: Callable[[int], Address], count: int, nbytes: int, cache: str = ""
     ) -> None:
-        self._address, self.cache = address, cache
+        self._address = address
+        self._folder = CacheFolder.at(cache) if cache else None
         self._usual = float(nbytes)
         # Re-entrant: the collector may close a pass that was dropped while this thread holds it.
         self._lock = threading.RLock()
@@ -151,7 +152,7 @@ class StoredObjects:
 
     async def _fetch(self, number: int) -> Answer | None:
         known = self._versions.get(number)
-        kept = await asyncio.to_thread(self._kept, number) if self.cache else None
+        kept = await asyncio.to_thread(self._kept, number) if self._folder else None
         if kept is not None and known == _sign(kept):  # it was asked for since the opening
             self._files.set(number, 1)
             return kept
@@ -160,7 +161,7 @@ class StoredObjects:
             return None
         self._usual += (len(answer.data) - self._usual) / 8
         is_kept = answer is kept
-        if not is_kept and self.cache and answer.tag:
+        if not is_kept and self._folder and answer.tag:
             is_kept = await asyncio.to_thread(self._keep, number, answer)
         self._files.set(number, int(is_kept))
         return answer
@@ -181,8 +182,9 @@ class StoredObjects:
         )
 
     def _blob(self, number: int) -> Blob:
+        assert self._folder is not None
         # Whatever version: which it is stands in what is kept.
-        return Blob(CacheFolder.at(self.cache), self._address(number).url, "", 0, "object")
+        return Blob(self._folder, self._address(number).url, "", 0, "object")
 
     def _kept(self, number: int) -> Answer | None:
         """Return an object as it is kept in the folder; None where it is not."""

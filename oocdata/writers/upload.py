@@ -185,6 +185,9 @@ class _Uploaded(ZarrStorage):
     def __init__(
         self, target: Target, path: str, address: Address, *, resume: bool = False
     ) -> None:
+        # Deleted since, or it went to another server that knows the same name.
+        if resume and next(_objects(address), None) is None:
+            raise SourceError("the store must hold what was put there; it holds none of it")
         super().__init__(target, path, resume=resume)
         self._address = address
         self._pool = ThreadPoolExecutor(_PUTS, "oocdata-put")

@@ -26,6 +26,7 @@ __all__ = [
     "Exchange",
     "Fault",
     "Half",
+    "Headers",
     "Plan",
     "RandomFaults",
     "Refuse",
@@ -101,6 +102,19 @@ class Half:
             raise DropError(self.reset)
 
         return reply.answer(body())
+
+
+@dataclass(frozen=True)
+class Headers:
+    """Answer with other headers; None takes one away."""
+
+    other: tuple[tuple[str, str | None], ...]
+
+    async def __call__(self, exchange: Exchange) -> Answer:
+        reply = await exchange.forward(exchange.request)
+        found = {**reply.headers, **dict(self.other)}
+        kept = {name: text for name, text in found.items() if text is not None}
+        return replace(reply, headers=kept).answer()
 
 
 @dataclass(frozen=True)

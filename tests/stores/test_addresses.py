@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import traceback
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,21 @@ def test_paths_of_a_file_system(kind: str, tmp_path: Path, monkeypatch: pytest.M
     assert len(ooc.open(f"{root}/*/a.npy", store=files)) == len(ROWS)
     if kind == "file":
         check(ooc.open("b/a.npy", store=files))
+
+
+def test_chunks_that_are_written_into_references() -> None:
+    """As kerchunk does with small ones; the file system gives the length of their text."""
+    array = {
+        "zarr_format": 2, "shape": [4, 3], "chunks": [2, 3], "dtype": "<i2", "compressor": None,
+        "filters": None, "fill_value": 0, "order": "C",
+    }  # fmt: skip
+    rows = np.arange(12, dtype="<i2").reshape(4, 3)
+    each = {
+        f"u/{at}.0": "base64:" + b64encode(rows[2 * at : 2 * at + 2].tobytes()).decode()
+        for at in range(2)
+    }
+    refs = {"version": 1, "refs": {"u/.zarray": json.dumps(array), **each}}
+    assert_array_equal(ooc.open("u", store=fsspec.filesystem("reference", fo=refs)), rows)
 
 
 # ---- the same, over HTTP ----

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import pickle
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from servers.faults import (
     Drop,
     Fault,
     Half,
+    Headers,
     RandomFaults,
     Refuse,
     Slow,
@@ -34,11 +38,12 @@ from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
+from oocdata import memory
 from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.errors import MissingFileError, OocdataError, SourceError
+from oocdata.errors import DamagedChunkError, MissingFileError, OocdataError, SourceError
 from oocdata.formats.zarr import remote
-from oocdata.stores import failures
+from oocdata.stores import blocks, failures
 from oocdata.stores import link as links
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.link import link
@@ -146,6 +151,25 @@ def test_a_stalled_answer_is_asked_for_again(
     view = opened(proxy, kind)
     proxy.plan = once_each(fault)
     assert_array_equal(view.take([3, 190, 50]), ROWS[[3, 190, 50]])
+
+
+def test_a_long_answer_may_take_as_long_as_it_goes_on(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a slow link, patience is for silence: many that share it are not given up half-way."""
+    extended, usual = [], asyncio.Timeout.reschedule
+
+    def reschedule(self: asyncio.Timeout, when: float | None) -> None:
+        extended.append(when)
+        usual(self, when)
+
+    row = np.arange(1 << 20)
+    np.save(proxy.folder / "long.npy", row[None])
+    view = ooc.open(f"{proxy.url}/long.npy")
+    monkeypatch.setattr(asyncio.Timeout, "reschedule", reschedule)
+    monkeypatch.setattr(link(), "_is_slow", True)
+    assert_array_equal(view[0], row)
+    assert len(extended) > 8  # at its beginning, and with each piece of the 8 MiB
 
 
 STAY = {
@@ -284,6 +308,23 @@ def test_a_shard_whose_index_was_forgotten(
     assert 0 in caught.value.rows
 
 
+def test_indices_of_shards_keep_within_the_memory(
+    proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard of many chunks has a large index: of 64, a KiB, of which there is room for three."""
+    monkeypatch.setattr(memory, "_limit", 64 << 10)
+    rows = numbers((12, 64, 64))
+    zarr.create_array(proxy.folder / "fine.zarr", data=rows, chunks=(1, 8, 8), shards=(1, 64, 64))
+    view = ooc.open(f"{proxy.url}/fine.zarr")
+    fetched = view.source.reader._fetched
+    kept = []
+    for few in ([0, 5, 9, 3, 7], range(12), [11]):
+        assert_array_equal(view.take(list(few)), rows[list(few)])
+        kept.append(sum(one[1].nbytes for one in fetched._indices.values()))
+    assert 0 < min(kept) <= max(kept) <= 4 << 10
+    assert fetched.table_bytes <= (4 << 10) + 8 * 12
+
+
 @pytest.mark.parametrize("how", ["written anew", "deleted"])
 def test_a_chunk_that_comes_or_goes(proxy: FaultProxy, how: str) -> None:
     """One that is absent at first is the fill value, and has to stay so."""
@@ -326,6 +367,35 @@ def test_the_object_was_cut_short(proxy: FaultProxy) -> None:
             view.take([3])
 
 
+def test_a_compressed_member_is_of_the_version_that_was_opened(proxy: FaultProxy) -> None:
+    """And a store that does not answer says nothing of its bytes."""
+    path = proxy.folder / "a.npz"
+    np.savez_compressed(path, u=ROWS)
+    view = ooc.open(f"{proxy.url}/a.npz", "u")
+    for plan, words in ((lambda *_: Refuse(503), "503"), (lambda *_: None, "has changed")):
+        np.savez_compressed(path, u=ROWS + 1)
+        blocks.forget()
+        proxy.plan = plan
+        with pytest.raises(SourceError, match=words) as caught:
+            view.take([3])
+        assert not isinstance(caught.value, DamagedChunkError)
+        assert caught.value.rows is not None
+        assert 3 in caught.value.rows
+
+
+@pytest.mark.parametrize(
+    "part", [range(2_000_000, 3_000_000), range(1_600_000, 2_000_000)], ids=str
+)
+def test_an_archive_of_which_the_end_can_not_be_had(proxy: FaultProxy, part: range) -> None:
+    """It is no damaged one. Its directory is larger than a block of metadata."""
+    with zipfile.ZipFile(proxy.folder / "many.npz", "w") as archive:
+        for number in range(5000):
+            archive.writestr(f"{number:0140}.npy", bytes(160))
+    proxy.plan = lambda _, record: Refuse(403) if (record.start or 0) in part else None
+    with pytest.raises(SourceError, match="403"):
+        ooc.open(f"{proxy.url}/many.npz", "u")
+
+
 def test_a_server_that_went_away(tmp_path: Path) -> None:
     write(tmp_path)
     with RangeServer(tmp_path) as server:
@@ -342,6 +412,47 @@ def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "TRIES", 2)
     with pytest.raises(SourceError, match="reachable"):
         ooc.open("http://no-such-host.invalid/a.npy")
+
+
+def test_an_address_where_nothing_has_ever_answered_fails_soon(tmp_path: Path) -> None:
+    """What has answered is waited for, also by another process that reads what was opened here."""
+    np.save(tmp_path / "a.npy", ROWS)
+    with RangeServer(tmp_path) as server:
+        view = ooc.open(f"{server.url}/a.npy")
+    asked = []
+    for known in (True, False):
+        if not known:
+            links.ANSWERED.clear()
+        before = link().traffic.requests
+        with pytest.raises(SourceError, match="reachable"):
+            (pickle.loads(pickle.dumps(view)) if known else view).take([100])
+        asked.append(link().traffic.requests - before)
+    assert asked == [failures.TRIES, failures.FIRST_TRIES]
+
+
+HEADERS = {
+    "no part": ({"Content-Range": None}, "headers"),
+    "no size": ({"Content-Range": "bytes 0-127/*"}, "headers"),
+    "no such date": ({"Last-Modified": "yesterday"}, "headers"),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_that_no_client_reads_are_told_at_once(proxy: FaultProxy, name: str) -> None:
+    other, words = HEADERS[name]
+    proxy.plan = lambda number, record: Headers(tuple(other.items()))
+    with pytest.raises(SourceError, match=words):
+        opened(proxy, "npy")
+    assert [record.path for record in proxy.log].count("/a.npy") == 1
+
+
+def test_an_empty_object_and_a_name_that_can_not_be_asked_for(proxy: FaultProxy) -> None:
+    (proxy.folder / "empty.npy").touch()
+    with pytest.raises(SourceError, match="is empty"):
+        ooc.open(f"{proxy.url}/empty.npy")
+    for name in ("b//a.npy", "../a.npy", "a%0A.npy"):
+        with pytest.raises(SourceError, match="no step that is empty"):
+            ooc.open(f"{proxy.url}/{name}")
 
 
 KINDS_OF_FAULTS: list[Fault] = [

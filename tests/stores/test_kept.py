@@ -17,7 +17,7 @@ from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunks
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, CacheFolderWarning, SourceError
 from oocdata.stores import blocks
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import Link
@@ -188,6 +188,21 @@ def test_a_folder_without_room(server: RangeServer, tmp_path: Path, layout: str)
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
     for epoch in range(2):
         assert_array_equal(read(view, epoch), ROWS)
+
+
+@pytest.mark.parametrize("layout", KINDS)
+def test_a_folder_that_goes_away_is_told_once(
+    server: RangeServer, tmp_path: Path, layout: str
+) -> None:
+    """Also where objects follow that nobody has looked at before."""
+    name, key = LAYOUTS[layout]
+    view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "cache")
+    view.take([0])
+    shutil.rmtree(tmp_path / "cache")
+    (tmp_path / "cache").touch()
+    with pytest.warns(CacheFolderWarning) as told:
+        assert_array_equal(read(view), ROWS)
+    assert len(told) == 1
 
 
 def test_workers_share_the_folder(server: RangeServer, tmp_path: Path) -> None:

@@ -201,6 +201,25 @@ def test_what_was_begun_is_gone_on_with(
     assert left_here(source) == []
 
 
+def test_what_was_begun_and_is_gone_is_begun_anew(
+    s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted by hand, or on another server: what is noted here is not there."""
+    url, options = "s3://data/again.zarr", {"chunks": 50, "shards": 0, "memory": 1 << 20}
+    source = long(source)
+    monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)
+    with monkeypatch.context() as patch:
+        failing(patch, 12, SourceError("the store went away.", path=url))
+        with pytest.raises(SourceError, match="went away"):
+            convert(source, url, **options)  # type: ignore[arg-type]
+    for name in objects(s3, "again.zarr"):
+        s3.store().delete(name)
+    done = convert(source, url, **options)  # type: ignore[arg-type]
+    assert "holds none of it" in done.anew
+    assert_array_equal(np.asarray(ooc.open(url)), np.tile(ROWS, (10, 1, 1)))
+    assert left_here(source) == []
+
+
 def test_what_was_begun_otherwise_is_cleared_away(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import count
+from itertools import chain, count
 from typing import Any
 from weakref import finalize
 
@@ -31,12 +31,13 @@ from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
 from oocdata.formats.zarr.store import Status, Store, calm, join
 from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
+from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, ForbiddenError
 from oocdata.stores.files import StoredFile
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.link import link
+from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.versions import Noted, ObjectVersion, cache_folder
@@ -50,7 +51,7 @@ _TEXTS = 64 << 10
 """Bytes of a chunk of texts, about."""
 
 _MOST_INDICES = 4096
-"""Indices of shards that are kept."""
+"""Indices of shards that are kept, within a quarter of what memory has for tables."""
 
 Ints = NDArray[np.int64]
 
@@ -150,6 +151,7 @@ class _Fetched:
         if index is not None and index.axes == tuple(range(len(index.axes))):
             self._index = index if len(self._node.get("codecs", ())) == 1 else None
         self._address = address = Address.of(objects.store.path) / objects.key
+        ANSWERED.add(address.root)
         self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
         self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
         whole = self._index is None
@@ -169,7 +171,14 @@ class _Fetched:
     @property
     def table_bytes(self) -> int:
         """Bytes that are taken by what is noted of objects, once all were read."""
-        return self._versions.nbytes + self._whole.nbytes
+        indices = min(self.objects.count, self._most_indices) * getattr(self._index, "nbytes", 0)
+        return self._versions.nbytes + self._whole.nbytes + indices
+
+    @property
+    def _most_indices(self) -> int:
+        """How many indices of shards are kept, or read at a time."""
+        nbytes = 1 if self._index is None else self._index.nbytes
+        return max(1, min(_MOST_INDICES, scratch_share() // 4 // nbytes))
 
     @cached_property
     def _node(self) -> dict[str, Any]:
@@ -240,7 +249,9 @@ class _Fetched:
         """Yield shards, which of the chunks each holds, and where they lie in it."""
         per = np.array(self.objects.metadata.chunks_per_object)
         shards, which = np.unique(places // per, axis=0, return_inverse=True)
-        for number, index in enumerate(self._indices_of(list(map(tuple, shards.tolist())))):
+        each, most = list(map(tuple, shards.tolist())), self._most_indices
+        some = (self._indices_of(each[at : at + most]) for at in range(0, len(each), most))
+        for number, index in enumerate(chain.from_iterable(some)):
             if index is None:
                 continue
             file, addresses = index
@@ -284,7 +295,7 @@ class _Fetched:
                     if self._coming.get(shard) is done:
                         del self._coming[shard]
         with self._lock:
-            if len(self._indices) + len(asked) > _MOST_INDICES:
+            if len(self._indices) + len(asked) > self._most_indices:
                 self._indices.clear()
             self._indices.update({shard: known[shard] for shard in asked})
         return [known[shard] for shard in shards]
