@@ -131,7 +131,7 @@ class Opening:
             if leaf.dtype.kind not in "biufc":
                 hint = "Make numbers of them in Python, in `.map`"
                 if leaf.dtype.names:
-                    hint = "In Python, give a field: ooc.open(…)['name']"
+                    hint = f"Give a field, such as field={leaf.dtype.names[0]!r}"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."
                 path = next((source.storage().path for source in dataset.sources()), None)
                 raise UnsupportedDtypeError(message, path=path)
