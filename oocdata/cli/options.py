@@ -19,7 +19,7 @@ from oocdata.tools.opening import Opening
 
 __all__ = [
     "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of", "numbers",
-    "option", "print_json", "rows_of", "split_key",
+    "option", "print_json", "refuse_existing", "rows_of", "split_key",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
@@ -50,6 +50,15 @@ Json = Annotated[bool, flag("--json", "Print JSON.")]
 Quiet = Annotated[bool, flag("--quiet", "Show no progress.", "-q")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace what is there.", "-f")]
 Output = Annotated[Path | None, option("FILE", "Write a picture.", "--output", "-o")]
+
+
+def refuse_existing(output: Path | None, overwrite: bool) -> None:
+    """Refuse to replace a picture that nobody said may be replaced."""
+    if output is not None and not overwrite and os.path.lexists(output.expanduser()):
+        raise ArgumentError(
+            f"`output` must not exist yet; '{output}' does. Choose another name, or say that it "
+            "may be replaced: `overwrite`."
+        )
 
 
 def numbers(
@@ -130,16 +139,13 @@ def _axes(text: str) -> Any:
 
 
 def dtype_of(text: str) -> str:
-    """Refuse what NumPy doesn't know as a dtype."""
+    """Refuse what NumPy doesn't know as a dtype, and pointers to objects."""
     import numpy as np
 
-    try:
-        np.dtype(text)
-    except (TypeError, ValueError, SyntaxError):
-        raise typer.BadParameter(
-            f"{text!r} is not a NumPy dtype such as float32 or '>f4'."
-        ) from None
-    return text
+    with suppress(TypeError, ValueError, SyntaxError):
+        if not np.dtype(text).hasobject:
+            return text
+    raise typer.BadParameter(f"{text!r} is not a NumPy dtype such as float32 or '>f4'.")
 
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:

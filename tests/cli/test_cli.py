@@ -157,6 +157,26 @@ def test_verbose_shows_the_traceback(folder: Path) -> None:
     assert result.stderr.endswith("oocdata: No such file. [file 'none.npy']\n")
 
 
+def test_a_dataset_that_is_not_named_is_a_wrong_call(folder: Path) -> None:
+    result = run("stats", "sim.h5")
+    assert result.exit_code == 2
+    assert "Name it: --key NAME, or FILE::NAME." in " ".join(result.stderr.split())
+
+
+def test_errors_of_the_system_are_sentences_with_their_notes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        error = PermissionError(13, "Permission denied", "ds.npy")
+        error.add_note("What was done is kept.")
+        raise error
+
+    monkeypatch.setattr("oocdata.tools.info.contents", fail)
+    result = run("info", "ds.npy")
+    said = "oocdata: Permission denied: 'ds.npy'. What was done is kept.\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+
+
 def test_what_nobody_expected_is_one_paragraph_too(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
