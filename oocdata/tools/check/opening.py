@@ -77,7 +77,7 @@ def _opened_plain(opening: Opening) -> Opened:
         given: Any = {"dtype": opening.dtype, "shape": opening.shape, "offset": opening.offset}
         view = View.of(open_raw(path, **given, whole=False), axis)
     else:
-        view = View.of(open_npy(path, whole=False), axis)
+        view = View.of(open_npy(path, whole=False, dtype=opening.dtype), axis)
     storage, shape = view.storage, view.source.shape
     nbytes = storage.files[0].nbytes - storage.offset
     strides = storage.strides or ()

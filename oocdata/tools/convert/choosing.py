@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.patterns import shared_steps
@@ -162,13 +163,14 @@ def _placement(destination: str, key: str | None, kind: Format, overwrite: bool)
 
 def _refuse_dtype(view: View, kind: Format) -> None:
     """Refuse elements that a format has no place for, or that are not opened again from it."""
-    if _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
-        return
+    hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
     taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
-    one = ", or one field at a time" if view.dtype.names else ""
+    if is_small_float(view.dtype):
+        taken, hint = "of a dtype that files tell of", "Write float32: .astype('f4'), --to-dtype f4"
+    elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
+        return
     raise UnsupportedDtypeError(
-        f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. Write .npy "
-        f"instead{one}.",
+        f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. {hint}.",
         path=view.storage.path,
         key=view.storage.key,
     )
