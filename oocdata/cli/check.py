@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from oocdata.cli.command import command
+from oocdata.cli.command import command, in_options
 from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_json
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
@@ -19,6 +20,7 @@ _VERBOSE = "Name healthy datasets too; show the traceback of an error."
 
 @command
 def check(
+    context: typer.Context,
     array: Opening,
     write_manifest: Annotated[
         bool, flag("--write-manifest", "Keep checksums in FILE.manifest.")
@@ -83,7 +85,8 @@ def check(
     if json:
         print_json(health.to_json())
     else:
-        typer.echo(health.text(show=show, every=verbose))
+        told = [replace(one, reason=in_options(one.reason, context)) for one in health.findings]
+        typer.echo(replace(health, findings=tuple(told)).text(show=show, every=verbose))
     if write_manifest and not health.written:
         typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
     if not (health.datasets or health.findings):

@@ -128,8 +128,13 @@ def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
         return "stopped.", 130
     if isinstance(error, OocdataError | OSError | MemoryError):
         message = _with_hint(error, context) or type(error).__name__
+        if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
+            where = "" if error.filename is None else f": '{error.filename}'"
+            message = f"{error.strerror}{where}."
+        notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+        message = " ".join([message, *notes])
         # A file that is too short for what is asked is no wrong call.
-        wrong = isinstance(error, ArgumentError | PositionError)
+        wrong = isinstance(error, ArgumentError | PositionError | SeveralDatasetsError)
         return message, 2 if wrong and not isinstance(error, EmptyError) else 1
     return (
         f"unexpected {type(error).__name__}: {error}. This should not happen: run it again with "

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, flag, option, print_json
+from oocdata.cli.options import Json, Output, Overwrite, flag, option, print_json, refuse_existing
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -27,6 +27,7 @@ def demo(
         Path | None, option("FOLDER", "Keep the files that are made, in this folder.")
     ] = None,
     output: Output = None,
+    overwrite: Overwrite = False,
     seed: Annotated[int, option("N", "Data, order and model depend on it.", min=0)] = 7,
     json: Json = False,
 ) -> None:
@@ -49,6 +50,7 @@ def demo(
         raise ArgumentError("`files` must be given with options that open a file.")
     if own and keep is not None:
         raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")
+    refuse_existing(output, overwrite)
     from rich.console import Console
 
     from oocdata.tools.demo import Plan, demo_on_digits, demo_on_file

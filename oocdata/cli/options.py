@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.tools.opening import Opening
 
 __all__ = [
     "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of", "numbers",
-    "option", "print_json", "rows_of", "split_key",
+    "option", "print_json", "refuse_existing", "rows_of", "split_key",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
@@ -50,6 +51,15 @@ Json = Annotated[bool, flag("--json", "Print JSON.")]
 Quiet = Annotated[bool, flag("--quiet", "Show no progress.", "-q")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace what is there.", "-f")]
 Output = Annotated[Path | None, option("FILE", "Write a picture.", "--output", "-o")]
+
+
+def refuse_existing(output: Path | None, overwrite: bool) -> None:
+    """Refuse to replace a picture that nobody said may be replaced."""
+    if output is not None and not overwrite and os.path.lexists(output.expanduser()):
+        raise ArgumentError(
+            f"`output` must not exist yet; '{output}' does. Choose another name, or say that it "
+            "may be replaced: `overwrite`."
+        )
 
 
 def numbers(
@@ -130,16 +140,11 @@ def _axes(text: str) -> Any:
 
 
 def dtype_of(text: str) -> str:
-    """Refuse what NumPy doesn't know as a dtype."""
-    import numpy as np
-
-    try:
-        np.dtype(text)
-    except (TypeError, ValueError, SyntaxError):
-        raise typer.BadParameter(
-            f"{text!r} is not a NumPy dtype such as float32 or '>f4'."
-        ) from None
-    return text
+    """Refuse what NumPy doesn't know as a dtype, and pointers to objects."""
+    with suppress(TypeError, ValueError, SyntaxError):
+        if not named_dtype(text).hasobject:
+            return text
+    raise typer.BadParameter(f"{text!r} is not a NumPy dtype such as float32 or '>f4'.")
 
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
@@ -167,7 +172,7 @@ _FILES = (
 )
 _KEY = "The dataset in the file, e.g. /flow/u; or those of a quoted pattern, 'data/demo_*/u'."
 _AXIS = "The row axis: a number or a dimension's name; or several, outermost first: 0,1."
-_DTYPE = "Raw binary: the stored dtype, e.g. '>f4'."
+_DTYPE = "Raw binary: the stored dtype, e.g. '>f4'; of a .npy of raw bytes: bfloat16."
 _SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."
 _ABSENT = (
     "Absent chunks: refuse them, or read the fill value. By default HDF5 refuses them, and Zarr "
@@ -201,8 +206,6 @@ def given(
     >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
     "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
     """
-    if (dtype is None) != (shape is None):
-        raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
     pairs = [split_key(file) for file in files or ()]  # those of a demo may be left out
     keys = {name for name in (key, *(name for _, name in pairs)) if name is not None}
     if len(keys) > 1:
@@ -216,10 +219,12 @@ def given(
     target = paths[0] if len(paths) == 1 else paths
     name = next(iter(keys), None)
     fields = tuple(field.split(",")) if field else ()
-    return Opening(
+    opening = Opening(
         target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode,
         format=format,
     )  # fmt: skip
+    opening.check_raw()
+    return opening
 
 
 def split_key(text: str) -> tuple[str, str | None]:

@@ -7,7 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, Output, flag, numbers, option, print_json, rows_of
+from oocdata.cli.options import (
+    Json,
+    Output,
+    Overwrite,
+    flag,
+    numbers,
+    option,
+    print_json,
+    refuse_existing,
+    rows_of,
+)
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import Opening
 
@@ -33,6 +43,7 @@ def preview(
     context: typer.Context,
     array: Opening,
     output: Output = None,
+    overwrite: Overwrite = False,
     rows: Annotated[Any, option("A:B", _ROWS, parser=_chosen)] = None,
     count: Annotated[int | None, option("N", _COUNT, "--count", "-n", min=1)] = None,
     next_frame: Annotated[
@@ -75,6 +86,7 @@ def preview(
     is_film = output is not None and output.suffix.lower() in FILMS
     if output is not None:
         check_picture(output, PICTURES + FILMS)
+        refuse_existing(output, overwrite)
     if is_film and count is None and not isinstance(rows, list):
         count = _FILM_FRAMES
     made = make(

@@ -59,7 +59,7 @@ def open_rows(
     storage = replace(
         described,
         path=version.path,
-        layout=f"{offsets.shape[0] - 1} {kind}",
+        layout=kind,
         codec="none" if plain is version else f"gzip, unpacked to {plain.path}",
         stored_bytes=version.nbytes,
         files=(version,),

@@ -51,10 +51,12 @@ def format_of(path: str) -> Format:
             return "zarr"
         inner = ("*/snapshot.metadata", "refs/branch.main")
         below = [name for one in inner for name in glob.glob(one, root_dir=path)]
-        _refuse_foreign(foreign([*os.listdir(path), *below]), path)
+        # Any folder may hold some JSON beside its data.
+        names = [name for name in os.listdir(path) if not name.endswith(".json")]
+        _refuse_foreign(foreign([*names, *below]), path)
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
-            "Use a glob for a directory of files: 'folder/*.npy'.",
+            f"Use a glob for a directory of files: '{os.path.join(path, '*.npy')}'.",
             path=path,
         )
     with opened(path) as (file, version):

@@ -15,6 +15,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.spec import as_dtype, leaves
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import dtype_text, is_small_float, named_dtype
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing, files_matching, local_path
 from oocdata.formats.patterns import Key, said
@@ -81,7 +82,7 @@ class Opening:
         given: dict[str, Any] = {} if key is None else {"key": key}
         given.update(arguments)
         if not isinstance(given.get("dtype"), str | None):
-            given["dtype"] = as_dtype(given["dtype"]).str
+            given["dtype"] = dtype_text(as_dtype(given["dtype"]))
         if given.get("shape") is not None:
             given["shape"] = tuple(map(int, given["shape"]))
         opening = replace(target if isinstance(target, Opening) else cls(target), **given)
@@ -99,6 +100,12 @@ class Opening:
         usual = {field.name: field.default for field in fields(self)[1:]}
         found = {name: getattr(self, name) for name in usual}
         return {name: value for name, value in found.items() if value != usual[name]}
+
+    def check_raw(self) -> None:
+        """Raise if `dtype` or `shape` lacks the other; a small float of a ``.npy`` needs none."""
+        alone = (self.dtype is None) != (self.shape is None)
+        if alone and not (self.dtype and is_small_float(named_dtype(self.dtype))):
+            raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
 
     def dataset(self, *, unequal: bool = False) -> Dataset:
         """Return the dataset, or open the file; raises what `oocdata.open` does.
@@ -131,7 +138,9 @@ class Opening:
             if leaf.dtype.kind not in "biufc":
                 hint = "Make numbers of them in Python, in `.map`"
                 if leaf.dtype.names:
-                    hint = "In Python, give a field: ooc.open(…)['name']"
+                    hint = f"Give a field, such as field={leaf.dtype.names[0]!r}"
+                elif is_small_float(leaf.dtype):
+                    hint = "Convert them, by `.astype('f4')`"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."
                 path = next((source.storage().path for source in dataset.sources()), None)
                 raise UnsupportedDtypeError(message, path=path)

@@ -84,6 +84,8 @@ def test_all_datasets_and_one(folder: Path) -> None:
     assert any(line.startswith("  unchecked   sim.h5 /note: ") for line in lines)
     assert max(map(len, lines)) <= 80
     assert run("sim.h5::/flow/v").exit_code == 0
+    Path("none.bin").write_bytes(b"")
+    assert "give --dtype and --shape" in " ".join(run("sim.h5", "none.bin").stdout.split())
     assert run("sim.h5::/note").exit_code == 1
 
 

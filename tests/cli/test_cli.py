@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 import zarr
@@ -155,6 +156,46 @@ def test_verbose_shows_the_traceback(folder: Path) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("Traceback")
     assert result.stderr.endswith("oocdata: No such file. [file 'none.npy']\n")
+
+
+def test_small_floats_that_npy_keeps_as_raw_bytes(folder: Path) -> None:
+    np.save("small.npy", FRAMES.astype(ml_dtypes.bfloat16))
+    said = run("info", "small.npy")
+    assert said.exit_code == 1
+    assert "such as --dtype bfloat16" in " ".join(said.stderr.split())
+    given = ["small.npy", "--dtype", "bfloat16"]
+    assert "ooc.open('small.npy', dtype='bfloat16')" in run("info", *given).stdout
+    assert run("check", *given).exit_code == 0
+    said = run("convert", *given, "to.npy")
+    assert said.exit_code == 1
+    assert "--to-dtype f4" in " ".join(said.stderr.split())
+    assert run("convert", *given, "to.npy", "--to-dtype", "f4").exit_code == 0
+    assert np.array_equal(np.load("to.npy"), FRAMES.astype(ml_dtypes.bfloat16).astype("f4"))
+    os.truncate("small.npy", os.path.getsize("small.npy") - 5)
+    assert "truncated" in run("check", *given).stdout
+    wrong = run("info", "ds.bin", "--dtype", "f4")
+    assert (wrong.exit_code, "given together" in wrong.stderr) == (2, True)
+    assert run("info", "ds.bin", "--dtype", "O", "--shape", "3").exit_code == 2
+
+
+def test_a_dataset_that_is_not_named_is_a_wrong_call(folder: Path) -> None:
+    result = run("stats", "sim.h5")
+    assert result.exit_code == 2
+    assert "Name it: --key NAME, or FILE::NAME." in " ".join(result.stderr.split())
+
+
+def test_errors_of_the_system_are_sentences_with_their_notes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        error = PermissionError(13, "Permission denied", "ds.npy")
+        error.add_note("What was done is kept.")
+        raise error
+
+    monkeypatch.setattr("oocdata.tools.info.contents", fail)
+    result = run("info", "ds.npy")
+    said = "oocdata: Permission denied: 'ds.npy'. What was done is kept.\n"
+    assert (result.exit_code, result.stderr) == (1, said)
 
 
 def test_what_nobody_expected_is_one_paragraph_too(

@@ -90,6 +90,13 @@ def test_a_sheet_is_written_where_asked(folder: Path) -> None:
     assert {path.name for path in set(folder.iterdir()) - before} == {"a.png"}
     with Image.open("a.png") as picture:
         assert picture.width > 500
+    written = Path("a.png").read_bytes()
+    again = run("v2.zarr", "-n", "2", "-o", "a.png")
+    assert again.exit_code == 2
+    assert "may be replaced: --overwrite." in " ".join(again.stderr.split())
+    assert Path("a.png").read_bytes() == written
+    assert run("v2.zarr", "-n", "2", "-o", "a.png", "-f").exit_code == 0
+    assert Path("a.png").read_bytes() != written
 
 
 def test_json_has_everything_and_writes_nothing(folder: Path) -> None:

@@ -129,13 +129,20 @@ def test_parts_of_parts_are_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [np.zeros((2, 3), "f8"), np.zeros((2, 4), "f4"), np.zeros(2, "f4")], ids=str
+    ("odd", "hint"),
+    [
+        (np.zeros((2, 3), "f8"), r"\.astype"),
+        (np.zeros((2, 4), "f4"), "cut them to one shape"),
+        (np.zeros(2, "f4"), r"ooc\.zip"),
+    ],
+    ids=["dtype", "width", "axes"],
 )
-def test_parts_that_do_not_fit(tmp_path: Path, odd: np.ndarray) -> None:
+def test_parts_that_do_not_fit(tmp_path: Path, odd: np.ndarray, hint: str) -> None:
     for number, array in enumerate([np.zeros((5, 3), "f4"), np.zeros((1, 3), "f4"), odd]):
         np.save(tmp_path / f"{number}.npy", array)
     with pytest.raises(
-        MismatchedPartsError, match=r"they have \(\*, 3\) float32 \(2 parts\) and .* \(1 part, the"
+        MismatchedPartsError,
+        match=rf"they have \(\*, 3\) float32 \(2 parts\) and .* \(1 part, the.*{hint}",
     ) as raised:
         concatenate([open_npy(str(tmp_path / f"{n}.npy")) for n in range(3)], 0)
     assert raised.value.path == str(tmp_path / "2.npy")

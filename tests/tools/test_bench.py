@@ -97,6 +97,11 @@ def test_to_tf_beside_numpy(folder: Path) -> None:
     assert {way.reader for way in found.ways} == {"NumPy", "to_tf"}
 
 
+def test_a_mixture_whose_epoch_is_shorter() -> None:
+    mixed = ooc.mix({ooc.open(np.zeros((n, 4))): 0.5 for n in (50, 2)})
+    assert {way.batch_size for way in ooc.bench(mixed, seconds=0.01).ways} == {4}
+
+
 def test_an_array_in_memory_has_no_disk() -> None:
     found = ooc.bench(FRAMES, seconds=0.1, cold=True)
     assert (found.cache, found.elements) == ("memory", 600)

@@ -371,6 +371,22 @@ def test_zarr_chunks_of_every_kind_of_damage(tmp_path: Path, version: int) -> No
     }
 
 
+@pytest.mark.parametrize("member", ["X/data", "X/indptr", "lab/codes"])
+def test_an_absent_chunk_of_an_array_made_of_several(tmp_path: Path, member: str) -> None:
+    root = zarr.open_group(tmp_path / "cells.zarr", mode="w")
+    matrix = root.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": [3, 4]})
+    for name, values in {"data": [1.0, 2.0], "indices": [0, 3], "indptr": [0, 1, 1, 2]}.items():
+        matrix.create_array(name, data=np.array(values))
+    column = root.create_group("lab", attributes={"encoding-type": "categorical"})
+    column.create_array("codes", data=np.array([0, 1, 0], "i1"))
+    column.create_array("categories", data=np.array([5, 7]))
+    assert check(tmp_path / "cells.zarr").healthy()
+    (tmp_path / "cells.zarr" / member / "c" / "0").unlink()
+    found = check(tmp_path / "cells.zarr").findings
+    assert "unwritten" in {one.kind for one in found}
+    assert {one.key for one in found} == {member.partition("/")[0]}
+
+
 def test_zarr_shards(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
     rows = ROWS.copy()

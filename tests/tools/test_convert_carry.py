@@ -249,6 +249,12 @@ def test_attributes_of_a_dataset_in_external_files_that_is_being_read(tmp_path: 
     assert dict(carried(view, "hdf5").attributes) == {"höhe": 1, "units": "K"}
 
 
+def test_the_unit_of_dates_is_not_lost_without_a_word(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(9).astype("M8[D]"))
+    done = ooc.convert(tmp_path / "a.npy", tmp_path / "b.h5")
+    assert done.plan.carried.lost == ("the unit of its dates (datetime64[D])",)
+
+
 def test_a_fill_value_that_hdf5_leaves_undefined(tmp_path: Path) -> None:
     library = ctypes.CDLL(h5py.h5p.__file__)  # h5py itself has no way to say so
     library.H5Pset_fill_value.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]

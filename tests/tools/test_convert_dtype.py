@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import oocdata as ooc
 from oocdata.cli import app
-from oocdata.errors import SourceError
+from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.tools.convert.reading import cast_into
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -137,6 +137,20 @@ def test_rounding_is_what_the_dtype_is_for(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", values)
     ooc.convert(ooc.open(tmp_path / "a.npy").astype("f4"), tmp_path / "b.npy", verify=True)
     assert np.load(tmp_path / "b.npy").tobytes() == values.astype("f4").tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["S3", "U3", "i4,f8", "i4,M8[D]"])
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+def test_what_a_format_has_no_place_for(tmp_path: Path, suffix: str, dtype: str) -> None:
+    values = np.ones(5, dtype)
+    view, target = c_order(tmp_path, values), tmp_path / f"b{suffix}"
+    if suffix == ".npy" or (suffix == ".h5" and dtype in ("S3", "i4,f8")):
+        ooc.convert(view, target, verify=True)
+        assert np.array_equal(np.asarray(ooc.open(target)), values)
+        return
+    with pytest.raises(UnsupportedDtypeError, match=r"must be numbers.*Write \.npy"):
+        ooc.convert(view, target)
+    assert os.listdir(tmp_path) == ["a.npy"]
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:

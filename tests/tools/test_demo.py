@@ -328,6 +328,7 @@ def test_demo_on_any_shape(
         (np.full((30, 4), np.nan), [], "none is finite"),
         (np.zeros((30, 4)), ["--output", "none/a.png"], "folder must exist"),
         (np.zeros((30, 4)), ["--output", "a.txt"], "must end in .png"),
+        (np.zeros((30, 4)), ["--output", "mine.npy"], "must not exist yet"),
     ],
 )
 def test_demo_on_a_file_that_does_not_suit(

@@ -119,7 +119,8 @@ def bench(
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
     if nbytes == 0 and len(dataset):
         raise ArgumentError("elements must hold numbers to be measured; these have none.")
-    sizes = _batch_sizes(len(dataset), nbytes, batch_sizes)
+    epoch = len(dataset.batches(1))  # a mixture's is shorter than the mixture
+    sizes = _batch_sizes(epoch, nbytes, batch_sizes)
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
     state = "warm" if files.paths else "memory"

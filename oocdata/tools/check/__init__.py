@@ -99,8 +99,7 @@ def check(
         if argument in given.given():
             value = getattr(given, argument)
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
-    if (given.dtype is None) != (given.shape is None):
-        raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
+    given.check_raw()
     axes = [given.axis] if isinstance(given.axis, int | str) else list(given.axis)
     given = replace(given, axis=axes[0] if axes else 0, missing=None, verify=None)
     paths = given.paths()

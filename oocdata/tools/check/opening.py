@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.formats.npy import open_npy, open_raw
-from oocdata.formats.opening import format_of
+from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.stored import opened as file_opened
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import reader_of
-from oocdata.formats.zarr.store import store_of
+from oocdata.formats.zarr.store import Store, join, store_of
 from oocdata.tools.check.rows import Fault, kind_of
 from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges, ranges_of
@@ -77,7 +77,7 @@ def _opened_plain(opening: Opening) -> Opened:
         given: Any = {"dtype": opening.dtype, "shape": opening.shape, "offset": opening.offset}
         view = View.of(open_raw(path, **given, whole=False), axis)
     else:
-        view = View.of(open_npy(path, whole=False), axis)
+        view = View.of(open_npy(path, whole=False, dtype=opening.dtype), axis)
     storage, shape = view.storage, view.source.shape
     nbytes = storage.files[0].nbytes - storage.offset
     strides = storage.strides or ()
@@ -137,7 +137,9 @@ def _opened_zarr(opening: Opening) -> Opened:
     store = store_of(opening.target)
     name, metadata = find_array(store, opening.key, opening.target)
     if metadata is None:  # a group that is one array
-        return Opened(opening.view())
+        missing: Missing = "fill" if store.listable else "error"
+        view = replace(opening, missing=missing).view()
+        return Opened(view, tuple(_absent_below(store, name)))
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
@@ -147,6 +149,16 @@ def _opened_zarr(opening: Opening) -> Opened:
     absent, short = _faults_of_objects(objects)
     faults = tuple(fault for fault in (absent, short) if fault.reason)
     return Opened(view, faults, tuple(short.rows.kept))
+
+
+def _absent_below(store: Store, group: str) -> Iterator[Fault]:
+    """Yield what is not stored of each array of a group; which rows that concerns is not told."""
+    for part in (store.folders(group) or ()) if store.listable else ():
+        name, metadata = find_array(store, join(group, part), store.path)
+        if metadata is not None:
+            absent, _ = _faults_of_objects(Objects(store, name, metadata, 0))
+            if absent.reason:
+                yield Fault(absent.kind, absent.reason)
 
 
 def _faults_of_objects(objects: Objects) -> tuple[Fault, Fault]:

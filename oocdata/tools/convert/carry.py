@@ -69,6 +69,8 @@ def carried(view: View, target: Format) -> Carried:
     # An attribute that tells how numbers are packed may be known to the storage alone.
     told = {name for name in PACKING if f"{name} " in storage.packed}
     lost += [name for name in PACKING if name in told - set(said.attributes)]
+    if view.unit:
+        lost.append(f"the unit of its dates ({view.unit})")
     names = view.names
     fit = any(names) and len(names) == view.ndim and target != "npy"
     if any(names) and not fit:

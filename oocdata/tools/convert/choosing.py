@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.patterns import shared_steps
@@ -22,7 +24,7 @@ from oocdata.tools.convert.plan import Plan
 from oocdata.tools.convert.reading import PIECE_BYTES, chunk_of, read_box
 from oocdata.tools.convert.steps import Steps, steps_of
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
-from oocdata.writers.codec import DEFAULT, NONE, Codec, Format, Shuffled, as_codec
+from oocdata.writers.codec import DEFAULT, NAMES, NONE, Codec, Format, Shuffled, as_codec
 from oocdata.writers.create import chunked
 from oocdata.writers.encoding import sample_size
 from oocdata.writers.placement import Placement
@@ -41,6 +43,9 @@ _LIBRARIES = 96 << 20
 
 _SAVES_LITTLE = 0.9
 """Share of its size that a sample must come down to for compression to be worth decoding."""
+
+_UNFIT: dict[Format, str] = {"npy": "", "hdf5": "UMm", "zarr": "SUV"}
+"""Kinds of elements that can't be written to a format, or not be opened again from it."""
 
 _SAMPLES = 4
 _SAMPLE_BYTES = 4 << 20
@@ -85,6 +90,7 @@ def plan_of(
     if view.storage.episodes:
         of_source = shared_steps([key or "" for _, key in view.storage.part_names])
     key = target_key(kind, to_key, of_source if of_source != "/" else None)
+    _refuse_dtype(view, kind)
     placement = _placement(destination, key, kind, overwrite)
     along = carried(view, kind)
     chunk = chunk_of(view)
@@ -153,6 +159,27 @@ def _placement(destination: str, key: str | None, kind: Format, overwrite: bool)
     from oocdata.writers.upload import Upload  # which needs obstore
 
     return Upload.of(destination, key, kind, overwrite)
+
+
+def _refuse_dtype(view: View, kind: Format) -> None:
+    """Refuse elements that a format has no place for, or that are not opened again from it."""
+    hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
+    taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
+    if is_small_float(view.dtype):
+        taken, hint = "of a dtype that files tell of", "Write float32: .astype('f4'), --to-dtype f4"
+    elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
+        return
+    raise UnsupportedDtypeError(
+        f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. {hint}.",
+        path=view.storage.path,
+        key=view.storage.key,
+    )
+
+
+def _kinds(dtype: np.dtype[Any]) -> set[str]:
+    """Return the kinds of a dtype and of its fields, at any depth."""
+    fields = (dtype[name].base for name in dtype.names or ())
+    return {dtype.kind}.union(*map(_kinds, fields))
 
 
 def _refuse_source(view: View, destination: str) -> None:
