@@ -126,6 +126,33 @@ def test_any_shape(
         assert_array_equal(np.asarray(ooc.open(f"{folder}/a.h5")), array)
 
 
+@pytest.mark.parametrize("codec", [None, "gzip"])
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_an_unlimited_axis_that_is_not_the_first(
+    tmp_path: Path, libver: str, codec: str | None
+) -> None:
+    """HDF5 1.14 lists the chunks of such a dataset at places where they are not."""
+    array = sample((5, 4, 9, 6), "<i4")
+    options = {"chunks": (2, 3, 2, 4), "maxshape": (5, 7, None, 6), "compression": codec}
+    with h5py.File(tmp_path / "a.h5", "w", libver=libver) as file:
+        for name in ("run_1", "run_2"):
+            file.create_dataset(name, data=array, **options)
+        last = file.create_dataset("last", array.shape, "i4", **options)
+        last[4:, 3:, 8:] = array[4:, 3:, 8:]
+        some = file.create_dataset("some", array.shape, "i4", **options)
+        some[:2, 1:, 2:6] = array[:2, 1:, 2:6]
+        half = file.create_dataset("half", array.shape, "i4", **options)
+        half[:, :, 2:6] = array[:, :, 2:6]
+        expected = {name: dataset[:] for name, dataset in file.items()}
+    for name, numbers in expected.items():
+        view = ooc.open(tmp_path / "a.h5", name, missing="fill", axis=2)
+        assert_array_equal(np.asarray(view), np.moveaxis(numbers, 2, 0))
+    runs = ooc.open(tmp_path / "a.h5", "run_*")
+    assert_array_equal(np.asarray(runs), np.concatenate([array, array]))
+    with pytest.raises(MissingChunkError, match="rows 0-1, 6-8"):
+        ooc.open(tmp_path / "a.h5", "half", axis=2)
+
+
 def test_chunks_with_a_filter_left_out(tmp_path: Path) -> None:
     """Filter masks: bit i says that filter i was not applied to the chunk."""
     array = sample((12, 8), "<i4")
