@@ -400,7 +400,10 @@ def _direct(
         strides = contiguous_strides(shape, stored.itemsize)
         in_place = replace(in_place, strides=strides)
         return Strided(file, stored, shape, strides, offset, in_place, axis=rules.axis)
-    if found.kind != "chunked" or not can_decode(found.filters) or not prod(shape):
+    if found.kind != "chunked" or not prod(shape):
+        return None
+    edges = any(length % step for length, step in zip(shape, dataset.chunks, strict=True))
+    if not can_decode(found.filters, edges):
         return None
     table = ChunkTable(version, storage.key or "", dataset.chunks, rules.axis)
     table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()
