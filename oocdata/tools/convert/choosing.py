@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.patterns import shared_steps
@@ -80,6 +81,16 @@ def plan_of(
     bound = as_count("memory", memory, at_least=1 << 20)
     destination = local_path(destination)
     kind = format_by_suffix(destination)
+    if is_small_float(view.dtype) and kind != "npy":
+        raise UnsupportedDtypeError(
+            f"rows of {view.dtype} must be written to .npy, as raw bytes; got {destination!r}. Or "
+            'convert them: view.astype("f4").'
+        )
+    if kind == "zarr" and (view.dtype.names or view.dtype.kind == "S"):
+        raise UnsupportedDtypeError(
+            "structured rows and text must be written to .h5 or .npy, because Zarr is written of "
+            f"numbers only; got {destination!r} for {view.dtype}. Or choose a field: view[name]."
+        )
     _refuse_source(view, destination)
     of_source = view.storage.key
     if view.storage.episodes:
