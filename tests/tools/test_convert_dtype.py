@@ -101,7 +101,7 @@ def test_a_format_that_has_no_such_dtype(dtype: Any, name: str, other: str, tmp_
     with pytest.raises(UnsupportedDtypeError, match=r"must be written to \..*; got .*b\."):
         ooc.convert(view, tmp_path / name)
     assert not os.listdir(tmp_path)
-    ooc.convert(view, tmp_path / f"c.{other}")
+    assert ooc.convert(view, tmp_path / f"c.{other}", verify=True).verified
 
 
 @STORED
