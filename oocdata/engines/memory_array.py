@@ -63,7 +63,7 @@ class MemoryArray:
                 status, concerned = os.stat(version.path), covered(origins, extent, 0)
                 version.compare(status, self._storage.key, concerned)
         array = self.array
-        same = array.dtype == out.dtype and array.dtype.isnative and out.flags.writeable
+        same = array.dtype == out.dtype == self.dtype and out.flags.writeable
         if same and array.flags.c_contiguous and out.flags.c_contiguous:
             rows = _whole_rows(array.shape, origins, extent)
             if rows is not None:
@@ -92,7 +92,7 @@ class MemoryArray:
     ) -> None:
         """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
         array = self.array
-        if self._storage.files or not (array.dtype.isnative and array.flags.c_contiguous):
+        if self._storage.files or array.dtype != self.dtype or not array.flags.c_contiguous:
             read_points(self, starts, lengths, out)
         else:
             targets = np.cumsum(lengths) - lengths

@@ -85,6 +85,8 @@ class Strided:
     ----------
     dtype : numpy.dtype
         Native byte order.
+    turned : bool
+        Whether numbers are stored in another one.
     """
 
     _read_files: ClassVar[Callable[..., None] | None] = None
@@ -105,6 +107,9 @@ class Strided:
         self.file, self.stored, self.shape, self.strides = file, stored, shape, strides
         self.offset, self.chunk_offsets, self.axis = offset, chunk_offsets, axis
         self.dtype = stored.newbyteorder("=")
+        # Not `isnative`, which NumPy says of big-endian numbers in the arrays of a structured row.
+        self.turned = stored != self.dtype
+        self._mixed = self.turned and stored.names is not None  # not all are to be turned
         self._storage = replace(storage, offset=offset)
         self.steps = np.array(strides, np.int64)
 
@@ -166,7 +171,7 @@ class Strided:
         # Nor is delivered what was written over while it was being read.
         if not opened.unchanged():
             raise self._changed(opened, origins, extent)
-        if plan.direct and not self.stored.isnative:
+        if plan.direct and self.turned:
             self.swap(out, places)
 
     read_to = read
@@ -192,7 +197,7 @@ class Strided:
     ) -> None:
         """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
         chunk = self.shape if self.chunk_offsets is None else self.chunk_offsets.chunk_shape
-        whole = chunk[1:] == self.shape[1:]
+        whole = chunk[1:] == self.shape[1:] and not self._mixed
         if not whole or self.strides != contiguous_strides(chunk, self.stored.itemsize):
             read_points(self, starts, lengths, out)
             return
@@ -213,7 +218,7 @@ class Strided:
             place = self._origins(starts[error.run : error.run + 1])
             extent = Extent.of((int(lengths[error.run]), *chunk[1:]))
             raise self._unfinished(opened, place, extent, error.cause) from error.cause
-        if not self.stored.isnative:
+        if self.turned:
             out.byteswap(inplace=True)
         if not opened.unchanged():
             raise self._changed(opened, self._origins(starts), one)
@@ -228,13 +233,12 @@ class Strided:
         """Return how boxes are read into memory."""
         if not out.flags.writeable:  # the kernel would not ask
             raise ValueError("`out` must be writable; it is read-only.")
-        mixed = self.stored.names is not None and not self.stored.isnative  # not all to be swapped
         return plan_box(
             extent.lengths,
             extent.strides,
             self.strides,
             self.stored.itemsize,
-            out.strides[1:] if out.dtype == self.dtype and not mixed else None,
+            out.strides[1:] if out.dtype == self.dtype and not self._mixed else None,
             holes=self.chunk_offsets is None,
         )
 

@@ -118,7 +118,7 @@ def write_chunk(
     array([1, 1, 1], dtype=int16)
     """
     nbytes = prod(chunk_shape) * stored.itemsize
-    if out.flags.c_contiguous and out.nbytes == nbytes and stored.isnative:
+    if out.flags.c_contiguous and out.nbytes == nbytes and out.dtype == stored:
         decode(out.reshape(-1).view(np.uint8))
         return
     whole = empty((nbytes,), np.uint8)

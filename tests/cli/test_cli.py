@@ -166,7 +166,7 @@ def test_small_floats_that_npy_keeps_as_raw_bytes(folder: Path) -> None:
     given = ["small.npy", "--dtype", "bfloat16"]
     assert "ooc.open('small.npy', dtype='bfloat16')" in run("info", *given).stdout
     assert run("check", *given).exit_code == 0
-    said = run("convert", *given, "to.npy")
+    said = run("convert", *given, "to.h5")
     assert said.exit_code == 1
     assert "--to-dtype f4" in " ".join(said.stderr.split())
     assert run("convert", *given, "to.npy", "--to-dtype", "f4").exit_code == 0

@@ -94,6 +94,18 @@ def test_fields_of_every_format(tmp_path: Path, kind: str) -> None:
     assert_array_equal(view[2:8, 1:4]["at"]["x"].astype("f4")[1], array["at"]["x"][3, 1:4])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_whose_only_big_endian_numbers_are_in_an_array(tmp_path: Path, kind: str) -> None:
+    array = np.zeros((9, 5), [("id", "<i4"), ("at", ">f8", (2,))])
+    array["id"] = np.arange(45).reshape(9, 5)
+    array["at"] = array["id"][..., None] / [4, 8]
+    assert array.dtype.isnative  # so says NumPy
+    view = ooc.open(KINDS[kind](tmp_path, array))
+    for found in (np.asarray(view), np.asarray(view[:, ::-1])[:, ::-1]):
+        assert_array_equal(found["at"], array["at"])
+        assert_array_equal(found["id"], array["id"])
+
+
 class TestField(SourceConformance):
     """A field of its own shape in rows that are read whole."""
 

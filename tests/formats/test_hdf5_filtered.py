@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import itertools
 import os
 import pickle
@@ -32,6 +33,7 @@ from oocdata.errors import (
 from oocdata.formats.hdf5 import decode, open_hdf5, table
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.filtered import FilteredChunks
+from oocdata.formats.hdf5.library import ThroughLibrary
 
 pytest.importorskip("imagecodecs")
 DEFLATE, SHUFFLE, FLETCHER32, LZF, BLOSC, LZ4, ZSTD = 1, 2, 3, 32000, 32001, 32004, 32015
@@ -101,7 +103,8 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
         view = ooc.open(tmp_path / f"{axis}.h5", axis=axis)
         source = view.source.source if isinstance(view.source, SmallRows) else view.source
         assert isinstance(source, Chunked)
-        assert isinstance(source.reader, FilteredChunks)
+        told = ThroughLibrary if pipeline in UNTOLD else FilteredChunks
+        assert isinstance(source.reader, told)
         assert view.dtype.isnative
         assert_array_equal(np.asarray(view), expected)
         assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
@@ -124,6 +127,55 @@ def test_any_shape(
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "a.h5", array, chunk, pipeline)
         assert_array_equal(np.asarray(ooc.open(f"{folder}/a.h5")), array)
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_an_unlimited_axis_that_is_not_the_first(
+    tmp_path: Path, libver: str, codec: str | None
+) -> None:
+    """HDF5 1.14 lists the chunks of such a dataset at places where they are not."""
+    array = sample((5, 4, 9, 6), "<i4")
+    options = {"chunks": (2, 3, 2, 4), "maxshape": (5, 7, None, 6), "compression": codec}
+    with h5py.File(tmp_path / "a.h5", "w", libver=libver) as file:
+        for name in ("run_1", "run_2"):
+            file.create_dataset(name, data=array, **options)
+        last = file.create_dataset("last", array.shape, "i4", **options)
+        last[4:, 3:, 8:] = array[4:, 3:, 8:]
+        some = file.create_dataset("some", array.shape, "i4", **options)
+        some[:2, 1:, 2:6] = array[:2, 1:, 2:6]
+        half = file.create_dataset("half", array.shape, "i4", **options)
+        half[:, :, 2:6] = array[:, :, 2:6]
+        expected = {name: dataset[:] for name, dataset in file.items()}
+    for name, numbers in expected.items():
+        view = ooc.open(tmp_path / "a.h5", name, missing="fill", axis=2)
+        assert_array_equal(np.asarray(view), np.moveaxis(numbers, 2, 0))
+    runs = ooc.open(tmp_path / "a.h5", "run_*")
+    assert_array_equal(np.asarray(runs), np.concatenate([array, array]))
+    with pytest.raises(MissingChunkError, match="rows 0-1, 6-8"):
+        ooc.open(tmp_path / "a.h5", "half", axis=2)
+
+
+@pytest.mark.parametrize("pipeline", ["shuffle alone", "shuffle, gzip, fletcher32", "blosc"])
+def test_chunks_over_the_edge_that_are_not_filtered(tmp_path: Path, pipeline: str) -> None:
+    """``H5Pset_chunk_opts(…, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)``, which h5py has not."""
+    pytest.importorskip("hdf5plugin")
+    maps = Path("/proc/self/maps")
+    words = maps.read_text().split() if maps.exists() else []
+    library = next((ctypes.CDLL(word) for word in words if "/libhdf5-" in word), None)
+    if library is None:
+        pytest.skip("HDF5 is no library of its own here")
+    array = sample((10, 7), "<i4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((4, 7))
+        for number, values in PIPELINES[pipeline]:
+            plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
+        assert library.H5Pset_chunk_opts(ctypes.c_int64(plist.id), 2) == 0
+        kind, space = h5py.h5t.py_create(array.dtype), h5py.h5s.create_simple(array.shape)
+        h5py.Dataset(h5py.h5d.create(file.id, b"u", kind, space, plist))[...] = array
+        assert file["u"].id.get_chunk_info(2).size == 4 * 7 * 4
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
 
 
 def test_chunks_with_a_filter_left_out(tmp_path: Path) -> None:

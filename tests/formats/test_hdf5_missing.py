@@ -94,15 +94,22 @@ def test_allocation_time(tmp_path: Path, when: str, chunks: Any) -> None:
     assert_array_equal(read(open_hdf5(other)), np.arange(25))
 
 
-def test_contiguous_never_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [0, 512], ids="user block of {}".format)
+def test_contiguous_never_written(tmp_path: Path, block: int) -> None:
     path = str(tmp_path / "a.h5")
-    held = write(path, (6, 2), [], fillvalue=7)
+    with h5py.File(path, "w", userblock_size=block) as file:
+        held = file.create_dataset("u", (6, 2), "f4", fillvalue=7)[...]
+        for name in ("demo_1", "demo_2"):
+            file.create_dataset(name, (6, 2), "f4", fillvalue=7)
     with pytest.raises(MissingChunkError, match=r"all of it was never written.*7\.0") as caught:
-        open_hdf5(path)
+        open_hdf5(path, "u")
     assert caught.value.rows == tuple(range(6))
-    source = open_hdf5(path, missing="fill")
+    source = open_hdf5(path, "u", missing="fill")
     assert_array_equal(read(source), held)
     assert source.storage().layout == "contiguous"
+    with pytest.raises(MissingChunkError, match="demo_1"):
+        open_hdf5(path, "demo_*")
+    assert_array_equal(read(open_hdf5(path, "demo_*", missing="fill")), np.full((12, 2), 7))
 
 
 def test_undefined_fill_value_reads_zeros(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import oocdata as ooc
 from oocdata.cli import app
+from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.tools.convert.reading import cast_into
 
@@ -83,6 +84,23 @@ def test_what_does_not_fit(wrong: float, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([1.0, wrong]))
     with pytest.raises(SourceError, match=rf"must fit .*uint8; got {wrong}\."):
         ooc.convert(ooc.open(tmp_path / "a.npy").astype("u1"), tmp_path / "b.npy")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "other"),
+    [
+        ("bfloat16", "b.h5", "npy"),
+        ("float8_e4m3fn", "b.zarr", "npy"),
+        ([("a", "i4"), ("b", "f4", (2,))], "b.zarr", "npy"),
+    ],
+    ids=str,
+)
+def test_a_format_that_has_no_such_dtype(dtype: Any, name: str, other: str, tmp_path: Path) -> None:
+    view = ooc.open(np.zeros((4, 2), named_dtype(dtype)))
+    with pytest.raises(UnsupportedDtypeError, match=r"must be .* to be written to "):
+        ooc.convert(view, tmp_path / name)
+    assert not os.listdir(tmp_path)
+    assert ooc.convert(view, tmp_path / f"c.{other}", verify=True).verified
 
 
 @STORED

@@ -57,7 +57,7 @@ from oocdata.formats.hdf5.links import (
     list_names,
 )
 from oocdata.formats.hdf5.parts import Datasets
-from oocdata.formats.hdf5.storage import Rules, Stored
+from oocdata.formats.hdf5.storage import Rules, Stored, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.varying import (
     REFERENCE,
@@ -389,7 +389,7 @@ def _direct(
     """Return a source that reads the file without HDF5; None where only HDF5 can."""
     shape, file = dataset.shape, file_of(version)
     in_place = replace(storage, reading=READING["contiguous"] + as_stored(storage.packed))
-    offset = dataset.id.get_offset() if found.kind == "contiguous" else None
+    offset = offset_of(dataset.id) if found.kind == "contiguous" else None
     if offset is not None:
         end = offset + prod(shape) * stored.itemsize
         if end > version.nbytes:
@@ -400,7 +400,10 @@ def _direct(
         strides = contiguous_strides(shape, stored.itemsize)
         in_place = replace(in_place, strides=strides)
         return Strided(file, stored, shape, strides, offset, in_place, axis=rules.axis)
-    if found.kind != "chunked" or not can_decode(found.filters) or not prod(shape):
+    if found.kind != "chunked" or not prod(shape):
+        return None
+    edges = any(length % step for length, step in zip(shape, dataset.chunks, strict=True))
+    if not can_decode(found.filters, edges):
         return None
     table = ChunkTable(version, storage.key or "", dataset.chunks, rules.axis)
     table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()

@@ -28,7 +28,7 @@ from oocdata.formats.hdf5.description import annotations_of
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
-from oocdata.formats.hdf5.storage import filters_of
+from oocdata.formats.hdf5.storage import filters_of, offset_of
 from oocdata.formats.hdf5.table import ChunkTable, grid_of
 
 __all__ = ["Datasets"]
@@ -165,7 +165,7 @@ def _look(
     dataset: Any, along: int, fill: bool, number: int, h5py: Any
 ) -> tuple[Kind, _Part, tuple[int, ...]] | None:
     """Return the kind of a dataset, where it lies, and its shape; None if it is not all there."""
-    shape, offset = dataset.shape, dataset.get_offset()
+    shape, offset = dataset.shape, offset_of(dataset)
     if len(shape) <= along:
         return None
     chunk: tuple[int, ...] = ()

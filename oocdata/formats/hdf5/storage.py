@@ -32,6 +32,7 @@ __all__ = [
     "filters_of",
     "inspect_stored",
     "missing_error",
+    "offset_of",
     "raw_folder",
 ]
 
@@ -104,7 +105,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
         return Stored("chunked", filters)
     if plist.get_external_count():
         return _external(dataset, plist, rules)
-    if not rules.fill and dataset.size and dataset.id.get_offset() is None:
+    if not rules.fill and dataset.size and offset_of(dataset.id) is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
         raise missing_error("all of it was", [rows], dataset, rules)
     return Stored("contiguous")
@@ -118,6 +119,15 @@ def _filters(plist: Any) -> list[tuple[int, tuple[int, ...]]]:
 def filters_of(plist: Any) -> tuple[int, ...]:
     """Return the filters of a dataset, in the order in which they were applied."""
     return tuple(number for number, _ in _filters(plist))
+
+
+def offset_of(dataset: Any) -> int | None:
+    """Return where in the file a dataset lies that is one run of bytes; None for any other.
+
+    HDF5 1.14 tells a place of one that has none yet where the file has a user block.
+    """
+    offset: int | None = dataset.get_offset()
+    return offset if offset is not None and dataset.get_storage_size() else None
 
 
 def codec_name(dataset: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from io import BytesIO
@@ -80,6 +81,7 @@ def _listed(
 ) -> PresentChunks:
     """List the chunks of datasets, which share a grid if they are several."""
     starts, offsets, sizes, skipped = array("Q"), array("Q"), array("Q"), array("Q")
+    ordered: list[NDArray[np.int64]] = []
 
     def note(info: Any) -> None:
         starts.extend(info.chunk_offset)
@@ -91,8 +93,10 @@ def _listed(
     for dataset in datasets:
         dataset.chunk_iter(note)
         ends.append(len(offsets))
+        ordered.append(_in_order(dataset, np.array(starts).astype(np.int64).reshape(-1, len(grid))))
+        del starts[:]
     steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
-    places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), len(grid))
+    places = np.concatenate(ordered)
     number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
     if parts is not None and parts.steps is not None:
         places[:, parts.axis] //= parts.steps[number]
@@ -116,6 +120,35 @@ def _listed(
         np.frombuffer(sizes, np.uint64)[kept].astype(np.uint32),
         np.frombuffer(skipped, np.uint64)[kept].astype(np.uint32),
     )
+
+
+def _in_order(dataset: Any, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where the listed chunks of a dataset begin, for which HDF5 may give wrong places.
+
+    The index for one unlimited axis (the "extensible array" of libver="latest") numbers chunks with
+    that axis slowest, whichever it is; ``H5Dchunk_iter`` of HDF5 1.14 counts as if the first axis
+    were, so that all places are 0 before the unlimited axis, and no chunk lies at the last one.
+    """
+    chunk, h5s = dataset.get_create_plist().get_chunk(), hdf5_library().h5s
+    most = dataset.get_space().get_simple_extent_dims(True)
+    endless = [axis for axis, length in enumerate(most) if length == h5s.UNLIMITED]
+    if len(endless) != 1 or not len(starts):
+        return starts
+    (axis,) = endless
+    places, counts = starts // np.array(chunk), list(grid_of(most, chunk))
+    after = prod(counts[axis + 1 :])
+    others = (*counts[:axis], *counts[axis + 1 :])
+    if prod(others) == after or places[:, :axis].any() or not places[-1, axis]:
+        return starts
+    with suppress(OSError, RuntimeError, ValueError):
+        dataset.read_direct_chunk(tuple(starts[-1].tolist()))
+        return starts
+    counts[axis] = int(places[-1, axis]) + 1
+    numbers = np.ravel_multi_index(tuple(places[:, axis:].T), counts[axis:])
+    slow, rest = np.divmod(numbers, prod(others))
+    found = list(np.unravel_index(rest, others))
+    found.insert(axis, slow)
+    return np.stack(found, axis=1) * np.array(chunk, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from oocdata.formats.hdf5 import from_dataset, open_hdf5
 from oocdata.formats.hdf5.description import dimension_names, stored_dtype
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes, list_names
+from oocdata.formats.hdf5.storage import offset_of
 from oocdata.formats.hdf5.table import grid_of, present_chunks
 from oocdata.formats.stored import opened as file_opened
 from oocdata.tools.check.opening import Opened, rows_beyond
@@ -154,7 +155,7 @@ def _rows(dataset: Any, axis: int, end: int | None) -> tuple[Ranges, Ranges]:
             along = np.asarray(chosen.any(axis=others))
             rows.add_all(ranges_of(along, 0, steps[axis], shape[axis]))
     elif plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count() and dataset.size:
-        offset = dataset.id.get_offset()
+        offset = offset_of(dataset.id)
         if offset is None:
             unwritten.add(range(shape[axis]))
         elif end is not None:

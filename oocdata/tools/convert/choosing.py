@@ -44,7 +44,7 @@ _LIBRARIES = 96 << 20
 _SAVES_LITTLE = 0.9
 """Share of its size that a sample must come down to for compression to be worth decoding."""
 
-_UNFIT: dict[Format, str] = {"npy": "", "hdf5": "UMm", "zarr": "SUV"}
+_UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
 """Kinds of elements that can't be written to a format, or not be opened again from it."""
 
 _SAMPLES = 4
@@ -163,12 +163,14 @@ def _placement(destination: str, key: str | None, kind: Format, overwrite: bool)
 
 def _refuse_dtype(view: View, kind: Format) -> None:
     """Refuse elements that a format has no place for, or that are not opened again from it."""
-    hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
-    taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
-    if is_small_float(view.dtype):
-        taken, hint = "of a dtype that files tell of", "Write float32: .astype('f4'), --to-dtype f4"
-    elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
+    small = is_small_float(view.dtype)
+    if kind == "npy" or (not small and _kinds(view.dtype).isdisjoint(_UNFIT[kind])):
         return
+    taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
+    hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
+    if small:
+        taken = "of a dtype that its files tell of"
+        hint = "Write .npy, which keeps their bytes, or float32: .astype('f4'), --to-dtype f4"
     raise UnsupportedDtypeError(
         f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. {hint}.",
         path=view.storage.path,

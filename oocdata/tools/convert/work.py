@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.open import open as open_view
 from oocdata.engines.cache import cache
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.explain import size
 from oocdata.memory import at_most
@@ -237,7 +238,9 @@ class _Run:
         """Compare the result with what the source gives when it is read again, bit by bit."""
         cache.forget()  # the source is read from its file again, not from what was decoded of it
         with self._reading_back():
-            result = open_view(self._plan.placement.reopened, self._plan.target.key)
+            target = self._plan.target
+            dtype = target.dtype if is_small_float(target.dtype) else None
+            result = open_view(self._plan.placement.reopened, target.key, dtype=dtype)
         differing: list[int] = []
 
         def compare(box: Box, values: NDArray[Any]) -> None:
