@@ -7,7 +7,7 @@ all chosen: so a window that lies in two parts is in none.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
 from math import lcm
 from typing import TYPE_CHECKING, Any, Self
@@ -380,6 +380,10 @@ class Splitting(ABC):
     def _is_rows(self) -> bool:
         """Whether each element is one row, so that ids of rows are ids of elements."""
         return self._inner is not None and self._inner._is_rows
+
+    def _arrays(self) -> set[Hashable]:
+        """Return the arrays whose rows elements are made of; see `rows.arrays_of`."""
+        return set().union(*(part._arrays() for part in self._members))
 
     def _all_rows(self) -> list[StoredRows]:
         """Return the rows of each element, of each view that elements are made of.

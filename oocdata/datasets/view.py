@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -19,7 +19,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
-from oocdata.datasets.rows import StoredRows, apart, stored_rows
+from oocdata.datasets.rows import StoredRows, apart, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.engines.axes import axis_numbers, sample_axes
@@ -309,6 +309,9 @@ class View(Dataset):
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
+
+    def _arrays(self) -> set[Hashable]:
+        return arrays_of([self.source])
 
     def _all_rows(self) -> list[StoredRows]:
         return [StoredRows(self, self.rows, range(len(self)))]

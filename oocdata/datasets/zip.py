@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Self
 
 import numpy as np
@@ -141,6 +141,9 @@ class Zip(Dataset):
 
         By the first rows of windows, or all of them.
         """
+        arrays = [part._arrays() for part in self._members]
+        if self.tables and not any(one & other for one, other in combinations(arrays, 2)):
+            return 0
         rows_of = [one if whole else one.first for one in self._all_rows()]
         found = [(one, stored_rows(one.view, one.numbers, one.places)) for one in rows_of]
         apart = 0

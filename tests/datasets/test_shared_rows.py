@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,15 @@ def test_zips_of_concats_of_one_array(folder: Path) -> None:
     pieces = ooc.concat([wide[:12], few])
     for made in (pieces, pieces[::-1]):
         check(ooc.zip(made.patches((2,)), ooc.concat([many, wide])).split(0.5, 0.5))
+
+
+def test_zips_of_unlike_arrays_are_split_without_their_rows() -> None:
+    """The rows of 10⁹ windows would take 8 GB."""
+    one, other = (ooc.open(np.broadcast_to(np.float32(0), (10**9,))) for _ in range(2))
+    tracemalloc.start()
+    try:
+        parts = ooc.zip(one.windows(4), other.windows(4)).split(0.5, 0.5)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert [len(part) for part in parts] == [5 * 10**8 - 3] * 2
