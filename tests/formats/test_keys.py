@@ -404,6 +404,18 @@ def test_virtual_and_compact_parts_are_opened_like_any_other(tmp_path: Path) -> 
         ooc.open(path, PATTERN)
 
 
+@pytest.mark.parametrize("chunks", [None, (1,)], ids=str)
+def test_numbers_in_one_run_and_in_chunks_of_one(tmp_path: Path, chunks: Any) -> None:
+    """Which is the first, the others are not read as it is."""
+    array = np.arange(24.0)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, way in enumerate((chunks, None, (1,), (4,), (1,), None)):
+            part = array[4 * number : 4 * number + 4]
+            file.create_dataset(f"run_{number}", data=part, chunks=way)
+            file.create_dataset(f"other/{number}", data=-part)  # lies between two
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", "run_*")), array)
+
+
 def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
     path = write(tmp_path, "contiguous")
     with h5py.File(path) as file:

@@ -482,6 +482,8 @@ def test_nothing_there(tmp_path: Path) -> None:
         (b"\xff\xfe", "must be JSON"),
         ({"shape": [20, -6, 5]}, "shape must be whole numbers of at least 0"),
         ({"shape": "20"}, "shape must be whole numbers"),
+        ({"shape": [1 << 70, 6, 5]}, "shape must be whole numbers"),
+        ({"dtype": "<i4", "data_type": "int32", "fill_value": 1 << 31}, "is wrong.*int32"),
         ({"zarr_format": 4}, "zarr_format"),
         ({"chunks": [4, 3], "chunk_grid": {"name": "regular", "configuration": {}}}, "chunk"),
         ({"dtype": "<q9", "codecs": [{}]}, "q9|name"),

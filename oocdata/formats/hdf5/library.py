@@ -188,7 +188,8 @@ class _Opened:
         require_filters(disk.filters, rules.path, rules.key)
         with readable(rules.path, rules.key):
             self.dataset = self._open(disk.kind)
-        found = (self.dataset.shape, delivered(stored_dtype(self.dataset, **self._about)))
+            # HDF5 asks its sources how long a virtual dataset is.
+            found = (self.dataset.shape, delivered(stored_dtype(self.dataset, **self._about)))
         if found != (disk.shape, disk.dtype):
             raise SourceError(
                 f"the dataset must be as it was when it was opened, {disk.shape} {disk.dtype}; it "

@@ -184,7 +184,7 @@ def _look(
         elif layout != h5py.h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
             return None
     # Chunks that are decoded may be of several lengths; see `_slots`.
-    beside = _beside(shape, along), _beside(chunk, along), None if filters else step
+    beside = _beside(shape, along), _beside(chunk, along), step if chunk and not filters else 0
     kind = dataset.get_type().encode(), *beside, filters, unwritten
     nbytes = dataset.get_storage_size()
     return kind, _Part(number, shape[along], step, offset or 0, chunks, nbytes), shape

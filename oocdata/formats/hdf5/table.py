@@ -81,7 +81,6 @@ def _listed(
 ) -> PresentChunks:
     """List the chunks of datasets, which share a grid if they are several."""
     starts, offsets, sizes, skipped = array("Q"), array("Q"), array("Q"), array("Q")
-    ordered: list[NDArray[np.int64]] = []
 
     def note(info: Any) -> None:
         starts.extend(info.chunk_offset)
@@ -91,12 +90,14 @@ def _listed(
 
     ends = []
     for dataset in datasets:
+        begin = len(starts)
         dataset.chunk_iter(note)
         ends.append(len(offsets))
-        ordered.append(_in_order(dataset, np.array(starts).astype(np.int64).reshape(-1, len(grid))))
-        del starts[:]
+        last = starts[max(begin, len(starts) - len(grid)) :]
+        if any(last) and not last[0]:  # else they are right
+            starts[begin:] = _in_order(dataset, starts[begin:], last)
     steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
-    places = np.concatenate(ordered)
+    places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), len(grid))
     number = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
     if parts is not None and parts.steps is not None:
         places[:, parts.axis] //= parts.steps[number]
@@ -122,7 +123,7 @@ def _listed(
     )
 
 
-def _in_order(dataset: Any, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _in_order(dataset: Any, listed: array[int], last: array[int]) -> array[int]:
     """Return where the listed chunks of a dataset begin, for which HDF5 may give wrong places.
 
     The index for one unlimited axis (the "extensible array" of libver="latest") numbers chunks with
@@ -132,23 +133,24 @@ def _in_order(dataset: Any, starts: NDArray[np.int64]) -> NDArray[np.int64]:
     chunk, h5s = dataset.get_create_plist().get_chunk(), hdf5_library().h5s
     most = dataset.get_space().get_simple_extent_dims(True)
     endless = [axis for axis, length in enumerate(most) if length == h5s.UNLIMITED]
-    if len(endless) != 1 or not len(starts):
-        return starts
+    if len(endless) != 1:
+        return listed
     (axis,) = endless
-    places, counts = starts // np.array(chunk), list(grid_of(most, chunk))
+    places = np.frombuffer(listed, np.uint64).astype(np.int64).reshape(-1, len(chunk))
+    places, counts = places // np.array(chunk), list(grid_of(most, chunk))
     after = prod(counts[axis + 1 :])
     others = (*counts[:axis], *counts[axis + 1 :])
     if prod(others) == after or places[:, :axis].any() or not places[-1, axis]:
-        return starts
+        return listed
     with suppress(OSError, RuntimeError, ValueError):
-        dataset.read_direct_chunk(tuple(starts[-1].tolist()))
-        return starts
+        dataset.read_direct_chunk(tuple(last))
+        return listed
     counts[axis] = int(places[-1, axis]) + 1
     numbers = np.ravel_multi_index(tuple(places[:, axis:].T), counts[axis:])
     slow, rest = np.divmod(numbers, prod(others))
     found = list(np.unravel_index(rest, others))
     found.insert(axis, slow)
-    return np.stack(found, axis=1) * np.array(chunk, np.int64)
+    return array("Q", (np.stack(found, axis=1) * np.array(chunk)).astype(np.uint64).tobytes())
 
 
 @dataclass(frozen=True, slots=True)

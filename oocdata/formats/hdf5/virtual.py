@@ -69,16 +69,15 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     outside: dict[str, None] = {}
     known: dict[tuple[str, str], tuple[int, ...]] = {}
     for mapping in mappings:
-        if _is_open_ended(mapping):
-            # How many of its sources there are is decided by HDF5 while it reads.
-            if rules.fill:
-                continue
+        if _is_open_ended(mapping) and not rules.fill:
             raise MissingChunkError(
                 "the sources of a virtual dataset must be countable; got a mapping without end "
                 f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
                 'missing. Pass missing="fill" to read the fill value there.',
                 **rules.about,
             )
+        if _is_numbered(mapping):  # how many of its sources there are, HDF5 decides while it reads
+            continue
         path: str | None = own
         if not _is_own(own, mapping.file_name):
             name = mapping.file_name.replace("%%", "%")
@@ -156,7 +155,11 @@ def _is_open_ended(mapping: Any) -> bool:
         for space in (mapping.vspace, mapping.src_space)
         if _is_regular(space)
     )
-    return endless or "%b" in mapping.file_name or "%b" in mapping.dset_name
+    return endless or _is_numbered(mapping)
+
+
+def _is_numbered(mapping: Any) -> bool:
+    return "%b" in mapping.file_name or "%b" in mapping.dset_name
 
 
 def _is_regular(space: Any) -> bool:

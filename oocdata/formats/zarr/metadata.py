@@ -165,13 +165,15 @@ def parse_array(
         shape = _lengths("shape", node["shape"], 0)
         stored = (_version_3 if version == 3 else _version_2)(node, len(shape))
         fill_value = fill_value_of(node["fill_value"], stored["dtype"])
+        if isinstance(fill_value, int) and stored["dtype"].kind in "iu":
+            np.array(fill_value, stored["dtype"])  # OverflowError if it does not fit
         names, others = names_and_attributes(
             version, annotated, fill_value, len(shape), stored["dtype"]
         )
     except SourceError as error:
         error.path, error.key = path, key
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is wrong: {error}"
         raise unreadable(reason, path, key) from error
     return ArrayMetadata(
@@ -274,7 +276,9 @@ def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> tuple[int, ...]:
-    whole = isinstance(value, list) and all(type(n) is int and n >= at_least for n in value)
+    whole = isinstance(value, list) and all(
+        type(n) is int and at_least <= n < 1 << 63 for n in value
+    )
     if not whole or (ndim is not None and len(value) != ndim):
         count = "" if ndim is None else f"{ndim} "
         raise ValueError(
