@@ -361,7 +361,7 @@ def test_folds_of_trajectories():
     assert [(len(one), len(other)) for one, other in pairs] == [(12, 16), (12, 16)]
     with pytest.raises(ArgumentError, match="`k` must"):
         runs.folds(1)
-    with pytest.raises(EmptyError):
+    with pytest.raises(EmptyError, match="got 1/5, 1/5, 1/5, 1/5, 1/5 of 4"):
         runs.folds(5)
 
 
