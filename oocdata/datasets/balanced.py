@@ -73,4 +73,9 @@ def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
         )
     if not found.any():
         raise ArgumentError("`weights` must not all be 0: nothing could be drawn.")
+    if found.max() > np.finfo(np.float64).max / count:
+        raise ArgumentError(
+            f"`weights` must have a sum below 2**1024; the largest of {count} is {found.max()}. "
+            "Their ratios count alone: divide them by the largest."
+        )
     return found

@@ -111,7 +111,7 @@ class Concat(Dataset):
         if not self.is_mapped:
             return tuple(together(requests, where) for requests in zip(*asked, strict=True))
         own = Request(
-            Numbers(max(1, len(self))), numbers[:, None], Extent.of((1,)), (len(numbers),),
+            Numbers(max(1, int(self.ends[-1]))), numbers[:, None], Extent.of((1,)), (len(numbers),),
             np.dtype(np.int64), Placement((None,)),
         )  # fmt: skip
         each = zip([part for part, _, _ in shares], asked, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from math import floor
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +23,9 @@ How: TypeAlias = Literal["exact", "nearest", "previous"]
 
 _MANY = 5
 """Ids that a message shows."""
+
+_FARTHEST = 2**64 - 1
+"""Of two whole numbers."""
 
 
 def join(
@@ -215,8 +219,10 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
             if np.datetime_data(np.timedelta64(tolerance))[0] == "generic":
                 raise TypeError
             limit = limit.astype(np.int64)
+        elif isinstance(tolerance, np.timedelta64):  # which compares as a number
+            raise TypeError
         else:
-            limit = tolerance if dtype.kind == "f" else np.floor(tolerance)
+            limit = tolerance if dtype.kind == "f" else floor(min(tolerance, _FARTHEST))
         if limit >= 0:
             return limit if dtype.kind == "f" else np.uint64(limit)
     except (TypeError, ValueError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from itertools import chain
-from math import lcm
+from itertools import chain, pairwise
+from math import ceil, lcm
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -196,12 +196,11 @@ class Splitting(ABC):
         """
         places = self._row_places(axis)
         (values,), level = _given({"coordinate": coordinate}, places, "iufM")
-        if values.dtype.kind == "M":
-            ends = np.array([_date(border) for border in borders], "M8")
-        else:
-            ends = np.array([_number(border) for border in borders])
-        if not len(ends) or np.isnan(ends).any() or (ends[1:] <= ends[:-1]).any():
+        given = [(_date if values.dtype.kind == "M" else _number)(border) for border in borders]
+        ascend = all(low < high for low, high in pairwise(given))
+        if not given or not ascend or any(border != border for border in given):  # NaN, NaT
             raise ArgumentError(f"borders must be at least one, and ascend; got {borders}.")
+        ends = np.array([_first_from(border, values.dtype) for border in given])
         parts = np.searchsorted(ends, values, side="right")
         rows = as_count("gap", gap, at_least=0) + self._rows_apart()
         if rows:
@@ -458,6 +457,32 @@ def _given(
     return each, slice(None)
 
 
+def _first_from(border: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the first value of a coordinate's dtype that is not before a border.
+
+    NumPy would compare both in a dtype that may hold neither: int64 and uint64 as floats, dates in
+    the finer unit of the two, in which years wrap around.
+    """
+    try:
+        if dtype.kind == "f":
+            return np.float64(border)
+        if dtype.kind == "M":
+            found = border.astype(dtype)
+            found += int(found.astype(border.dtype) < border)
+            held = (found - 1).astype(border.dtype) < border <= found.astype(border.dtype)
+        else:
+            found = np.array(ceil(border), dtype)[()]
+            held = True
+    except OverflowError:
+        held = False
+    if not held:
+        raise ArgumentError(
+            f"borders must lie among what the coordinate, {dtype}, can hold; got {border!r}. What "
+            "is beyond has no rows."
+        )
+    return found
+
+
 def _date(border: Any) -> np.datetime64:
     try:
         return np.datetime64(border)
@@ -468,8 +493,10 @@ def _date(border: Any) -> np.datetime64:
 
 
 def _number(border: Any) -> Any:
-    if isinstance(border, int | float | np.number) and not isinstance(border, bool):
-        return border
+    if isinstance(border, int | float | np.number) and not isinstance(
+        border, bool | np.timedelta64
+    ):
+        return border.item() if isinstance(border, np.generic) else border
     raise ArgumentError(
         f"borders must be numbers, as the coordinate is; got {border!r}. Of a netCDF file's time "
         "numbers, ooc.open(path, 'time', decode=True) makes dates."

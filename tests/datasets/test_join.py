@@ -158,6 +158,14 @@ def test_several_datasets_and_names():
         ({"tolerance": 3}, "`tolerance` must come with"),
         ({"how": "nearest", "tolerance": -1}, "a number of at least 0; got -1"),
         ({"how": "nearest", "tolerance": "5min"}, "a number of at least 0"),
+        (
+            {
+                "on": ([0.5, 1, 2], [0.5, 1, 2]),
+                "how": "nearest",
+                "tolerance": np.timedelta64(1, "s"),
+            },
+            "a number of at least 0; got np.timedelta64",
+        ),
         ({"on": ([1.0, np.nan, 2], [1, 2, 3])}, "that at 1 is nan"),
         ({"on": ([1, 2, 4], [1, 2, 3]), "missing": "fill"}, "'drop' or 'error'"),
     ],
@@ -181,6 +189,7 @@ def test_wrong_datasets_and_tolerances_of_dates():
     late = days.astype("M8[h]") + 36
     for limit, number in [(datetime.timedelta(hours=12), 2), (np.timedelta64(11, "h"), 0)]:
         assert (matches(late, days, "nearest", limit) >= 0).sum() == number
+    assert matches(np.arange(3), np.arange(3), "nearest", np.inf).tolist() == [0, 1, 2]
 
 
 def test_a_join_decodes_each_chunk_once():

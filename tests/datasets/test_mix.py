@@ -347,6 +347,7 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
         (np.where(np.arange(30) > 27, -1, 1), "got -1.0 for element 28, and 1 more"),
         (np.full(30, np.inf), "got inf for element 0"),
         (np.zeros(30), "must not all be 0"),
+        (np.full(30, 1e307), "divide them by the largest"),
     ],
 )
 def test_what_is_no_weight(weights: Any, said: str) -> None:

@@ -276,12 +276,37 @@ def test_borders_of_numbers_of_several_axes_and_of_xarray():
 
 
 @pytest.mark.parametrize(
+    "border", [1_700_000_000_000_000_003, np.uint64(1_700_000_000_000_000_003)]
+)
+@pytest.mark.parametrize("dtype", ["u8", "i8", "M8[ns]"])
+def test_a_border_among_large_numbers_is_exact(border: Any, dtype: str):
+    """As of times in nanoseconds; no float64 tells neighbours from each other."""
+    times = (1_700_000_000_000_000_000 + np.arange(6)).astype(dtype)
+    if dtype == "M8[ns]":
+        border = np.datetime64(int(border), "ns")
+    assert [len(part) for part in ooc.open(np.arange(6)).split_at(border, coordinate=times)] == [
+        3,
+        3,
+    ]
+
+
+def test_years_that_nanoseconds_cannot_hold():
+    years = np.arange("1500", "1800", dtype="M8[Y]").astype("M8[D]")
+    border = np.datetime64("1750-01-01T00:00:00.000000001")
+    first, second = ooc.open(np.arange(300)).split_at(border, coordinate=years)
+    assert (len(first), second[0]) == (251, 251)
+
+
+@pytest.mark.parametrize(
     ("call", "said"),
     [
         (lambda v: v.split_at(coordinate=range(24)), "borders must be at least one, and ascend"),
         (lambda v: v.split_at(5, 5, coordinate=range(24)), "and ascend"),
         (lambda v: v.split_at(np.nan, coordinate=range(24)), "and ascend"),
         (lambda v: v.split_at("2016", coordinate=range(24)), "borders must be numbers"),
+        (lambda v: v.split_at(-1, coordinate=np.arange(24, dtype="u8")), "can hold; got -1"),
+        (lambda v: v.split_at(2**70, coordinate=range(24)), "the coordinate, int64, can hold"),
+        (lambda v: v.split_at("2300", coordinate=np.zeros(24, "M8[ns]")), "can hold; got"),
         (lambda v: v.split_at(5, coordinate=range(23)), "each of the 24 rows; got 23"),
         (lambda v: v.split_at(5, coordinate=["a"] * 24), "must be numbers or dates"),
         (lambda v: v.split_at(5, coordinate=[*range(23), np.nan]), "that at 23 is nan"),
@@ -336,7 +361,7 @@ def test_folds_of_trajectories():
     assert [(len(one), len(other)) for one, other in pairs] == [(12, 16), (12, 16)]
     with pytest.raises(ArgumentError, match="`k` must"):
         runs.folds(1)
-    with pytest.raises(EmptyError):
+    with pytest.raises(EmptyError, match="got 1/5, 1/5, 1/5, 1/5, 1/5 of 4"):
         runs.folds(5)
 
 

@@ -257,6 +257,7 @@ COMPOSED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "rng": lambda v: v.map(noisy, rng=True),
     "a function of its own": lambda v: v.map(Scale(np.ones((3, 5), "f4"), 0.5)),
     "by element": lambda v: v.map(double, batched=False),
+    "functions, fewer": lambda v: ooc.concat([v.map(double), v[:9].map(double)])[::-3],
     "a spec": lambda v: v.map(np.square, spec=v.map(np.square)[0]),
 }
 
