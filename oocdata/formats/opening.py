@@ -291,6 +291,11 @@ def _is_file(url: str) -> bool:
 def local_path(path: str) -> str:
     """Return a path with the home folder written out, and without the ``file://`` of a URL.
 
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If a URL holds a credential, or is that of a file on another machine.
+
     Examples
     --------
     >>> local_path("file:///data/a%20b.npy"), local_path("s3://bucket/a.npy")
@@ -299,7 +304,18 @@ def local_path(path: str) -> str:
     if path.startswith("file://"):
         from urllib.parse import unquote
 
-        return unquote("/" + path.removeprefix("file://").partition("/")[2])
+        host, _, name = path.removeprefix("file://").partition("/")
+        if host not in ("", "localhost"):
+            raise ArgumentError(
+                "a file:// URL must name a file on this machine, from the root on: "
+                f"file:///data/a.npy; got one of the machine {host!r}. Give a path."
+            )
+        return unquote(f"/{name}")
+    if is_url(path):
+        from oocdata.stores.address import Address  # not for `import oocdata`
+
+        Address.of(path)  # or an error, before anything of it is told
+        return path
     return os.path.expanduser(path)
 
 

@@ -194,10 +194,7 @@ class StoredFile:
         """Fill memory with the bytes from an offset on."""
         target = np.frombuffer(memory, np.uint8)
         place = np.array([target.ctypes.data])
-        try:
-            self.read_runs(np.array([offset]), place, len(memory), target)
-        except UnfinishedError as error:
-            raise error.cause or error from None
+        self.read_runs(np.array([offset]), place, len(memory), target)
 
     # Said to be read soon.
 
@@ -300,7 +297,10 @@ class StoredFile:
         whole = min(BLOCK, self.version.nbytes - start)
         if len(block) < min(nbytes, whole):
             fetched = bytearray(whole)
-            self.read_into(memoryview(fetched), start)
+            try:
+                self.read_into(memoryview(fetched), start)
+            except UnfinishedError as error:
+                raise error.cause or error from None
             block = bytes(fetched)
             count_block(self.version)
             keep(self.version, start, block)

@@ -23,7 +23,7 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     Returns
     -------
     there : list of str
-        Those of the names that lead to an object.
+        Those of the names that lead to JSON: some servers have a page for whatever is asked for.
     error : SourceError or None
         Why the object itself can't be read; none where it can, by `StoredFile.at`.
     """
@@ -40,7 +40,8 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     elif not isinstance(error, SourceError):
         raise error
     found = zip(each, below, strict=True)
-    there = [name for name, answer in found if isinstance(answer, Answer)]
+    answers = ((name, answer) for name, answer in found if isinstance(answer, Answer))
+    there = [name for name, answer in answers if bytes(answer.data).lstrip().startswith(b"{")]
     refused = next((one for one in below if isinstance(one, SourceError)), None)
     if isinstance(error, MissingFileError) and not there and refused is not None:
         raise refused  # it may be there all the same

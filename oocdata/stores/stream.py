@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+from oocdata.engines.runs import UnfinishedError
 from oocdata.stores.blocks import BLOCK
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ class ObjectStream(io.RawIOBase):
         if not out:
             return 0
         if len(out) > BLOCK:  # no metadata
-            self.file.read_into(out, self._place)
+            try:
+                self.file.read_into(out, self._place)
+            except UnfinishedError as error:
+                raise error.cause or error from None
             self._place += len(out)
             return len(out)
         out[:] = self.file.part(self._place, len(out))

@@ -272,6 +272,8 @@ OPENERS: dict[str, Callable[[str], Any]] = {
     "preview": ooc.preview,
     "check": ooc.check,
     "stats": ooc.stats,
+    "convert": lambda url: ooc.convert(ROWS, url.replace("a.npy", "a.zarr")),
+    "create": lambda url: ooc.create(url, dtype="f4", element_shape=()),
 }
 
 
@@ -347,6 +349,13 @@ def test_a_signature_of_the_environment_is_told_nowhere(
     assert told
     for text in told:
         assert SECRET not in text
+
+
+def test_a_file_of_another_machine_is_none_of_this_one(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ROWS)
+    check(ooc.open(f"file://localhost{tmp_path}/a.npy"))
+    with pytest.raises(ArgumentError, match="the machine 'data'"):
+        ooc.open(f"file://data{tmp_path}/a.npy")
 
 
 def test_every_scheme_is_known() -> None:

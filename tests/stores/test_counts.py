@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
+import zarr
 from conftest import our_threads
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
+from oocdata import memory
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.stores import blocks
 from oocdata.stores import link as links
@@ -281,6 +284,7 @@ BOUNDED = """
 import resource, sys, threading
 import numpy as np
 import oocdata as ooc
+from oocdata import memory
 from oocdata.stores.link import link
 most, over = 0, threading.Event()
 def watch():
@@ -309,3 +313,18 @@ def test_held_within_the_bound(
     one_batch = 16 * 8 * ROWS[0].nbytes if kind != "npy" else 16 * ROWS[0].nbytes
     assert int(most) <= memory // 4 + one_batch
     assert int(at_once) <= REQUESTS
+
+
+def test_chunks_that_do_not_compress_keep_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before one has come, each is counted as if it did not."""
+    monkeypatch.setattr(memory, "_limit", 4 << 20)
+    zarr.create_array(tmp_path / "a.zarr", data=np.zeros((40, 1 << 16), "u1"), chunks=(1, 1 << 16))
+    with RangeServer(tmp_path) as server:
+        objects = ooc.open(f"{server.url}/a.zarr").source.reader._fetched._whole
+        server.hold()
+        with objects.asking([range(40)]):
+            server.wait_for(16)
+            assert link()._under_way << 16 <= 1 << 20
+            server.release()

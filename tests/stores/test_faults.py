@@ -22,6 +22,7 @@ from numpy.testing import assert_array_equal
 from servers.counted import Record
 from servers.faults import (
     Drop,
+    Exchange,
     Fault,
     Half,
     Headers,
@@ -33,6 +34,7 @@ from servers.faults import (
     WrongLength,
     WrongRange,
 )
+from servers.http import Answer, whole
 from servers.proxy import FaultProxy
 from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
@@ -365,6 +367,17 @@ def test_the_object_was_cut_short(proxy: FaultProxy) -> None:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         with pytest.raises(ChangedError):
             view.take([3])
+
+
+def test_a_server_that_has_a_page_for_whatever_is_not_there(proxy: FaultProxy) -> None:
+    async def page(exchange: Exchange) -> Answer:
+        return Answer(200, {"Content-Length": "14"}, whole(b"<!doctype html"))
+
+    proxy.plan = lambda _, record: (
+        None if (proxy.folder / record.path.lstrip("/")).is_file() else page
+    )
+    for kind in ("npy", "gzip", "zarr"):
+        assert_array_equal(opened(proxy, kind)[3], ROWS[3])
 
 
 def test_a_compressed_member_is_of_the_version_that_was_opened(proxy: FaultProxy) -> None:

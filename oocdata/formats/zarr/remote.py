@@ -161,7 +161,7 @@ class _Fetched:
         self._whole = StoredObjects(
             lambda number: address / metadata.name(objects.place(number)),
             objects.count if whole else 0,
-            nbytes // 2,
+            nbytes,  # compressed by how much is not known: or they exceed the bound
             self.store.cache,
         )
 
