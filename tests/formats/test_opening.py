@@ -148,9 +148,7 @@ def test_a_glob_without_a_match(tmp_path: Path):
 def test_a_folder_that_is_not_zarr(tmp_path: Path):
     store(tmp_path, "npy")
     (tmp_path / "meta.json").write_text("{}")  # makes no folder one of JSON
-    with pytest.raises(
-        UnknownFormatError, match=rf"must be a Zarr .*glob.*'{tmp_path}/\*\.npy'"
-    ):
+    with pytest.raises(UnknownFormatError, match=rf"must be a Zarr .*glob.*'{tmp_path}/\*\.npy'"):
         ooc.open(tmp_path)
 
 

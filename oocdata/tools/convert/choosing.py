@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from oocdata.datasets.view import View
 from oocdata.engines.dtypes import is_small_float
@@ -167,6 +169,8 @@ def _refuse_dtype(view: View, kind: Format) -> None:
     taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
     if is_small_float(view.dtype):
         taken, hint = "of a dtype that files tell of", "Write float32: .astype('f4'), --to-dtype f4"
+    elif kind == "npy" and not _in_order(view.dtype):
+        taken, hint = "fields in the order of their bytes", "Write .h5, or one field at a time"
     elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
         return
     raise UnsupportedDtypeError(
@@ -174,6 +178,13 @@ def _refuse_dtype(view: View, kind: Format) -> None:
         path=view.storage.path,
         key=view.storage.key,
     )
+
+
+def _in_order(dtype: np.dtype[Any]) -> bool:
+    """Return whether the header of a ``.npy`` has words for a dtype."""
+    with suppress(ValueError):
+        return bool(npy_format.dtype_to_descr(dtype))
+    return False
 
 
 def _kinds(dtype: np.dtype[Any]) -> set[str]:
