@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from shutil import get_terminal_size
 from typing import Any, Unpack
 
-from oocdata.advice import Advice, advise, reading_of, size
+from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
@@ -137,7 +137,7 @@ class Contents:
         elif self.described:
             largest = max(self.described, key=lambda one: one.memory_bytes)
             key = (layout and layout.whole) or largest.key
-            example = shlex.join(["oocdata", "info", f"{self.path}::{key}"])
+            example = shlex.join(["oocdata", "info", f"{as_typed(self.path)}::{key}"])
             width = get_terminal_size().columns
             advice = [labelled("advice", one.text, width) for one in largest.advice]
             parts += [self._table(), *advice]
