@@ -84,7 +84,7 @@ class Description:
         plain = self.chunk_rows == 1 or self.storage.startswith(f"chunks of ({self.chunk_rows},")
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
-        of = " of fields" if self.dtype.startswith("[") else ""
+        of = " of fields" if self.dtype.startswith(("[", "{")) else ""
         yield "shape", f"{rows} rows of {element}" if element else f"{rows} rows{of}"
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         unequal = " of unequal length, about" if self.unequal else ","
