@@ -56,10 +56,11 @@ def as_typed(path: str) -> str:
 
     Examples
     --------
-    >>> as_typed(f"{os.getcwd()}/ds.npy")
-    'ds.npy'
+    >>> as_typed(f"{os.getcwd()}/ds.npy"), as_typed("-x.npy")  # which would be an option
+    ('ds.npy', './-x.npy')
     """
-    return path.removeprefix(f"{os.getcwd()}{os.sep}")
+    below = path.removeprefix(f"{os.getcwd()}{os.sep}")
+    return f"./{below}" if below.startswith("-") else below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ class Reading:
         plain = chunks is None and codec is None and not chunked
         suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if plain else ".h5"
         stem, _ = splitext(basename(target))
-        words = ["oocdata", "convert", as_typed(target), f"{stem}-new{suffix}"]
+        words = ["oocdata", "convert", as_typed(target), as_typed(f"{stem}-new{suffix}")]
         options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
         for name, value in options.items():
             if value in (None, 0, (0,)):  # as it is without the option

@@ -245,6 +245,9 @@ def test_info_suggests_the_largest_dataset(folder: Path) -> None:
         file["lat"] = np.zeros(4)
         file["u"] = FRAMES
     assert "be read: oocdata info sizes.h5::/u\n" in run("info", "sizes.h5").stdout
+    Path("sizes.h5").rename("-sizes.h5")  # no option
+    said = run("info", "--", "-sizes.h5").stdout
+    assert "be read: oocdata info ./-sizes.h5::/u\n" in said
 
 
 def test_a_file_that_holds_nothing_fails_with_json_too(folder: Path) -> None:

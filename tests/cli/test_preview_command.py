@@ -210,9 +210,15 @@ def test_only_a_terminal_with_colours_gets_a_picture(
     assert can_show(Console(**options, _environ=environment)) is expected  # type: ignore[arg-type]
 
 
-def in_terminal(answer: bytes | None, *arguments: str, **environment: str) -> tuple[int, bytes]:
+def in_terminal(
+    answer: bytes | None,
+    *arguments: str,
+    size: tuple[int, int, int, int] = (40, 100, 800, 800),
+    **environment: str,
+) -> tuple[int, bytes]:
     """Run the command in a terminal of its own; return its exit code and what it was shown.
 
+    `size`: lines, characters, and pixels across and down.
     `answer`: what the terminal answers to the question for Sixel (Primary Device Attributes).
     """
     terminal, end = pty.openpty()
@@ -224,8 +230,7 @@ def in_terminal(answer: bytes | None, *arguments: str, **environment: str) -> tu
         "    os.dup2(end, number)\n"
         "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
     )
-    # 40 lines of 100 characters, 800 by 800 pixels.
-    ioctl(end, termios.TIOCSWINSZ, pack("HHHH", 40, 100, 800, 800))
+    ioctl(end, termios.TIOCSWINSZ, pack("HHHH", *size))
     env = {
         **{name: value for name, value in os.environ.items()
            if name not in ("NO_COLOR", "KITTY_WINDOW_ID", "TERM_PROGRAM", "WT_SESSION")},
@@ -263,6 +268,12 @@ def test_a_terminal_that_does_not_answer_gets_half_blocks(folder: Path) -> None:
     assert max(map(len, plain.splitlines())) <= 100
     assert "written" not in plain
     assert not list(folder.glob("*.png"))
+
+
+def test_a_terminal_that_does_not_know_its_size_gets_none(folder: Path) -> None:
+    code, shown = in_terminal(None, "ds.npy", TERM="xterm-256color", size=(0, 0, 0, 0))
+    assert code == 0, shown
+    assert b"none: -o FILE.png writes one" in shown
 
 
 def test_a_terminal_with_sixel_gets_the_sheet(folder: Path) -> None:

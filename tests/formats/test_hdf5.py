@@ -342,8 +342,12 @@ def test_no_array(tmp_path: Path) -> None:
             lambda f: h5py.h5d.create(f.id, b"u", _three_bytes(), h5py.h5s.create_simple((3,))),
             "no dtype",
         ),
+        (
+            lambda f: h5py.h5d.create(f.id, b"u", _quad(), h5py.h5s.create_simple((3,))),
+            "no dtype",
+        ),
     ],
-    ids=["vlen", "ref", "compound", "array", "opaque", "longdouble", "int24"],
+    ids=["vlen", "ref", "compound", "array", "opaque", "longdouble", "int24", "quad"],
 )
 def test_unsupported_dtypes(tmp_path: Path, make: Any, words: str) -> None:
     path = str(tmp_path / "a.h5")
@@ -352,6 +356,15 @@ def test_unsupported_dtypes(tmp_path: Path, make: Any, words: str) -> None:
     with pytest.raises(UnsupportedDtypeError, match=words) as caught:
         open_hdf5(path, "u")
     assert (caught.value.path, caught.value.key) == (path, "/u")
+
+
+def _quad() -> Any:
+    kind = h5py.h5t.IEEE_F64LE.copy()
+    kind.set_size(16)
+    kind.set_precision(128)
+    kind.set_fields(127, 112, 15, 0, 112)
+    kind.set_ebias(16383)
+    return kind
 
 
 def _three_bytes() -> Any:

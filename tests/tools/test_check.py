@@ -6,6 +6,7 @@ import fcntl
 import functools
 import http.server
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -382,9 +383,11 @@ def test_an_absent_chunk_of_an_array_made_of_several(tmp_path: Path, member: str
     column.create_array("categories", data=np.array([5, 7]))
     assert check(tmp_path / "cells.zarr").healthy()
     (tmp_path / "cells.zarr" / member / "c" / "0").unlink()
-    found = check(tmp_path / "cells.zarr").findings
-    assert "unwritten" in {one.kind for one in found}
-    assert {one.key for one in found} == {member.partition("/")[0]}
+    shutil.make_archive(str(tmp_path / "cells"), "zip", tmp_path / "cells.zarr")
+    for name in ("cells.zarr", "cells.zip"):
+        found = check(tmp_path / name).findings
+        assert "unwritten" in {one.kind for one in found}
+        assert {one.key for one in found} == {member.partition("/")[0]}
 
 
 def test_zarr_shards(tmp_path: Path) -> None:

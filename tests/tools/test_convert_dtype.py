@@ -13,6 +13,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 import oocdata as ooc
@@ -169,6 +170,15 @@ def test_what_a_format_has_no_place_for(tmp_path: Path, suffix: str, dtype: str)
     with pytest.raises(UnsupportedDtypeError, match=r"must be numbers.*Write \.npy"):
         ooc.convert(view, target)
     assert os.listdir(tmp_path) == ["a.npy"]
+
+
+def test_fields_that_are_not_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+    dtype = np.dtype({"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [8, 0]})
+    view = ooc.open(np.ones(5, dtype))
+    with pytest.raises(UnsupportedDtypeError, match=r"order of their bytes.*Write \.h5"):
+        ooc.convert(view, tmp_path / "b.npy")
+    ooc.convert(view, tmp_path / "b.h5", verify=True)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "b.h5")["a"]), np.ones(5))
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: floats longer than any of NumPy's
         raise UnsupportedDtypeError(
             f"elements must be bool, integer, float or complex numbers; h5py knows no dtype for "
             f"these: {error}.",

@@ -7,7 +7,7 @@ lost is told here, and a View is made of what is left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
-from oocdata.errors import SourceError, TrailingBytesError, TruncatedFileError
+from oocdata.errors import MissingKeyError, SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.stored import opened as file_opened
@@ -31,6 +31,9 @@ from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["Opened", "opened", "rows_beyond"]
+
+_PARTS = ("data", "indices", "indptr", "codes", "categories")
+"""Arrays of groups that are one array: of a sparse matrix, of a column of categories."""
 
 _MEMBER_STEP = 8 << 20
 """Bytes of a member that are asked for at a time, where it lies in a store."""
@@ -153,12 +156,13 @@ def _opened_zarr(opening: Opening) -> Opened:
 
 def _absent_below(store: Store, group: str) -> Iterator[Fault]:
     """Yield what is not stored of each array of a group; which rows that concerns is not told."""
-    for part in (store.folders(group) or ()) if store.listable else ():
-        name, metadata = find_array(store, join(group, part), store.path)
-        if metadata is not None:
-            absent, _ = _faults_of_objects(Objects(store, name, metadata, 0))
-            if absent.reason:
-                yield Fault(absent.kind, absent.reason)
+    for part in _PARTS if store.listable else ():
+        with suppress(MissingKeyError):
+            name, metadata = find_array(store, join(group, part), store.path)
+            if metadata is not None:
+                absent, _ = _faults_of_objects(Objects(store, name, metadata, 0))
+                if absent.reason:
+                    yield Fault(absent.kind, absent.reason)
 
 
 def _faults_of_objects(objects: Objects) -> tuple[Fault, Fault]:

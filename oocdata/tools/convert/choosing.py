@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from oocdata.datasets.view import View
 from oocdata.engines.dtypes import is_small_float
@@ -163,19 +165,29 @@ def _placement(destination: str, key: str | None, kind: Format, overwrite: bool)
 
 def _refuse_dtype(view: View, kind: Format) -> None:
     """Refuse elements that a format has no place for, or that are not opened again from it."""
-    small = is_small_float(view.dtype)
-    if kind == "npy" or (not small and _kinds(view.dtype).isdisjoint(_UNFIT[kind])):
-        return
     taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
     hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
-    if small:
+    if kind == "npy":
+        if _in_order(view.dtype):
+            return
+        taken, hint = "fields in the order of their bytes", "Write .h5, or one field at a time"
+    elif is_small_float(view.dtype):
         taken = "of a dtype that its files tell of"
         hint = "Write .npy, which keeps their bytes, or float32: .astype('f4'), --to-dtype f4"
+    elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
+        return
     raise UnsupportedDtypeError(
         f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. {hint}.",
         path=view.storage.path,
         key=view.storage.key,
     )
+
+
+def _in_order(dtype: np.dtype[Any]) -> bool:
+    """Return whether the header of a ``.npy`` has words for a dtype."""
+    with suppress(ValueError):
+        return bool(npy_format.dtype_to_descr(dtype))
+    return False
 
 
 def _kinds(dtype: np.dtype[Any]) -> set[str]:

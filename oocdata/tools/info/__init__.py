@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from shutil import get_terminal_size
 from typing import Any, Unpack
 
-from oocdata.advice import Advice, advise, reading_of, size
+from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
@@ -84,7 +84,7 @@ class Description:
         plain = self.chunk_rows == 1 or self.storage.startswith(f"chunks of ({self.chunk_rows},")
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
-        of = " of fields" if self.dtype.startswith("[") else ""
+        of = " of fields" if self.dtype.startswith(("[", "{")) else ""
         yield "shape", f"{rows} rows of {element}" if element else f"{rows} rows{of}"
         yield "dimensions", ", ".join(name or "-" for name in self.dimensions)
         unequal = " of unequal length, about" if self.unequal else ","
@@ -137,7 +137,7 @@ class Contents:
         elif self.described:
             largest = max(self.described, key=lambda one: one.memory_bytes)
             key = (layout and layout.whole) or largest.key
-            example = shlex.join(["oocdata", "info", f"{self.path}::{key}"])
+            example = shlex.join(["oocdata", "info", f"{as_typed(self.path)}::{key}"])
             width = get_terminal_size().columns
             advice = [labelled("advice", one.text, width) for one in largest.advice]
             parts += [self._table(), *advice]
