@@ -494,6 +494,21 @@ def test_nothing_there(tmp_path: Path) -> None:
         ({"compressor": 3, "codecs": ["bytes"]}, "is wrong"),
         ({"dtype": "|f4", "surprise": 1}, "byte order|'surprise'"),
         ({"dtype": "f4", "chunk_key_encoding": 4}, "byte order|with a name"),
+        (
+            {
+                "compressor": 3,
+                "codecs": [
+                    {
+                        "name": "sharding_indexed",
+                        "configuration": {"chunk_shape": [4, 3, 5], "index_location": "middle"},
+                    }
+                ],
+            },
+            "is wrong: (index_location|'int')",
+        ),
+        ({"dtype": "|u1", "data_type": "uint8", "fill_value": 256}, "256 out of bounds"),
+        ({"dtype": "<i4", "data_type": "int32", "fill_value": 1.5}, "of int32; got 1.5"),
+        ({"dtype": "<i4", "data_type": "int32", "fill_value": "Infinity"}, "infinity"),
     ],
 )
 def test_metadata_that_is_wrong(tmp_path: Path, version: Any, change: Any, message: str) -> None:
@@ -566,6 +581,21 @@ def test_zarr_2_without_a_fill_value_fills_with_zeros(tmp_path: Path) -> None:
     expected[4:8, 3:] = 0
     assert_array_equal(read(open_zarr(str(tmp_path / "a"), missing="fill")), expected)
     assert_array_equal(zarr.open_array(tmp_path / "a", mode="r")[...], expected)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_metadata_that_tensorstore_refuses(tmp_path: Path, version: Any) -> None:
+    """zarr-python reads a bool's fill value that is a number, and null for what is optional."""
+    array = zarr.create_array(
+        tmp_path / "a", shape=(6, 2), chunks=(2, 2), dtype="?", zarr_format=version
+    )
+    array[2:4] = True
+    file = tmp_path / "a" / (".zarray" if version == 2 else "zarr.json")
+    node = {**json.loads(file.read_bytes()), "fill_value": 1}
+    nulls = {} if version == 2 else {"attributes": None, "dimension_names": None}
+    for change in ({"fill_value": 1}, {"fill_value": True, **nulls}):
+        file.write_text(json.dumps({**node, **change}))
+        assert read(open_zarr(str(tmp_path / "a"), missing="fill")).all()
 
 
 @pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
