@@ -607,6 +607,15 @@ def test_an_array_resized_since_open(tmp_path: Path, kind: str) -> None:
         read(source)
 
 
+def test_an_array_in_memory_resized_since_open() -> None:
+    """What zarr-python gives for rows beyond its end is cut, so that fewer rows would repeat."""
+    stored = write(MemoryStore())
+    source = from_array(stored)
+    stored.resize((17, 6, 5))
+    with pytest.raises(UnknownFormatError, match=r"its shape is now \(17, 6, 5\)"):
+        read(source, 16)
+
+
 @pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
 def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "a", **KINDS[kind][0])

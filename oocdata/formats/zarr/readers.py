@@ -151,6 +151,7 @@ class ZarrReader:
 
     def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
         array = self._by_zarr
+        self._check_shape("zarr-python", array)  # it may be the user's, and fewer rows would repeat
         failures: _Failures = []
         for number, (box, out) in enumerate(zip(boxes, outs, strict=True)):
             try:
@@ -200,6 +201,12 @@ class ZarrReader:
             raise self.objects.missing(what, places)
         self.objects.compare(self.objects.numbers(places))  # those that were there at open are lost
         self._warn("some chunks")
+
+    def _check_shape(self, library: str, array: Any) -> None:
+        """Raise if the array has another shape than at `open`."""
+        if array.shape != self.shape:
+            now = ValueError(f"its shape is now {array.shape}, no longer {self.shape}")
+            raise self._unreadable(library, now)
 
     def _unreadable(self, library: str, error: Exception) -> UnknownFormatError:
         return UnknownFormatError(
@@ -299,11 +306,10 @@ class TensorStoreReader(ZarrReader):
         library, context = tensorstore(), shared_context()
         try:
             array = library.open(specification, context=context, read=True, open=True).result()
-            if array.shape != self.shape:
-                raise ValueError(f"its shape is now {array.shape}, no longer {self.shape}")
-            return array
         except LIBRARY_ERRORS as error:
             raise self._unreadable("TensorStore", error) from error
+        self._check_shape("TensorStore", array)
+        return array
 
 
 def reader_of(
