@@ -625,6 +625,16 @@ def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
         read(source)
 
 
+def test_an_array_gone_from_a_store_of_python(tmp_path: Path) -> None:
+    """All its chunks are absent then, as in a worker process that has not the memory of this."""
+    store = LoggingStore(LocalStore(write(tmp_path / "a").store.root), log_level="ERROR")
+    source = from_array_as_it_is(zarr.open_array(store, mode="r"))
+    assert_array_equal(read(source, 0), ARRAY[[0]])
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(MissingFileError, match=r"no 'zarr\.json'. It was deleted"):
+        read(source, 19)
+
+
 # URLs -------------------------------------------------------------------------------------------
 
 

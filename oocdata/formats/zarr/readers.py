@@ -71,7 +71,8 @@ class ZarrReader:
         metadata, surveyed = objects.metadata, objects.stored_bytes is not None
         self.objects, self.missing = objects, missing
         name = "zarr.json" if metadata.version == 3 else ".zarray"
-        self.file = objects.store.file(join(objects.key, name))
+        self._metadata = join(objects.key, name)
+        self.file = objects.store.file(self._metadata)
         self.shape, self.dtype = metadata.shape, metadata.dtype
         self.chunk_shape = tuple(
             max(1, min(step, length))
@@ -200,6 +201,12 @@ class ZarrReader:
         if self.missing == "error":
             raise self.objects.missing(what, places)
         self.objects.compare(self.objects.numbers(places))  # those that were there at open are lost
+        if self.file is None and self.objects.store.read(self._metadata) is None:
+            raise MissingFileError(
+                f"the array must be there while it is read; its store has no {self._metadata!r}. "
+                "It was deleted, or the store is the memory of another process.",
+                **self.objects.where,
+            )
         self._warn("some chunks")
 
     def _check_shape(self, library: str, array: Any) -> None:
