@@ -10,9 +10,11 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray
+import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from zarr.storage import LocalStore, WrapperStore
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
@@ -108,9 +110,11 @@ def test_zarr(tmp_path: Path, version: int, encoding: dict[str, Any]) -> None:
     with warnings.catch_warnings(action="ignore"):
         data.to_zarr(path, zarr_format=version, consolidated=False, encoding={"u": encoding})
     expected = shown(path, engine="zarr", consolidated=False)
-    view = ooc.open(path, "u", decode=True, missing="fill")
-    assert view.dtype == expected.dtype
-    assert_array_equal(np.asarray(view), expected)
+    store = WrapperStore(LocalStore(path))  # no place that can be opened by its path
+    for target in ((path, "u"), (zarr.open_array(store, path="u", mode="r"),)):
+        view = ooc.open(*target, axis="time", decode=True, missing="fill")
+        assert view.dtype == expected.dtype
+        assert_array_equal(np.asarray(view), expected)
 
 
 NUMBERS = st.sampled_from([F4(0.1), F8(0.1), F4(3), F8(-2.5), I4(2), np.int16(5)])

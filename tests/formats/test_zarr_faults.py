@@ -496,6 +496,21 @@ def test_nothing_there(tmp_path: Path) -> None:
         ({"compressor": 3, "codecs": ["bytes"]}, "is wrong"),
         ({"dtype": "|f4", "surprise": 1}, "byte order|'surprise'"),
         ({"dtype": "f4", "chunk_key_encoding": 4}, "byte order|with a name"),
+        (
+            {
+                "compressor": 3,
+                "codecs": [
+                    {
+                        "name": "sharding_indexed",
+                        "configuration": {"chunk_shape": [4, 3, 5], "index_location": "middle"},
+                    }
+                ],
+            },
+            "is wrong: (index_location|'int')",
+        ),
+        ({"dtype": "|u1", "data_type": "uint8", "fill_value": 256}, "256 out of bounds"),
+        ({"dtype": "<i4", "data_type": "int32", "fill_value": 1.5}, "of int32; got 1.5"),
+        ({"dtype": "<i4", "data_type": "int32", "fill_value": "Infinity"}, "infinity"),
     ],
 )
 def test_metadata_that_is_wrong(tmp_path: Path, version: Any, change: Any, message: str) -> None:
@@ -570,6 +585,21 @@ def test_zarr_2_without_a_fill_value_fills_with_zeros(tmp_path: Path) -> None:
     assert_array_equal(zarr.open_array(tmp_path / "a", mode="r")[...], expected)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_metadata_that_tensorstore_refuses(tmp_path: Path, version: Any) -> None:
+    """zarr-python reads a bool's fill value that is a number, and null for what is optional."""
+    array = zarr.create_array(
+        tmp_path / "a", shape=(6, 2), chunks=(2, 2), dtype="?", zarr_format=version
+    )
+    array[2:4] = True
+    file = tmp_path / "a" / (".zarray" if version == 2 else "zarr.json")
+    node = {**json.loads(file.read_bytes()), "fill_value": 1}
+    nulls = {} if version == 2 else {"attributes": None, "dimension_names": None}
+    for change in ({"fill_value": 1}, {"fill_value": True, **nulls}):
+        file.write_text(json.dumps({**node, **change}))
+        assert read(open_zarr(str(tmp_path / "a"), missing="fill")).all()
+
+
 @pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
 def test_an_array_resized_since_open(tmp_path: Path, kind: str) -> None:
     stored = write(tmp_path / "a", **KINDS[kind][0])
@@ -579,6 +609,15 @@ def test_an_array_resized_since_open(tmp_path: Path, kind: str) -> None:
         read(source)
 
 
+def test_an_array_in_memory_resized_since_open() -> None:
+    """What zarr-python gives for rows beyond its end is cut, so that fewer rows would repeat."""
+    stored = write(MemoryStore())
+    source = from_array(stored)
+    stored.resize((17, 6, 5))
+    with pytest.raises(UnknownFormatError, match=r"its shape is now \(17, 6, 5\)"):
+        read(source, 16)
+
+
 @pytest.mark.parametrize("kind", ["v3", "v2 lzma"])
 def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "a", **KINDS[kind][0])
@@ -586,6 +625,16 @@ def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(MissingFileError, match="it was deleted"):
         read(source)
+
+
+def test_an_array_gone_from_a_store_of_python(tmp_path: Path) -> None:
+    """All its chunks are absent then, as in a worker process that has not the memory of this."""
+    store = LoggingStore(LocalStore(write(tmp_path / "a").store.root), log_level="ERROR")
+    source = from_array_as_it_is(zarr.open_array(store, mode="r"))
+    assert_array_equal(read(source, 0), ARRAY[[0]])
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(MissingFileError, match=r"no 'zarr\.json'. It was deleted"):
+        read(source, 19)
 
 
 # URLs -------------------------------------------------------------------------------------------

@@ -195,6 +195,9 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
         for n, length in zip(chunk, shard, strict=True)
     ):
         raise ValueError(f"the chunks {chunk} of a shard must divide its shape {shard}")
+    place = options.get("index_location", "end")
+    if place not in ("start", "end"):
+        raise ValueError(f"index_location must be 'start' or 'end'; got {place!r}")
     inner = describe_v3(options["codecs"], chunk)
     innermost = inner.chunk_shape or chunk
     index_steps = [named(codec) for codec in options["index_codecs"]]
@@ -202,10 +205,11 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
     index = None
     if index_names in (["bytes"], ["bytes", "crc32c"]) and inner.chunk_shape is None:
         grid = tuple(length // n for length, n in zip(shard, chunk, strict=True))
-        at_end = options.get("index_location", "end") == "end"
         big = index_steps[0][1].get("endian", "little") == "big"
         kind = ">u8" if big else "<u8"
-        index = ShardIndex(grid, axes, at_end, kind, 16 * prod(grid) + 4 * (len(index_names) - 1))
+        index = ShardIndex(
+            grid, axes, place == "end", kind, 16 * prod(grid) + 4 * (len(index_names) - 1)
+        )
     return CodecChain(
         inner.text,
         inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3),

@@ -31,15 +31,15 @@ class Held(Store):
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
         return Held, (self.array,)
 
-    @property
-    def metadata(self) -> bytes:
-        """The metadata of the array as its store would keep it."""
+    def metadata(self) -> tuple[bytes, bytes | None]:
+        """Return the metadata of the array as its store would keep it, and a ``.zattrs``."""
         from zarr.core.buffer import default_buffer_prototype
 
         with calm():
             files = self.array.metadata.to_buffer_dict(default_buffer_prototype())
-        name = ".zarray" if self.array.metadata.zarr_format == 2 else "zarr.json"
-        return bytes(files[name].to_bytes())
+        if self.array.metadata.zarr_format == 3:
+            return bytes(files["zarr.json"].to_bytes()), None
+        return bytes(files[".zarray"].to_bytes()), bytes(files[".zattrs"].to_bytes())
 
     def read(self, name: str, part: int = 0) -> bytes | None:
         """Return the bytes of an object, or `part` of them."""

@@ -165,8 +165,10 @@ def parse_array(
         shape = _lengths("shape", node["shape"], 0)
         stored = (_version_3 if version == 3 else _version_2)(node, len(shape))
         fill_value = fill_value_of(node["fill_value"], stored["dtype"])
-        if isinstance(fill_value, int) and stored["dtype"].kind in "iu":
-            np.array(fill_value, stored["dtype"])  # OverflowError if it does not fit
+        strange = _strange(node, fill_value, stored["dtype"])
+        stored["codecs"] = replace(
+            stored["codecs"], zarr_only=stored["codecs"].zarr_only or strange
+        )
         names, others = names_and_attributes(
             version, annotated, fill_value, len(shape), stored["dtype"]
         )
@@ -273,6 +275,23 @@ def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     if endian in ("little", "big"):
         return dtype.newbyteorder("<" if endian == "little" else ">")
     return dtype if dtype.itemsize == 1 else None  # a default would be a guess
+
+
+def _strange(node: dict[str, Any], fill_value: Any, dtype: np.dtype[Any]) -> str:
+    """Return what of the metadata TensorStore refuses and zarr-python takes; empty for nothing.
+
+    Raises
+    ------
+    ValueError, OverflowError
+        If the fill value is none of the dtype.
+    """
+    if fill_value is not None:
+        if dtype.kind in "biu" and np.array(int(fill_value), dtype) != fill_value:
+            raise ValueError(f"fill_value must be of {dtype}; got {fill_value!r}")
+        if isinstance(fill_value, bool) != (dtype.kind == "b"):
+            return f"the fill value {fill_value!r}"
+    nulls = [name for name in ("attributes", "dimension_names") if node.get(name, "") is None]
+    return f"null for {nulls[0]}" if nulls else ""
 
 
 def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> tuple[int, ...]:

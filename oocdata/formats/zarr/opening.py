@@ -127,8 +127,9 @@ def from_array(
     if type(array.store) is LocalStore:
         return open_zarr(str(array.store.root), array.path or None, axis=axis, missing=missing)
     store = Held(array)
+    text, attributes = store.metadata()
     version = array.metadata.zarr_format
-    metadata = parse_array(store.metadata, version, store.path, array.path or None)
+    metadata = parse_array(text, version, store.path, array.path or None, attributes)
     return _open(store, array.path, metadata, axis, missing, None)
 
 

@@ -71,7 +71,8 @@ class ZarrReader:
         metadata, surveyed = objects.metadata, objects.stored_bytes is not None
         self.objects, self.missing = objects, missing
         name = "zarr.json" if metadata.version == 3 else ".zarray"
-        self.file = objects.store.file(join(objects.key, name))
+        self._metadata = join(objects.key, name)
+        self.file = objects.store.file(self._metadata)
         self.shape, self.dtype = metadata.shape, metadata.dtype
         self.chunk_shape = tuple(
             max(1, min(step, length))
@@ -151,6 +152,7 @@ class ZarrReader:
 
     def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
         array = self._by_zarr
+        self._check_shape("zarr-python", array)  # it may be the user's, and fewer rows would repeat
         failures: _Failures = []
         for number, (box, out) in enumerate(zip(boxes, outs, strict=True)):
             try:
@@ -199,7 +201,19 @@ class ZarrReader:
         if self.missing == "error":
             raise self.objects.missing(what, places)
         self.objects.compare(self.objects.numbers(places))  # those that were there at open are lost
+        if self.file is None and self.objects.store.read(self._metadata) is None:
+            raise MissingFileError(
+                f"the array must be there while it is read; its store has no {self._metadata!r}. "
+                "It was deleted, or the store is the memory of another process.",
+                **self.objects.where,
+            )
         self._warn("some chunks")
+
+    def _check_shape(self, library: str, array: Any) -> None:
+        """Raise if the array has another shape than at `open`."""
+        if array.shape != self.shape:
+            now = ValueError(f"its shape is now {array.shape}, no longer {self.shape}")
+            raise self._unreadable(library, now)
 
     def _unreadable(self, library: str, error: Exception) -> UnknownFormatError:
         return UnknownFormatError(
@@ -299,11 +313,10 @@ class TensorStoreReader(ZarrReader):
         library, context = tensorstore(), shared_context()
         try:
             array = library.open(specification, context=context, read=True, open=True).result()
-            if array.shape != self.shape:
-                raise ValueError(f"its shape is now {array.shape}, no longer {self.shape}")
-            return array
         except LIBRARY_ERRORS as error:
             raise self._unreadable("TensorStore", error) from error
+        self._check_shape("TensorStore", array)
+        return array
 
 
 def reader_of(

@@ -141,7 +141,12 @@ class Archive(Store):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.names = frozenset(self._archive.namelist())
+        names = self._archive.namelist()
+        self.names = frozenset(names)
+        if len(names) > len(self.names):  # what was written last counts
+            self.zarr_only = "members of one name"
+        elif any(one.compress_type == zipfile.ZIP_LZMA for one in self._archive.infolist()):
+            self.zarr_only = "members in LZMA"
 
     @cached_property
     def _archive(self) -> zipfile.ZipFile:
