@@ -25,7 +25,7 @@ import zarr
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.errors import UnknownFormatError
+from oocdata.errors import ArgumentError, UnknownFormatError
 from oocdata.testing import sample_array
 
 ARRAY = sample_array((600, 3, 20, 20), "f4")
@@ -391,7 +391,10 @@ def test_urls(url: str, said: str) -> None:
 def test_a_url_of_a_file_on_this_machine(path: Path, tmp_path: Path) -> None:
     zarr.save_array(tmp_path / "a b.zarr", ARRAY)
     for name in ("ds.npy", "a%20b.zarr"):
-        assert_array_equal(ooc.open(f"file://{tmp_path}/{name}")[3], ARRAY[3])
+        for host in ("", "localhost"):
+            assert_array_equal(ooc.open(f"file://{host}{tmp_path}/{name}")[3], ARRAY[3])
+        with pytest.raises(ArgumentError, match="the machine 'data'"):
+            ooc.open(f"file://data{tmp_path}/{name}")
 
 
 def test_hdf5_through_fsspec() -> None:

@@ -351,13 +351,6 @@ def test_a_signature_of_the_environment_is_told_nowhere(
         assert SECRET not in text
 
 
-def test_a_file_of_another_machine_is_none_of_this_one(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", ROWS)
-    check(ooc.open(f"file://localhost{tmp_path}/a.npy"))
-    with pytest.raises(ArgumentError, match="the machine 'data'"):
-        ooc.open(f"file://data{tmp_path}/a.npy")
-
-
 def test_every_scheme_is_known() -> None:
     assert set(addresses._SCHEMES) == {"s3", "gs", "az", "abfs", "abfss", "http", "https"}
     with pytest.raises(ArgumentError, match="without"):
