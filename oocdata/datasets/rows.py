@@ -76,6 +76,18 @@ class StoredRows:
             return 0
         return farthest(*alike, self.places, other.places)
 
+    def strays(self, other: StoredRows) -> bool:
+        """Return whether a row of other elements is one of these, but not of its own element."""
+        alike = self._alike(other)
+        if alike is None:
+            return False
+        mine, theirs = (np.asarray(rows, np.int64).reshape(len(rows), -1) for rows in alike)
+        whose = np.append(np.asarray(self.places, np.int64), _NONE)
+        at = np.searchsorted(whose[:-1], np.asarray(other.places, np.int64))
+        own = whose[at] == other.places
+        same = (mine[at * own][:, None] == theirs[..., None]).any(axis=2) & own[:, None]
+        return bool(np.isin(theirs[~same], mine).any())
+
     @property
     def first(self) -> StoredRows:
         """The first row of each element alone."""
@@ -93,7 +105,8 @@ class StoredRows:
 
     def _alike(self, other: StoredRows) -> tuple[Selection, Selection] | None:
         """Return the rows of both, numbered alike; None where they have no array in common."""
-        if self.arrays == other.arrays and self.view.grid == other.view.grid:
+        one, two = self.view, other.view
+        if self.arrays == other.arrays and (one.axes, one.grid) == (two.axes, two.grid):
             return self.numbers, other.numbers
         rows = other._numbered_as(self)
         return None if rows is None else (self.rows, rows)
@@ -101,7 +114,12 @@ class StoredRows:
     @cached_property
     def arrays(self) -> tuple[Hashable, ...]:
         """What tells each array from others; its axes that number rows are part of it."""
-        return tuple((array, self.view.axes) for array in _arrays(self.view.source))
+        return tuple((array, self._axes) for array in _arrays(self.view.source))
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        """The axes that number rows, in the order of storage: (1, 0) has the rows of (0, 1)."""
+        return tuple(sorted(self.view.axes))
 
     @cached_property
     def rows(self) -> Selection:
@@ -109,13 +127,14 @@ class StoredRows:
         view, numbers = self.view, self.numbers
         if len(view.axes) == 1 and isinstance(numbers, range):
             return compose_ranges(view.grid[0], numbers)
-        places = view.places(np.asarray(numbers, np.int64))
-        found: NDArray[np.int64] = np.ravel_multi_index(places, self._lengths)
+        places = dict(zip(view.axes, view.places(np.asarray(numbers, np.int64)), strict=True))
+        along = tuple(places[axis] for axis in self._axes)
+        found: NDArray[np.int64] = np.ravel_multi_index(along, self._lengths)
         return found
 
     @property
     def _lengths(self) -> list[int]:
-        return [self.view.source.shape[axis] for axis in self.view.axes]
+        return [self.view.source.shape[axis] for axis in self._axes]
 
     @property
     def _starts(self) -> NDArray[np.int64]:

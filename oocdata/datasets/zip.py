@@ -129,12 +129,33 @@ class Zip(Dataset):
 
     def _rows_apart(self) -> int:
         apart = self._apart()
-        if apart and not self._is_rows:
+        if not self._is_rows and (apart or self._strays()):
+            where = (
+                f"{apart} positions from itself" if apart else "in the window of another element"
+            )
             raise ArgumentError(
                 "zipped windows must not hold one row at several positions to be split by rows; "
-                f"one lies {apart} positions from itself. Split what is zipped."
+                f"one lies {where}. Split what is zipped."
             )
         return max(apart, *(part._rows_apart() for part in self._members))
+
+    def _strays(self) -> bool:
+        """Return whether a part that follows the leading ones has rows of other elements there."""
+        leading = self._leading
+        rest = [part for part in self._own if part not in leading]
+        arrays = [set().union(*(part._arrays() for part in some)) for some in (leading, rest)]
+        if arrays[0].isdisjoint(arrays[1]):
+            return False
+        led, others = (
+            [
+                stored
+                for part in some
+                for one in part._all_rows()
+                for stored in stored_rows(one.view, one.numbers, one.places)
+            ]
+            for some in (leading, rest)
+        )
+        return any(one.strays(other) for one, other in product(led, others))
 
     def _apart(self, *, whole: bool = False) -> int:
         """Return how far from each other two elements with a row of one array may lie.

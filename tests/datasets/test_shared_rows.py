@@ -185,3 +185,23 @@ def test_zips_of_unlike_arrays_are_split_without_their_rows() -> None:
     finally:
         tracemalloc.stop()
     assert [len(part) for part in parts] == [5 * 10**8 - 3] * 2
+
+
+def test_single_rows_beside_windows_of_the_same_array() -> None:
+    view = ooc.open(np.arange(60))
+    windows, groups = view.windows(4)[::4][:13], np.arange(60) // 4
+    own = ooc.zip(windows, view[3::4][:13]).split(0.5, 0.5, by=groups)
+    rows = [set(np.ravel(part.take(np.arange(len(part)))[0])) for part in own]
+    assert not rows[0] & rows[1]
+    with pytest.raises(ArgumentError, match="lies in the window of another element"):
+        ooc.zip(windows, view[5::4][:13]).split(0.5, 0.5, by=groups)
+    with pytest.raises(ArgumentError, match="lies in the window of another element"):
+        ooc.zip(windows, view[5::4][:13]).folds(3)
+
+
+def test_one_array_along_the_same_axes_in_another_order() -> None:
+    array = np.arange(48).reshape(6, 8)
+    views = [ooc.open(array, axis=axes)[np.arange(48)] for axes in ((0, 1), (1, 0))]
+    rows = [set(np.ravel(part.take(np.arange(len(part))))) for part in ooc.zip(*views).split(1, 1)]
+    assert all(rows)
+    assert not rows[0] & rows[1]
