@@ -164,7 +164,8 @@ def _fields(dtype: Any) -> Any:
 def list_npz(path: str) -> list[str]:
     """Return the names of the arrays in an ``.npz``, without their ``.npy``."""
     with opened(path) as (file, _), _zip(file, path) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        names = dict.fromkeys(archive.namelist())  # once each: of a name the last member counts
+        return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
 
 
 def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Source:

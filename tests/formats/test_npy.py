@@ -333,6 +333,18 @@ def test_one_array_needs_no_key(tmp_path: Path):
     assert_array_equal(np.asarray(View.of(open_npz(str(tmp_path / "a.npz")))), range(3))
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_an_archive_holds_twice(tmp_path: Path) -> None:
+    """As `numpy.load`, the last one; and not both by a pattern."""
+    path = str(tmp_path / "a.npz")
+    for values in ([1, 2], [3, 4, 5]):
+        np.save(tmp_path / "u.npy", values)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.write(tmp_path / "u.npy", "u.npy")
+    for key in (None, "u", "*"):
+        assert_array_equal(np.asarray(View.of(open_npz(path, key))), [3, 4, 5])
+
+
 def test_an_empty_archive(tmp_path: Path):
     np.savez(tmp_path / "a.npz")
     with pytest.raises(MissingKeyError, match="it holds none"):
