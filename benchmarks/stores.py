@@ -118,9 +118,9 @@ def _plain(case: Case, url: str) -> Batches:
     asked: list[tuple[str, Any]] = []
     ask = Link._ask
 
-    async def noted(self: Link, address: Any, options: dict[str, Any]) -> Any:
+    async def noted(self: Link, address: Any, options: dict[str, Any], patience: float) -> Any:
         asked.append((address.name, options.get("range")))
-        return await ask(self, address, options)
+        return await ask(self, address, options, patience)
 
     epoch = _ours(case, url)
     Link._ask = noted  # type: ignore[method-assign]

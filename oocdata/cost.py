@@ -40,9 +40,6 @@ _NEIGHBOURS = 2048  # elements that follow one another, looked at to find what t
 _ASKED_RUNS = 4
 """Reads of an epoch whose requests are counted."""
 
-_SMALL_ROW = 4096
-"""Bytes of a row up to which neighbours may be read together, and kept."""
-
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""
 
@@ -58,12 +55,12 @@ def chunk_bytes(source: Source, storage: Storage) -> int:
 
 def cached_bytes(source: Source, storage: Storage) -> int:
     """Return the bytes of an array that the cache may hold."""
-    nbytes = prod(source.shape) * source.dtype.itemsize
+    most = cache_share() // 2
+    found = min(most, sum(nbytes for nbytes in storage.cached_whole if nbytes <= most))
     if storage.chunks is not None:
         grid = [-(-n // chunk) for n, chunk in zip(source.shape, storage.chunks, strict=True)]
-        return prod(grid) * chunk_bytes(source, storage)
-    row = nbytes // max(1, source.shape[0]) if source.shape else nbytes
-    return nbytes if storage.path is not None and row <= _SMALL_ROW else 0
+        found += prod(grid) * chunk_bytes(source, storage)
+    return found
 
 
 def chunk_numbers(

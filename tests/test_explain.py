@@ -16,6 +16,8 @@ from anndata_files import random_csr, write_matrix
 from counting import counted
 
 import oocdata as ooc
+from oocdata.cost import cached_bytes
+from oocdata.engines.cache import cache
 from oocdata.memory import DEFAULT_MEMORY, cache_share, set_memory
 from oocdata.runs import Run
 
@@ -211,6 +213,21 @@ def test_chunks_are_counted_up_to_the_cache() -> None:
         assert cache_share() < before < cache_share() + (64 << 20)
         set_memory(16 << 20)
         assert before - view.batches(8).explain().resident_bytes > 20 << 20
+    finally:
+        set_memory(DEFAULT_MEMORY)
+
+
+def test_arrays_that_are_cached_as_a_whole_are_counted(tmp_path: Path) -> None:
+    """Chunks of uncompressed Zarr are addressed by byte, and cached where all of them fit."""
+    array = np.ones((512, 8192), "f4")  # 16 MiB
+    library = pytest.importorskip("zarr")
+    library.create_array(tmp_path / "a.zarr", data=array, chunks=(8, 8192), compressors=None)
+    view, before = ooc.open(tmp_path / "a.zarr"), cache.nbytes
+    sum(1 for _ in view.batches(8, shuffle=True))
+    assert cache.nbytes - before == array.nbytes == cached_bytes(view.source, view.storage)
+    set_memory(24 << 20)  # of which a quarter is not enough
+    try:
+        assert cached_bytes(view.source, view.storage) == 0
     finally:
         set_memory(DEFAULT_MEMORY)
 

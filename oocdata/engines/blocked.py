@@ -240,7 +240,7 @@ class SmallRows:
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
         self.chunk_shape = chunk_shape
         self._nbytes = prod(source.shape) * source.dtype.itemsize
-        storage = source.storage()
+        storage = replace(source.storage(), cached_whole=(self._nbytes,))
         self._uncut: list[int] = []
         if isinstance(source, Chunked):
             cut = source.reader.chunk_shape

@@ -138,6 +138,7 @@ class Concat:
             row_files=(),
             table_bytes=tables + sum(one.table_bytes for one in each),
             row_sizes=tuple(map(sum, zip(*(one.row_sizes for one in each), strict=True))),
+            cached_whole=tuple(nbytes for one in each for nbytes in one.cached_whole),
             scratch_bytes=max(one.scratch_bytes for one in each),
             annotations=partial(_annotations, each),
         )

@@ -224,6 +224,7 @@ class RaggedRows:
             files=tuple(dict.fromkeys((*values.files, *offsets.files))),
             opened=None,
             table_bytes=values.table_bytes + offsets.table_bytes,
+            cached_whole=values.cached_whole + offsets.cached_whole,
         )
         rows, stored = self.shape[0], self.values.shape[0]
         if values.chunks is None or not rows or not stored:

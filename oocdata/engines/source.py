@@ -105,6 +105,9 @@ class Storage:
     row_sizes : tuple of int
         Of rows of bytes of unequal length, how many there are of each size class; see
         `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
+    cached_whole : tuple of int
+        Bytes of arrays that are cached besides what `chunks` says, each as a whole where it fits;
+        see `oocdata.engines.blocked.fits`.
     scratch_bytes : int
         Bytes that a read takes besides the memory that it writes to, where they are many.
     annotations : callable
@@ -136,6 +139,7 @@ class Storage:
     row_files: Sequence[str] = field(default=(), repr=False)
     table_bytes: int = 0
     row_sizes: tuple[int, ...] = field(default=(), repr=False)
+    cached_whole: tuple[int, ...] = field(default=(), repr=False)
     scratch_bytes: int = 0
     annotations: Callable[[], Annotations] = field(default=Annotations, compare=False, repr=False)
 

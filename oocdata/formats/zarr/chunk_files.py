@@ -170,4 +170,6 @@ def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
     how = "each row by its offset in its chunk's file, into the batch"
     described = reader.storage()
     reading = described.reading.replace(reader.how(), how)
-    return ChunkFiles(reader, replace(described, chunks=None, reading=reading))
+    whole = (prod(metadata.shape) * dtype.itemsize,)
+    described = replace(described, chunks=None, reading=reading, cached_whole=whole)
+    return ChunkFiles(reader, described)
