@@ -199,13 +199,13 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     reading += loader.dataset.place_bytes(elements)
     processes = max(1, loader.workers)
     kept = min(cache_share(), sum(map(cached_bytes, sources, storages)))
-    decoding = 0
+    decoding = _DECODING_BYTES if kept else 0
     if any(chunks):
         kept = max(kept, max(chunks))  # at least the chunk that is read
         # Each thread has a chunk's stored bytes, and the chunk between two filters.
         threads = cores() + ahead.reading
         most = max(2 * max(chunks), *(storage.chunk_scratch for storage in storages))
-        decoding = _DECODING_BYTES + min(threads * most, max(scratch_share(), most))
+        decoding += min(threads * most, max(scratch_share(), most))
     fetched = 0
     if loader.dataset.is_remote:
         # Answers that nobody has taken yet, and those of runs that are being read; on the way into
