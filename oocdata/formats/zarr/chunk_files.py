@@ -74,7 +74,8 @@ class ChunkFiles(Strided):
             axis=reader.objects.axis,
         )  # fmt: skip
         self._reader, self._objects = reader, reader.objects
-        self._absent = np.full(1, metadata.annotations.fill_value or 0, stored).tobytes()
+        fill = metadata.annotations.fill_value
+        self._absent = np.full(1, 0 if fill is None else fill, stored).tobytes()
         self._files: dict[int, OpenFile] = {}
         # A small array is read once and cached, which costs less than opening its files again: 2.8
         # times as fast by NumPy iteration, 1.7 times through `to_tf`.

@@ -73,8 +73,9 @@ class CompressedReader(ZarrReader):
                 self._failed(places, number, error)
         if absent:
             self.check_absent(places[absent], "some are not there")
+            fill = metadata.annotations.fill_value
             for number in absent:
-                outs[number][...] = metadata.annotations.fill_value or 0
+                outs[number][...] = 0 if fill is None else fill  # which may be -0.0
 
     def _read_file(self, place: Sequence[int]) -> memoryview | None:
         """Return the bytes of a chunk's file; None where there is none."""
