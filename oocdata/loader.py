@@ -513,7 +513,8 @@ class Loader:
         Parameters
         ----------
         start : (epoch, step)
-            Where the first pass begins; nothing before it is read.
+            Where the first pass begins; nothing before it is read. An iterator that was saved is
+            restored into a dataset made with the same, or with a step that is 0 if it was 0 there.
         epochs : int
             Epochs in one pass: up to the end of epoch ``start[0] + epochs - 1``.
         parallel : int

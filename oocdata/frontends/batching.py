@@ -14,6 +14,7 @@ from oocdata.datasets.composed import Composed, room_for
 from oocdata.datasets.spec import ArraySpec, Batch, leaves
 from oocdata.engines.buffers import empty, is_leased
 from oocdata.errors import ArgumentError, PositionError
+from oocdata.index import as_count
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -36,8 +37,12 @@ def tensor_dtype(dtype: np.dtype[Any]) -> str:
     return "string" if dtype.kind in "SUO" else dtype.name
 
 
-def checked_start(loader: Loader, start: tuple[int, int]) -> tuple[int, int]:
-    """Return where a first pass begins as two Python numbers, (epoch, step), or raise."""
+def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int, int]:
+    """Return where a first pass begins and its epochs as Python numbers, or raise.
+
+    Those are the epoch and the step of `start`, and `epochs`.
+    """
+    epochs = as_count("epochs", epochs)
     try:
         epoch, step = (operator.index(part) for part in start)
     except (TypeError, ValueError):
@@ -46,7 +51,12 @@ def checked_start(loader: Loader, start: tuple[int, int]) -> tuple[int, int]:
         raise PositionError(
             f"`start` must be an epoch from 0 and a step within [0, {len(loader)}); got {start!r}."
         )
-    return epoch, step
+    if (epoch + epochs) * len(loader) >= 2**63:  # TensorFlow is told all of it in steps, as int64
+        raise ArgumentError(
+            "`start` and `epochs` must end a pass within 2**63 steps, counted from epoch 0; got "
+            f"start={start!r} and epochs={epochs}, of {len(loader)} steps each."
+        )
+    return epoch, step, epochs
 
 
 def batch_lengths(loader: Loader | Stream) -> tuple[int, bool]:

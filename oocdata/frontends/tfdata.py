@@ -98,7 +98,7 @@ def to_tf(
     job_name: str | None = None,
 ) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a loader's batches; see `oocdata.Loader.to_tf`."""
-    checked_start(loader, start)
+    _, step, epochs = checked_start(loader, start, epochs)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
     if service is not None and loader.dataset.is_composed:
@@ -117,7 +117,7 @@ def to_tf(
         raise ArgumentError(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
-    length, mapped = as_count("epochs", epochs) * len(loader), loader.dataset
+    length, mapped = epochs * len(loader), loader.dataset
     parsing = mapped.fn if isinstance(mapped, Map) else None
     if isinstance(mapped, Map) and isinstance(parsing, ParseExamples):
         # In the graph, so that several batches are read at once: 1.9 times as fast.
@@ -127,7 +127,7 @@ def to_tf(
     dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch)
     if isinstance(parsing, ParseExamples):
         dataset = dataset.map(as_it_is(parsing.tensors))
-    return with_cardinality(dataset, length, always=tuple(start)[1] == 0)
+    return with_cardinality(dataset, length, always=step == 0)
 
 
 def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], Pass]:
@@ -145,8 +145,7 @@ def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], 
     >>> [(over.first, over.length) for over in (begin(), begin(), begin())]
     [(19, 6), (25, 10), (35, 10)]
     """
-    epoch, step = checked_start(loader, start)
-    epochs = as_count("epochs", epochs)
+    epoch, step, epochs = checked_start(loader, start, epochs)
     begun = itertools.count()
 
     def begin() -> Pass:
