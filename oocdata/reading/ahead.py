@@ -171,15 +171,15 @@ class ReadAhead:
 
     def read(self) -> list[Any] | None:
         """Return the next run, None after the last; the run before it is no longer in use."""
-        if self._in_use:
-            self._in_use = False
-            self._readers.give()
-        self._begin()
         if os.getpid() != self._process:
             raise DatasetGoneError(
                 "batches must be read in the process that began to read them; this one is a "
                 "fork of it. Begin anew: `.epoch(epoch, start=step)`."
             )
+        if self._in_use:
+            self._in_use = False
+            self._readers.give()
+        self._begin()
         if not self._ahead:
             self.close()
             return None
@@ -200,7 +200,9 @@ class ReadAhead:
         """End the reading without waiting for it. May be called again."""
         if self._runs >= 0:
             self._runs, self._in_use = -1, False
-            self._readers.close(self._ahead)
+            # A fork has the locks alone, which another thread may have held.
+            if os.getpid() == self._process:
+                self._readers.close(self._ahead)
 
 
 class _Threads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,8 +174,19 @@ def test_a_fork_begins_anew() -> None:
     loader = ooc.open(np.arange(400.0)).batches(10)
     iterator = iter(loader)
     next(iterator)
+    holds, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with account()._lock:
+            holds.set()
+            let_go.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    holds.wait()
     child = os.fork()
     if child == 0:  # pragma: no cover
+        signal.alarm(20)  # ends it, should it wait for what the other thread holds
         try:
             while True:
                 next(iterator)
@@ -183,6 +195,8 @@ def test_a_fork_begins_anew() -> None:
             fine = fine and account().nbytes == 0 and len(list(loader.epoch(0))) == 40
             os._exit(0 if fine else 1)
         os._exit(2)
+    let_go.set()
+    other.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(list(iterator)) == 39
 
