@@ -193,7 +193,9 @@ class Generated:
         if self.shard:
             options |= {"num_shards": max(1, self.workers), "index": index}
         if self.rng:
-            options["rng"] = np.random.default_rng((self.seed, epoch, index))
+            # NumPy takes what is not negative: the sign is a word more.
+            key = (abs(self.seed), epoch, index, *([1] if self.seed < 0 else []))
+            options["rng"] = np.random.default_rng(key)
         return self.make(**options)
 
     def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Stream:

@@ -185,8 +185,9 @@ def test_draws_depend_on_seed_epoch_and_worker() -> None:
     assert first.shape == (16, 2)
     assert len(np.unique(first)) == 32
     assert_array_equal(first, drawn(0, 0))
-    for seed, epoch in ((1, 0), (0, 1)):
+    for seed, epoch in ((1, 0), (0, 1), (-1, 0)):
         assert not np.isin(first, drawn(seed, epoch)).any()
+    assert not np.isin(drawn(1, 0), drawn(-1, 0)).any()
     truth = np.random.default_rng((0, 0, 1)).random((8, 2))
     assert_array_equal(first[8:], truth)
 
