@@ -251,10 +251,15 @@ class TensorStoreReader(ZarrReader):
             return
         failures = self._read(boxes, outs)
         damaged = [one for one in failures if _status(one[1]) != "NOT_FOUND"]
-        if damaged:
+        if damaged and self.objects.metadata.codecs.compressor == "gzip":
+            # TensorStore refuses a gzip stream of several members, as bgzip writes.
+            again = [number for number, _ in damaged]
+            super()._decode(places[again], [boxes[n] for n in again], [outs[n] for n in again])
+            failures = [one for one in failures if _status(one[1]) == "NOT_FOUND"]
+        elif damaged:
             error = damaged[0][1]
             self._fail(first_line(error), places, damaged, _status(error) not in _SYSTEM_TROUBLE)
-        elif failures:
+        if failures:
             absent = [number for number, _ in failures]
             self.check_absent(places[absent], first_line(failures[0][1]))
             fill_value = self._by_tensorstore.fill_value
