@@ -403,7 +403,7 @@ def test_a_shard_cut_short(tmp_path: Path, kept: int) -> None:
 def test_shards_whose_index_is_encoded_can_only_be_filled(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _shards(
+        stored = _shards(
             tmp_path / "s",
             shards=None,
             chunks=(8, 6, 5),
@@ -411,10 +411,17 @@ def test_shards_whose_index_is_encoded_can_only_be_filled(tmp_path: Path) -> Non
             compressors=[GzipCodec()],
         )
     with pytest.raises(SourceError, match='Give missing="fill"'):
-        read(open_zarr(str(tmp_path / "s")))
+        read(open_zarr(str(tmp_path / "s"), missing="error"))
     expected = ARRAY.copy()
     expected[4:8, 3:] = 7
     assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing="fill")), expected)
+    with pytest.warns(MissingChunkWarning, match="some chunks") as told:
+        assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing=None)), expected)
+    assert len(told) == 1
+    stored[4:8, 3:] = 9  # one value, and stored
+    expected[4:8, 3:] = 9
+    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing="error")), expected)
+    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing=None)), expected)
 
 
 # Store objects ----------------------------------------------------------------------------------

@@ -167,8 +167,10 @@ class ZarrReader:
             self._fail(f"{type(first).__name__}: {first_line(first)}", places, failures, damaged)
         if not self.told or self.missing == "error":
             # zarr-python before 3.2 has no way to tell a missing chunk from one of fill values.
-            alike = places[[number for number, out in enumerate(outs) if _is_constant(out)]]
-            absent = alike[self.objects.absent(alike)]
+            fill = self.objects.metadata.annotations.fill_value
+            fill = fill if self.dtype.kind in "biufc" else None
+            alike = places[[number for number, out in enumerate(outs) if _holds_only(fill, out)]]
+            absent = alike[self.objects.absent(alike, refuse=self.missing == "error")]
             if len(absent):
                 self.check_absent(absent, "some are not there")
 
@@ -346,6 +348,7 @@ def _status(error: Exception) -> str:
     return str(error).partition(":")[0]
 
 
-def _is_constant(chunk: NDArray[Any]) -> bool:
-    first = chunk[(slice(0, 1),) * chunk.ndim]
+def _holds_only(fill: Any, chunk: NDArray[Any]) -> bool:
+    """Return whether a chunk may be absent: one value, that of `fill` where it is known."""
+    first = chunk[(slice(0, 1),) * chunk.ndim] if fill is None else fill
     return bool((chunk == first).all() or (chunk != chunk).all())
