@@ -545,6 +545,17 @@ def test_metadata_that_lack_a_field(tmp_path: Path, version: Any, name: str) -> 
         open_zarr(str(tmp_path / "a"))
 
 
+@pytest.mark.parametrize("compressor", [None, numcodecs.Zstd(1)], ids=["plain", "zstd"])
+def test_metadata_of_version_2_may_lack_filters(tmp_path: Path, compressor: Any) -> None:
+    write(tmp_path / "a", zarr_format=2, compressors=compressor)
+    file = tmp_path / "a/.zarray"
+    node = json.loads(file.read_bytes())
+    del node["filters"]
+    file.write_text(json.dumps(node))
+    assert_array_equal(zarr.open_array(tmp_path / "a")[...], ARRAY)
+    assert_array_equal(read(open_zarr(str(tmp_path / "a"))), ARRAY)
+
+
 def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a")
     file = tmp_path / "a/zarr.json"
