@@ -232,7 +232,11 @@ class Objects:
         raw, least = self.metadata.raw_bytes, self.metadata.least_bytes
         if nbytes == raw or (raw is None and nbytes >= least):
             return
-        how = f"at least {least} bytes" if raw is None else f"{raw} bytes (nothing is compressed)"
+        how = (
+            f"at least {least} byte{'s' * (least != 1)}"
+            if raw is None
+            else f"{raw} bytes (nothing is compressed)"
+        )
         raise DamagedChunkError(
             f"the stored object {self.name(place)!r} must hold {how}; got {nbytes}. It was cut "
             "short, or its writer is not done.",
