@@ -43,7 +43,13 @@ _lock = threading.Lock()
 
 
 def memory_limit() -> int:
-    """Return the bytes that reading may take in this process."""
+    """Return the bytes that reading may take in this process.
+
+    Examples
+    --------
+    >>> memory_limit() == DEFAULT_MEMORY
+    True
+    """
     return _limit
 
 

@@ -37,6 +37,10 @@ def ragged(
     lengths : array_like of int, shape (rows,), optional
         Instead: how long each row is; e.g. ``values.parts.lengths``, for a row a file.
 
+    Returns
+    -------
+    Ragged
+
     Raises
     ------
     oocdata.errors.ArgumentError

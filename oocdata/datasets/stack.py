@@ -31,6 +31,10 @@ def constant(values: ArrayLike | View | Constant) -> Constant:
         View together are one constant, shape ``(*sample_shape, *element)``: a mask or an orography
         in a file. It is read once, when it is first needed, and kept.
 
+    Returns
+    -------
+    Constant
+
     Examples
     --------
     >>> import oocdata as ooc
@@ -88,6 +92,23 @@ def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) ->
 
     As `stack`, but the axis is there already, and may be of another length in each part. Rows are
     not put end to end: that is a list or a glob of files in `open`.
+
+    Parameters
+    ----------
+    parts : iterable of View, Constant or array_like
+        As for `stack`; shapes of elements may differ along the axis.
+    axis : int
+        Of the elements; rows are not counted.
+
+    Returns
+    -------
+    View
+        Of the same rows.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If an argument breaks its rule, or the parts don't go together.
 
     Examples
     --------

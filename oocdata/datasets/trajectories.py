@@ -64,6 +64,10 @@ def windows(
     time_axis : bool
         False: an array of one row has no time axis.
 
+    Returns
+    -------
+    Windows
+
     Raises
     ------
     oocdata.errors.EmptyError

@@ -214,6 +214,11 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
     *datasets : Dataset
         Elements become tuples; or one dict of datasets, and elements become dicts.
 
+    Returns
+    -------
+    Zip
+        Of as many elements as each has.
+
     Raises
     ------
     oocdata.errors.ArgumentError

@@ -106,6 +106,16 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
         If the dataset is another one; the message says what differs.
     oocdata.errors.DescriptionError
         If the file is none of `save_split`.
+
+    Examples
+    --------
+    >>> import tempfile, oocdata as ooc
+    >>> frames = ooc.open(np.arange(10))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ooc.save_split(f"{folder}/split.json", frames, frames.split(0.8, 0.2))
+    ...     train, val = ooc.load_split(f"{folder}/split.json", frames)
+    >>> len(train), len(val)
+    (8, 2)
     """
     place = os.fspath(path)
     try:

@@ -268,6 +268,8 @@ def check_dtype(
             else "Save it again with a numeric dtype of at most 64 bits; a small float of "
             "ml_dtypes in a .npy is named by `dtype`, such as dtype='bfloat16'."
             if dtype in (np.dtype("V1"), np.dtype("V2"))
+            else f"Save it again as {dtype.base}, with axes of {dtype.shape} after its own."
+            if dtype.subdtype
             else "Save it again with a numeric dtype of at most 64 bits."
         )
         raise UnsupportedDtypeError(

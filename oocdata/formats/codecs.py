@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable
+from io import BytesIO
 from math import prod
 from typing import Any
 
@@ -67,9 +70,25 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
             raise ValueError("it says that it decodes to more than memory holds") from error
     result = decode(data, out=out)
     length = len(result) if result is not None else len(out)
+    if codec == "gzip" and length < len(out):  # libdeflate reads the first member alone
+        length = _gunzip(data, out)
     if length != len(out):
         raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
     return out
+
+
+def _gunzip(data: Any, out: NDArray[np.uint8]) -> int:
+    """Decode all members of a gzip stream (RFC 1952), as bgzip writes; return how many bytes.
+
+    What is beyond `out` is counted up to one byte, not kept.
+    """
+    with gzip.GzipFile(fileobj=BytesIO(data)) as members:
+        try:
+            found = members.read(len(out) + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(str(error)) from error
+    out[: len(found)] = np.frombuffer(found, np.uint8)[: len(out)]
+    return len(found)
 
 
 def _check_blosc(data: Any) -> None:

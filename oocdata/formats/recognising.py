@@ -27,9 +27,6 @@ _RULE = (
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
-_USER_BLOCK = 64 << 10
-"""Of an object, so far is looked for HDF5's signature: each place may be a request."""
-
 
 def format_of(path: str) -> Format:
     """Return the format of a file, a folder or an object, by what is in it.
@@ -103,7 +100,7 @@ def _format_at(url: str) -> Format:
         raise error
     with opened(name) as (file, version):
         head = file.read(64)
-        found = _array_format(file, head, url, min(version.nbytes, _USER_BLOCK))
+        found = _array_format(file, head, url, version.nbytes)
     if found == "zarr":
         raise UnknownFormatError(
             f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from numpy.testing import assert_array_equal
+from servers.ranges import RangeServer
 
 import oocdata as ooc
 from oocdata.errors import (
@@ -400,9 +401,11 @@ def test_list_datasets(tmp_path: Path):
 
 
 def test_hdf5_behind_a_user_block(tmp_path: Path):
-    for block in (512, 1024, 4096):
+    for block in (512, 1024, 4096, 1 << 17):
         path = tmp_path / f"{block}.h5"
         with h5py.File(path, "w", userblock_size=block) as file:
             file["u"] = ARRAY
         assert format_of(str(path)) == "hdf5"
         assert_array_equal(np.asarray(ooc.open(path)), ARRAY)
+    with RangeServer(tmp_path) as server:
+        assert_array_equal(np.asarray(ooc.open(f"{server.url}/{1 << 17}.h5")), ARRAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -115,6 +116,31 @@ def test_what_is_decoded_here(tmp_path: Path, options: dict[str, Any], here: boo
     assert isinstance(reader_of(source), CompressedReader) == here
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
+
+
+@pytest.mark.parametrize("reader", [CompressedReader, TensorStoreReader])
+@pytest.mark.parametrize(
+    ("end", "damaged"),
+    [(b"", False), (b"junk", True), (gzip.compress(b"more"), True)],
+    ids=["whole", "junk", "more"],
+)
+def test_gzip_of_several_members(
+    tmp_path: Path, end: bytes, damaged: bool, reader: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compressed, "_LARGE", 1 if reader is CompressedReader else 1 << 19)
+    array = sample_array((2, 6, 5), "<f8")
+    write(tmp_path / "a.zarr", array, **V2, chunks=array[:1].shape, compressors=numcodecs.GZip(1))
+    for row, elements in enumerate(array):
+        raw = elements.tobytes()
+        members = gzip.compress(raw[:100]) + gzip.compress(raw[100:]) + end
+        (tmp_path / f"a.zarr/{row}.0.0").write_bytes(members)
+    source = open_zarr(str(tmp_path / "a.zarr"))
+    assert type(reader_of(source)) is reader
+    if damaged:
+        with pytest.raises(DamagedChunkError, match="every chunk must decode"):
+            View.of(source)[0]
+    else:
+        check_boxes(source, array)
 
 
 @pytest.mark.parametrize(("width", "here"), [(128, True), (127, False)])

@@ -403,7 +403,7 @@ def test_a_shard_cut_short(tmp_path: Path, kept: int) -> None:
 def test_shards_whose_index_is_encoded_can_only_be_filled(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _shards(
+        stored = _shards(
             tmp_path / "s",
             shards=None,
             chunks=(8, 6, 5),
@@ -411,10 +411,17 @@ def test_shards_whose_index_is_encoded_can_only_be_filled(tmp_path: Path) -> Non
             compressors=[GzipCodec()],
         )
     with pytest.raises(SourceError, match='Give missing="fill"'):
-        read(open_zarr(str(tmp_path / "s")))
+        read(open_zarr(str(tmp_path / "s"), missing="error"))
     expected = ARRAY.copy()
     expected[4:8, 3:] = 7
     assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing="fill")), expected)
+    with pytest.warns(MissingChunkWarning, match="some chunks") as told:
+        assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing=None)), expected)
+    assert len(told) == 1
+    stored[4:8, 3:] = 9  # one value, and stored
+    expected[4:8, 3:] = 9
+    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing="error")), expected)
+    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing=None)), expected)
 
 
 # Store objects ----------------------------------------------------------------------------------
@@ -536,6 +543,17 @@ def test_metadata_that_lack_a_field(tmp_path: Path, version: Any, name: str) -> 
     file.write_text(json.dumps(node))
     with pytest.raises(UnknownFormatError, match=f"lacks '{name}'"):
         open_zarr(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("compressor", [None, numcodecs.Zstd(1)], ids=["plain", "zstd"])
+def test_metadata_of_version_2_may_lack_filters(tmp_path: Path, compressor: Any) -> None:
+    write(tmp_path / "a", zarr_format=2, compressors=compressor)
+    file = tmp_path / "a/.zarray"
+    node = json.loads(file.read_bytes())
+    del node["filters"]
+    file.write_text(json.dumps(node))
+    assert_array_equal(zarr.open_array(tmp_path / "a")[...], ARRAY)
+    assert_array_equal(read(open_zarr(str(tmp_path / "a"))), ARRAY)
 
 
 def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:

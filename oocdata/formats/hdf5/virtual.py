@@ -45,6 +45,8 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
         If some of it was never written, or a file that it needs is not there.
     oocdata.errors.MissingDependencyError
         If a filter is needed that this process can't have.
+    oocdata.errors.UnknownFormatError
+        If mappings of a virtual dataset overlap, or are nested too deep.
     """
     if dataset.id.get_create_plist().get_layout() != hdf5_library().h5d.VIRTUAL:
         return inspect_stored(dataset, rules)
@@ -109,10 +111,9 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
         if not rules.fill and not _fits(mapping, known[at]):
             what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
             raise missing_error(what, [_rows(mapping, rules)], dataset, rules)
-    if not rules.fill:
-        holes = _holes(dataset, mappings, rules.axis)
-        if holes:
-            raise missing_error("what no source is mapped to was", holes, dataset, rules)
+    holes = _holes(dataset, mappings, rules)
+    if holes and not rules.fill:
+        raise missing_error("what no source is mapped to was", holes, dataset, rules)
     return Stored("virtual", tuple(filters), tuple(outside))
 
 
@@ -183,27 +184,44 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _holes(dataset: Any, mappings: list[Any], axis: int) -> list[range]:
-    """Return the rows that no mapping covers whole, perhaps some of them twice."""
+def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> list[range]:
+    """Return the rows that no mapping with an end covers whole, perhaps some of them twice.
+
+    Raises
+    ------
+    oocdata.errors.UnknownFormatError
+        If two of these mappings overlap.
+    """
     if not dataset.size:
         return []
     h5s, shape = hdf5_library().h5s, dataset.shape
     left = dataset.id.get_space()
     left.select_hyperslab((0,) * len(shape), (1,) * len(shape), None, shape)
     for mapping in mappings:
-        space = mapping.vspace
-        if space.get_select_type() == h5s.SEL_ALL:
-            return []
-        if _is_regular(space):
-            left.select_hyperslab(*_slab(space), op=h5s.SELECT_NOTB)
+        if _is_open_ended(mapping):
             continue
-        for first, last in np.asarray(space.get_select_hyper_blocklist()):
-            count = (1,) * len(first)
-            block = tuple((last + 1 - first).tolist())
-            left.select_hyperslab(tuple(first.tolist()), count, None, block, op=h5s.SELECT_NOTB)
+        space, before = mapping.vspace, left.get_select_npoints()
+        if space.get_select_type() == h5s.SEL_ALL:
+            left.select_none()
+        elif _is_regular(space):
+            left.select_hyperslab(*_slab(space), op=h5s.SELECT_NOTB)
+        else:
+            for first, last in np.asarray(space.get_select_hyper_blocklist()):
+                count = (1,) * len(first)
+                block = tuple((last + 1 - first).tolist())
+                left.select_hyperslab(tuple(first.tolist()), count, None, block, op=h5s.SELECT_NOTB)
+        ends = space.get_select_bounds()[1]
+        inside = all(end < length for end, length in zip(ends, shape, strict=True))
+        if inside and before - left.get_select_npoints() < space.get_select_npoints():
+            raise UnknownFormatError(
+                "the sources of a virtual dataset must not overlap, because HDF5 reads there now "
+                f"one and now another; {mapping.dset_name!r} in {mapping.file_name!r} lies over "
+                "others. Write it anew without, or open the sources.",
+                **rules.about,
+            )
     if not left.get_select_npoints():
         return []
-    blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, axis]
+    blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, rules.axis]
     return [range(first, last + 1) for first, last in np.unique(blocks, axis=0).tolist()]
 
 

@@ -191,7 +191,7 @@ def parse_array(
 def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     """Return what is stored, as `ArrayMetadata` takes it."""
     chunks = _lengths("chunks", node["chunks"], 1, ndim)
-    filters = node["filters"] or []
+    filters = node.get("filters") or []
     text = node["dtype"] == "|O" and [codec["id"] for codec in filters] == ["vlen-utf8"]
     dtype = _TEXT if text else _dtype_v2(node["dtype"])
     separator = node.get("dimension_separator", ".")
@@ -200,10 +200,11 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
             f"dimension_separator must be '.' or '/' and order 'C' or 'F'; got {separator!r} "
             f"and {node['order']!r}"
         )
-    chain = describe_v2(node["compressor"], node["filters"])
+    chain = describe_v2(node["compressor"], filters)
     # TensorStore reads fields one at a time, and would decode all for each.
     strange = "structured rows" if dtype.names else "text" if dtype.kind in "SU" else ""
-    chain = replace(chain, zarr_only=strange or chain.zarr_only)
+    unnamed = "" if "filters" in node else "metadata without filters"  # null, to zarr-python
+    chain = replace(chain, zarr_only=strange or unnamed or chain.zarr_only)
     plain = (chain.extra_bytes == 0 or chain.compressor) and node["order"] == "C" and not strange
     return {
         "dtype": dtype.newbyteorder("="),

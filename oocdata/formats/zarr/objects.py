@@ -148,27 +148,34 @@ class Objects:
         found = np.argwhere(np.ones(per, np.bool_)) + np.multiply(place, per)
         return found[(found * metadata.chunk_shape < metadata.shape).all(axis=1)]
 
-    def absent(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which chunks are not stored; raise `SourceError` if that can't be told."""
+    def absent(self, places: NDArray[np.int64], *, refuse: bool = True) -> NDArray[np.bool_]:
+        """Return which chunks are not stored.
+
+        Where that can't be told, it is a `SourceError` if absent chunks are refused; else they
+        count as absent.
+        """
         per = self.metadata.chunks_per_object
         found = np.zeros(len(places), bool)
         objects, which = np.unique(places // per, axis=0, return_inverse=True)
         for number, place in enumerate(objects.tolist()):
             here = np.flatnonzero(which.reshape(-1) == number)
-            found[here] = self._absent_in(place)[*(places[here] % per).T]
+            found[here] = self._absent_in(place, refuse)[*(places[here] % per).T]
         return found
 
-    def _absent_in(self, place: Sequence[int]) -> NDArray[np.bool_]:
+    def _absent_in(self, place: Sequence[int], refuse: bool) -> NDArray[np.bool_]:
         """Return which chunks of an object are not there."""
         metadata, name = self.metadata, self.name(place)
         per, index = metadata.chunks_per_object, metadata.codecs.shard_index
         if not metadata.sharded:
             return np.full(per, self.store.status(name) is None)
         if index is None:
+            if not refuse or self.store.status(name) is None:
+                return np.ones(per, np.bool_)
             raise SourceError(
                 "a missing chunk can't be told from a stored one in these shards, whose index is "
                 'encoded. Give missing="fill" if every absent chunk holds the fill value.',
                 **self.where,
+                **self.rows_of(place),
             )
         stored = self.store.read(name, -index.nbytes if index.at_end else index.nbytes)
         if stored is None or len(stored) < index.nbytes:
@@ -225,7 +232,11 @@ class Objects:
         raw, least = self.metadata.raw_bytes, self.metadata.least_bytes
         if nbytes == raw or (raw is None and nbytes >= least):
             return
-        how = f"at least {least} bytes" if raw is None else f"{raw} bytes (nothing is compressed)"
+        how = (
+            f"at least {least} byte{'s' * (least != 1)}"
+            if raw is None
+            else f"{raw} bytes (nothing is compressed)"
+        )
         raise DamagedChunkError(
             f"the stored object {self.name(place)!r} must hold {how}; got {nbytes}. It was cut "
             "short, or its writer is not done.",

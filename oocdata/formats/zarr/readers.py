@@ -167,8 +167,10 @@ class ZarrReader:
             self._fail(f"{type(first).__name__}: {first_line(first)}", places, failures, damaged)
         if not self.told or self.missing == "error":
             # zarr-python before 3.2 has no way to tell a missing chunk from one of fill values.
-            alike = places[[number for number, out in enumerate(outs) if _is_constant(out)]]
-            absent = alike[self.objects.absent(alike)]
+            fill = self.objects.metadata.annotations.fill_value
+            fill = fill if self.dtype.kind in "biufc" else None
+            alike = places[[number for number, out in enumerate(outs) if _holds_only(fill, out)]]
+            absent = alike[self.objects.absent(alike, refuse=self.missing == "error")]
             if len(absent):
                 self.check_absent(absent, "some are not there")
 
@@ -251,10 +253,15 @@ class TensorStoreReader(ZarrReader):
             return
         failures = self._read(boxes, outs)
         damaged = [one for one in failures if _status(one[1]) != "NOT_FOUND"]
-        if damaged:
+        if damaged and self.objects.metadata.codecs.compressor == "gzip":
+            # TensorStore refuses a gzip stream of several members, as bgzip writes.
+            again = [number for number, _ in damaged]
+            super()._decode(places[again], [boxes[n] for n in again], [outs[n] for n in again])
+            failures = [one for one in failures if _status(one[1]) == "NOT_FOUND"]
+        elif damaged:
             error = damaged[0][1]
             self._fail(first_line(error), places, damaged, _status(error) not in _SYSTEM_TROUBLE)
-        elif failures:
+        if failures:
             absent = [number for number, _ in failures]
             self.check_absent(places[absent], first_line(failures[0][1]))
             fill_value = self._by_tensorstore.fill_value
@@ -341,6 +348,7 @@ def _status(error: Exception) -> str:
     return str(error).partition(":")[0]
 
 
-def _is_constant(chunk: NDArray[Any]) -> bool:
-    first = chunk[(slice(0, 1),) * chunk.ndim]
+def _holds_only(fill: Any, chunk: NDArray[Any]) -> bool:
+    """Return whether a chunk may be absent: one value, that of `fill` where it is known."""
+    first = chunk[(slice(0, 1),) * chunk.ndim] if fill is None else fill
     return bool((chunk == first).all() or (chunk != chunk).all())

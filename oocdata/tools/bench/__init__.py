@@ -98,7 +98,8 @@ def bench(
     Raises
     ------
     oocdata.errors.ArgumentError
-        If an argument breaks its rule, or a batch would not fit into memory.
+        If an argument breaks its rule, or a batch would not fit into memory or has more elements
+        than there are.
     oocdata.errors.MissingDependencyError
         If TensorFlow is asked for and not installed.
     oocdata.errors.SourceError
@@ -240,6 +241,10 @@ def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[
         raise ArgumentError(
             f"`batch_sizes` must be at most {room:,}, so that {_IN_FLIGHT} batches fit into a "
             f"quarter of the memory; got {max(sizes):,}."
+        )
+    if length and max(sizes) > length:
+        raise ArgumentError(
+            f"`batch_sizes` must be at most the {length:,} elements there are; got {max(sizes):,}."
         )
     return sizes
 
