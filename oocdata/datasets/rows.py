@@ -76,7 +76,7 @@ class StoredRows:
             return 0
         return farthest(*alike, self.places, other.places)
 
-    def strays(self, other: StoredRows) -> bool:
+    def leaks_from(self, other: StoredRows) -> bool:
         """Return whether a row of other elements is one of these, but not of its own element."""
         alike = self._alike(other)
         if alike is None:

@@ -129,7 +129,7 @@ class Zip(Dataset):
 
     def _rows_apart(self) -> int:
         apart = self._apart()
-        if not self._is_rows and (apart or self._strays()):
+        if not self._is_rows and (apart or self._leaks()):
             where = (
                 f"{apart} positions from itself" if apart else "in the window of another element"
             )
@@ -139,7 +139,7 @@ class Zip(Dataset):
             )
         return max(apart, *(part._rows_apart() for part in self._members))
 
-    def _strays(self) -> bool:
+    def _leaks(self) -> bool:
         """Return whether a part that follows the leading ones has rows of other elements there."""
         leading = self._leading
         rest = [part for part in self._own if part not in leading]
@@ -155,7 +155,7 @@ class Zip(Dataset):
             ]
             for some in (leading, rest)
         )
-        return any(one.strays(other) for one, other in product(led, others))
+        return any(one.leaks_from(other) for one, other in product(led, others))
 
     def _apart(self, *, whole: bool = False) -> int:
         """Return how far from each other two elements with a row of one array may lie.
