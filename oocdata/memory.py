@@ -138,7 +138,8 @@ class Account:
     """
 
     def __init__(self, cached: Callable[[], int] = lambda: 0) -> None:
-        # Re-entrant: the garbage collector may end an iteration while this thread holds the lock.
+        # Re-entrant, and no other lock is taken while it is held: the garbage collector may end an
+        # iteration in any thread, whatever lock that thread holds.
         self._lock = threading.RLock()
         self.nbytes = self.uncached = 0
         self.cached = cached
@@ -150,8 +151,8 @@ class Account:
 
     def take(self, nbytes: int, *, always: bool = False, cached: bool = True) -> bool:
         """Return whether so many bytes more fit; if so, or `always`, they are in flight."""
+        most = batch_share(cached=cached or self.cached() > 0)
         with self._lock:
-            most = batch_share(cached=cached or self.cached() > 0)
             fits = always or self.nbytes + nbytes <= most
             if fits:
                 self.give(-nbytes, cached=cached)

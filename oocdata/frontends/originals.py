@@ -48,24 +48,27 @@ def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
     with _lock:
         _count += 1
         _kept[_count] = reader, error
-        if len(_kept) > _MOST:
-            del _kept[min(_kept)]
+        # What is dropped goes after the lock: it may end an iteration, which takes other locks.
+        dropped = _kept.pop(min(_kept)) if len(_kept) > _MOST else None
         _error().__new__ = _new
         token = f"[oocdata error {_process}-{_count}]"
+    del dropped
     return RuntimeError(f"{type(error).__name__}: {error} {token}")
 
 
 def forget_originals(reader: Hashable) -> None:
     """Forget what a reader raised: it is gone. After the last, leave TensorFlow alone again."""
     with _lock:
-        _drop(reader)
+        dropped = _drop(reader)
         if not _kept and "__new__" in vars(_error()):
             del _error().__new__
+    del dropped
 
 
-def _drop(reader: Hashable) -> None:
-    for number in [number for number, (whose, _) in _kept.items() if whose == reader]:
-        del _kept[number]
+def _drop(reader: Hashable) -> list[Any]:
+    """Return what a reader raised, which is not kept any more."""
+    found = [number for number, (whose, _) in _kept.items() if whose == reader]
+    return [_kept.pop(number) for number in found]
 
 
 def _error() -> Any:
@@ -83,7 +86,7 @@ def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
         for number in map(int, _token.findall(str(message))):
             if number in _kept:
                 reader, original = _kept[number]
-                _drop(reader)  # its first exception is on its way out
+                dropped = _drop(reader)  # noqa: F841  # as above; the first is on its way out
                 return original
     made: BaseException = Exception.__new__(kind, *args, **keywords)
     return made

@@ -37,7 +37,8 @@ class AskAhead:
 
     def __init__(self, loader: Loader, over: Pass, number: int, every: int = 1) -> None:
         self._loader, self._over, self._every = loader, over, every
-        self._lock = threading.Lock()
+        # Re-entrant: the collector may close a pass that was dropped while this thread holds it.
+        self._lock = threading.RLock()
         self._next = number
         self._asked: dict[int, Future[ExitStack]] = {}
         self._stores: Sequence[Asks] = ()
@@ -74,7 +75,7 @@ class AskAhead:
                 room = number <= upto or all(one.has_room() for one in self._stores)
                 farthest = min(len(self._over), upto + _FARTHEST * self._every)
                 if self._closed or not room or number >= farthest:
-                    return
+                    break
                 self._next += self._every
                 done = self._asked[number] = Future()
             stack = ExitStack()
@@ -83,6 +84,8 @@ class AskAhead:
                 done.set_result(stack)
             except BaseException as error:  # of whoever reads that run
                 done.set_exception(error)
+        if self._closed:  # perhaps since one more was noted
+            self.close()
 
     def close(self) -> None:
         """Give up what was asked for and is not read yet. May be called again."""

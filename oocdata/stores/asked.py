@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -46,17 +46,15 @@ class Asked(Held[Answer]):
         """Ask for all; see `Held.begin`."""
         super().begin()
         if not self.at_once:  # else for whoever waits alone: another would take what it still needs
-            with self.file.shared.lock:
-                self.file.shared.asked.append(self)
+            self.file.shared.asked.append(self)
 
     async def _range(self, number: int) -> Answer:
         return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
 
     def close(self) -> None:
         """Hold nothing any more; see `Held.close`."""
-        with self.file.shared.lock:
-            if self in self.file.shared.asked:
-                self.file.shared.asked.remove(self)
+        with suppress(ValueError):  # without the lock: the collector may call this in any thread
+            self.file.shared.asked.remove(self)
         super().close()
 
 
@@ -97,13 +95,13 @@ class Shared:
 
     Attributes
     ----------
-    lock : RLock
+    lock : Lock
         Whoever looks for what was asked for holds it until it has asked for the rest.
     asked : list of Asked
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
         self.asked: list[Asked] = []
 
     @staticmethod

@@ -48,8 +48,7 @@ class StoredObjects:
         self._address = address
         self._folder = CacheFolder.at(cache) if cache else None
         self._usual = float(nbytes)
-        # Re-entrant: the collector may close a pass that was dropped while this thread holds it.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._versions = Noted(count)
         # 1 for an object that is in the cache folder, and of that version.
         self._files = Noted(count if cache else 0)
@@ -74,9 +73,8 @@ class StoredObjects:
             yield
 
     def _forget(self, numbers: Sequence[int]) -> None:
-        with self._lock:
-            for number in numbers:
-                self._asked.pop(number, None)
+        for number in numbers:  # without the lock: the collector may call this in any thread
+            self._asked.pop(number, None)
 
     @contextmanager
     def _held(self, numbers: Sequence[int], *, at_once: bool) -> Iterator[Held[Answer | None]]:

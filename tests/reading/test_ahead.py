@@ -223,6 +223,22 @@ def test_an_account_is_kept(takes: list[tuple[int, bool, bool]], chunks: bool) -
     assert kept.nbytes == kept.borrowed == 0
 
 
+def test_an_account_is_not_locked_while_chunks_are_counted() -> None:
+    """Their cache has a lock, whose holder may end an iteration: the collector does so anywhere."""
+    waited = []
+
+    def cached() -> int:
+        other = threading.Thread(target=kept.give, args=(0,), daemon=True)
+        other.start()
+        other.join(30)
+        waited.append(other.is_alive())
+        return 0
+
+    kept = Account(cached)
+    assert kept.take(1, cached=False)
+    assert waited == [False]
+
+
 def test_batches_take_no_memory_that_chunks_need(tmp_path: Path, memory: Any) -> None:
     memory(32)
     cache.forget()  # other tests' chunks

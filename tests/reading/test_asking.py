@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -104,6 +104,44 @@ def test_what_is_not_read_any_more_is_given_up() -> None:
         pass
     asking.close()
     assert store.asked == list(range(8))
+
+
+def test_a_pass_that_the_collector_closes() -> None:
+    """In the thread that asks, at a moment at which it holds the lock."""
+    store = Store(8)
+    asking = ahead(store)
+
+    def has_room() -> bool:
+        asking.close()
+        return True
+
+    store.has_room = has_room  # type: ignore[method-assign]
+
+    def read() -> None:
+        with suppress(CancelledError), asking.reading(0):
+            pass
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not store.under_way
+
+
+def test_a_run_that_is_asked_for_while_the_pass_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector closes it once that run has its turn: it is given up all the same."""
+    store = Store(8)
+    asking = ahead(store)
+
+    def future() -> Future[ExitStack]:
+        if asking._next == 4:
+            asking.close()
+        return Future()
+
+    monkeypatch.setattr("oocdata.reading.asking.Future", future)
+    with suppress(CancelledError), asking.reading(0):
+        pass
+    assert (store.asked, store.under_way) == ([0, 1, 2, 3], set())
 
 
 def test_several_threads() -> None:

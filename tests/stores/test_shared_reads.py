@@ -68,7 +68,7 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "objects"])
 def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
-    """In a thread that is asking for something else, and holds the lock."""
+    """While a thread, this or another one, asks for something else and holds the lock."""
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
         some = np.array([0]), np.array([2])
@@ -80,14 +80,11 @@ def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
             asking, lock = objects.asking([[0]]), objects._lock
         asking.__enter__()
 
-        def collect() -> None:
-            with lock:
-                asking.__exit__(None, None, None)
-
-        thread = threading.Thread(target=collect, daemon=True)
-        thread.start()
-        thread.join(30)
-        assert not thread.is_alive()
+        with lock:
+            thread = threading.Thread(target=asking.__exit__, args=(None, None, None), daemon=True)
+            thread.start()
+            thread.join(30)
+            assert not thread.is_alive()
 
 
 def test_views_of_one_file_in_several_threads(tmp_path: Path) -> None:
