@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary, finalize, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.buffers import trim
 from oocdata.engines.decoding import decodes_already, in_decoding_thread, scratch, with_help
 from oocdata.memory import account, cache_share, scratch_share
 from oocdata.threads import holds_hdf5
@@ -151,7 +152,8 @@ class Cache:
         """Bytes of the chunks in memory, and of those that are being decoded."""
         with self.lock:
             while self._gone:
-                self.taken -= self._gone.popleft()[0]
+                gone = self._gone.popleft()[0]
+                self.taken -= gone  # one step: the collector may come here again before it
             return self.taken
 
     @property
@@ -345,6 +347,7 @@ class Slots:
         return in_decoding_thread(lambda: self._load(numbers, decode, together))
 
     def _load(self, numbers: Sequence[int], decode: Decode, together: bool) -> Hold:
+        trim()
         while True:
             hold, own, others = self._claim(numbers, together)
             try:
@@ -427,8 +430,9 @@ class Slots:
         flight = _Flight(numbers, [self._free_slot() for _ in numbers])
         for number, slot in zip(numbers, flight.slots, strict=True):
             self._in_flight[number] = flight, slot
-        self.taken[0] += len(numbers) * self.nbytes
-        self.cache.taken += len(numbers) * self.nbytes
+        nbytes = len(numbers) * self.nbytes
+        self.taken[0] += nbytes
+        self.cache.taken += nbytes
         return flight
 
     def _free_slot(self) -> int:

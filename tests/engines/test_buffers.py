@@ -18,8 +18,9 @@ from numpy.testing import assert_array_equal
 from oocdata.datasets.view import View
 from oocdata.engines import buffers
 from oocdata.engines.buffers import ALIGNMENT, Pool, empty, is_leased
+from oocdata.engines.cache import Cache
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.memory import DEFAULT_MEMORY, set_memory
+from oocdata.memory import DEFAULT_MEMORY, account, set_memory
 
 SHAPES = [(1,), (3, 5), (64, 3, 50, 50), (1000,), (7, 0, 3), (0,), (1, 1)]
 DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -206,6 +207,39 @@ def test_sizes_that_went_out_of_use_do_not_keep_new_ones_from_being_recycled():
     del large  # more than may be idle: goes at once
     assert (pool.empty((4 * mmap.PAGESIZE,), "u1") == 7).all()
     assert pool._idle_now <= 8 * mmap.PAGESIZE
+
+
+def test_batches_are_recycled_in_the_memory_that_no_chunk_takes(monkeypatch: pytest.MonkeyPatch):
+    """As many as may be in flight then; else each large batch would be fresh memory."""
+    monkeypatch.setattr(account(), "cached", lambda: chunks)
+    monkeypatch.setattr(buffers, "batch_share", lambda cached=True: (4 if cached else 12) << 20)
+    pool = Pool()
+
+    def idle_after(number: int) -> int:
+        held = [pool.empty((3 << 20,), "u1") for _ in range(number)]
+        for array in held:
+            array[:] = 7
+        del held, array
+        return pool._idle_now >> 20
+
+    chunks = 0
+    assert [idle_after(number) for number in (1, 4, 5)] == [3, 12, 12]
+    again = [pool.empty((3 << 20,), "u1") for _ in range(4)]
+    assert all((array == 7).all() for array in again)  # memory fresh from the kernel is zero
+    del again
+    chunks = 1
+    pool.trim()
+    assert pool._idle_now >> 20 == 3
+    assert idle_after(4) == 3
+
+
+def test_room_for_chunks_is_made_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch):
+    trimmed, pool = [], Pool()
+    monkeypatch.setattr("oocdata.engines.cache.trim", lambda: trimmed.append(len(decoded)))
+    decoded: list[int] = []
+    slots = Cache(lambda: 1 << 20).slots(pool, nbytes=8, chunks=10)
+    slots.load([3, 4], lambda numbers, *_: decoded.extend(numbers)).release()
+    assert (trimmed, decoded) == ([0], [3, 4])
 
 
 def test_what_a_child_writes_stays_in_the_child():
@@ -396,12 +430,16 @@ def test_a_batch_kept_of_every_read_keeps_its_own_bytes_alone() -> None:
         assert resident(whole) <= 2 * mmap.PAGESIZE
 
 
-def test_idle_memory_is_the_share_of_batches() -> None:
+@pytest.mark.parametrize(("chunks", "idle"), [(1, 1 << 20), (0, 3 << 20)])
+def test_idle_memory_is_the_share_of_batches(
+    chunks: int, idle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account(), "cached", lambda: chunks)
     set_memory(4 << 20)
     try:
         pool = Pool()
-        held = [pool.empty((1 << 18,), "u1") for _ in range(10)]
+        held = [pool.empty((1 << 18,), "u1") for _ in range(20)]
         del held
-        assert pool._idle_now == 1 << 20
+        assert pool._idle_now == idle
     finally:
         set_memory(DEFAULT_MEMORY)
