@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Mapping
@@ -247,6 +248,7 @@ def _become(asked: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["env"])
+    tempfile.tempdir = None  # that of TMPDIR as it is now
     path = asked["path"]
     sys.argv = [path or "-c", *asked["arguments"]]
     sys.path[0] = os.path.dirname(path) if path else ""

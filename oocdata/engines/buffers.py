@@ -324,7 +324,7 @@ class Pool:
                     return
                 self._partly.pop(block.address, None)
                 self._overtake(block.number)
-        most = self._most_idle
+        most = batch_share() if self._idle_bytes is None else self._idle_bytes
         if self._idle_now + block.nbytes > most and self._idle_bytes is None:
             # While no chunk is cached, as much may be in flight: fresh memory for each batch of 96
             # MiB took through `to_tf` 2.4 times as long, of the processor 1.6 times.
@@ -339,15 +339,12 @@ class Pool:
             if self._idle_now > most:  # sizes that went out of use make room for those in use
                 self._drop(self._idle_now - most, list(self._idle))
 
-    @property
-    def _most_idle(self) -> int:
-        return batch_share() if self._idle_bytes is None else self._idle_bytes
-
     def trim(self) -> None:
         """Let idle blocks go for which there is no room beside cached chunks."""
-        if self._idle_now > self._most_idle:
+        most = batch_share() if self._idle_bytes is None else self._idle_bytes
+        if self._idle_now > most:
             with self._lock:
-                self._drop(self._idle_now - self._most_idle, list(self._idle))
+                self._drop(self._idle_now - most, list(self._idle))
 
     def _begin(self, number: int) -> None:
         """Give a read another number when its first part comes back: threads begin in any order."""
