@@ -19,6 +19,7 @@ __all__ = [
     "READING",
     "all_values",
     "annotations_of",
+    "attributes_of",
     "delivered",
     "describe",
     "dimension_names",
@@ -190,7 +191,7 @@ def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storag
         stored_bytes=None if stored.kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[stored.kind],
         dimensions=names,
-        packed=packing(_readable(dataset, told)),
+        packed=packing(attributes_of(dataset, told)),
         unit=unit_of(dataset.dtype),
     )
 
@@ -276,7 +277,7 @@ def annotations_of(dataset: Any) -> Annotations:
     """
     left_out = _DIMENSIONS | (_OF_SCALES if dataset.is_scale else set())
     there = [name for name in dataset.attrs if name not in left_out]
-    attributes = dict.fromkeys(there) | _readable(dataset, there)
+    attributes = dict.fromkeys(there) | attributes_of(dataset, there)
     told = attributes.get("categories")
     if isinstance(told, hdf5_library().Reference) and told:  # AnnData before 0.8
         attributes["categories"] = tuple(all_values(dataset.file[told]))
@@ -285,7 +286,7 @@ def annotations_of(dataset: Any) -> Annotations:
     return Annotations(attributes, fill_value(dataset))
 
 
-def _readable(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
+def attributes_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return attributes of some names that are there, and of a kind that h5py can read."""
     attributes, found = dataset.attrs, {}
     for name in names:
