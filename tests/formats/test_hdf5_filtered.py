@@ -165,17 +165,22 @@ def test_chunks_over_the_edge_that_are_not_filtered(tmp_path: Path, pipeline: st
     library = next((ctypes.CDLL(word) for word in words if "h5py.libs/libhdf5-" in word), None)
     if library is None:
         pytest.skip("h5py has not brought HDF5 as a library of its own")
-    array = sample((10, 7), "<i4")
+    arrays = [sample((rows, 7), "<i4", rows) for rows in (8, 10, 3, 4)]
     with h5py.File(tmp_path / "a.h5", "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((4, 7))
         for number, values in PIPELINES[pipeline]:
             plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
         assert library.H5Pset_chunk_opts(ctypes.c_int64(plist.id), 2) == 0
-        kind, space = h5py.h5t.py_create(array.dtype), h5py.h5s.create_simple(array.shape)
-        h5py.Dataset(h5py.h5d.create(file.id, b"u", kind, space, plist))[...] = array
-        assert file["u"].id.get_chunk_info(2).size == 4 * 7 * 4
-    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
+        for name, array in enumerate(arrays):
+            kind = h5py.h5t.py_create(array.dtype)
+            space = h5py.h5s.create_simple(array.shape, (h5py.h5s.UNLIMITED, 7))
+            made = h5py.h5d.create(file.id, b"%d" % name, kind, space, plist)
+            h5py.Dataset(made)[...] = array
+        assert file["1"].id.get_chunk_info(2).size == 4 * 7 * 4
+    for name, array in enumerate(arrays):
+        assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", f"{name}")), array)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", "*")), np.concatenate(arrays))
 
 
 def test_chunks_with_a_filter_left_out(tmp_path: Path) -> None:

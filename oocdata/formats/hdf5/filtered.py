@@ -124,13 +124,15 @@ class FilteredChunks:
     def _decoders(self, places: NDArray[np.int64]) -> Iterator[tuple[ChunkDecoder, slice]]:
         """Yield what decodes each chunk, and how much of its place along the axis it fills."""
         parts, alike = self.parts, self.decoder
-        if parts is None or parts.steps is None:
+        if parts is None:
             yield from repeat((alike, slice(None)), len(places))
             return
         chunk, axis = alike.chunk_shape, parts.axis
-        numbers = parts.of(places[:, axis] * parts.unit)
-        lengths = zip(parts.steps[numbers].tolist(), parts.lengths[numbers].tolist(), strict=True)
-        for step, length in lengths:
+        along = places[:, axis] * parts.unit
+        numbers = parts.of(along)
+        left = parts.starts[numbers] + parts.lengths[numbers] - along
+        steps = repeat(chunk[axis]) if parts.steps is None else parts.steps[numbers].tolist()
+        for step, length in zip(steps, np.minimum(left, parts.unit).tolist(), strict=False):
             whole = (*chunk[:axis], step, *chunk[axis + 1 :])
             yield ChunkDecoder(alike.filters, alike.stored, whole), slice(0, length)
 

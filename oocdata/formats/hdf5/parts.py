@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from math import prod
+from operator import mod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
+from oocdata.formats.hdf5.decode import can_decode
 from oocdata.formats.hdf5.description import annotations_of, attributes_of
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
@@ -180,6 +182,8 @@ def _look(
             if fill:  # chunks that were never written must have one fill value
                 unwritten = np.asarray(fill_value(h5py.Dataset(dataset), undefined=0)).tobytes()
             elif chunks != prod(grid_of(shape, chunk)):
+                return None
+            if not can_decode(filters, any(map(mod, shape, chunk))):
                 return None
         elif layout != h5py.h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
             return None
