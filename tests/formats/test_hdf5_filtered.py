@@ -209,6 +209,34 @@ def test_what_was_never_written(fill: int | None, tmp_path: Path) -> None:
     assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", missing="fill")), expected)
 
 
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("kind", ["matlab", "dates", "bytes"])
+def test_what_was_never_written_of_other_dtypes(
+    tmp_path: Path, kind: str, compression: str | None
+) -> None:
+    """Complex numbers as MATLAB has them, dates, rows of varying length."""
+    pair = np.dtype([("real", ">f4"), ("imag", ">f4")])
+    dtype: Any = {
+        "matlab": pair,
+        "dates": h5py.opaque_dtype(np.dtype("<M8[us]")),
+        "bytes": h5py.vlen_dtype("u1"),
+    }[kind]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        fill = np.array((3, -4), pair)[()] if kind == "matlab" else None
+        options: Any = {"chunks": (2,), "compression": compression, "fillvalue": fill}
+        made = file.create_dataset("u", (7,), dtype, **options)
+        value = {"matlab": (1, 2), "dates": np.datetime64(77, "us"), "bytes": [1, 2, 3]}[kind]
+        made[2] = np.array(value, "u1" if kind == "bytes" else dtype)
+        expected = made[...]
+    view = ooc.open(tmp_path / "a.h5", missing="fill")
+    if kind == "matlab":
+        assert_array_equal(np.asarray(view), expected["real"] + 1j * expected["imag"])
+    elif kind == "dates":
+        assert_array_equal(np.asarray(view).view(view.unit), expected)
+    else:
+        assert [list(row) for row in view.take(range(7))] == [list(row) for row in expected]
+
+
 def test_an_undefined_fill_value(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -91,7 +91,7 @@ class FilteredChunks:
                     raise self._error(
                         MissingChunkError, "every chunk must have been written", place
                     )
-                out[...] = self.table.fill
+                out[...] = self._unwritten()
                 continue
             memory = room_for(nbytes)[:nbytes]
             self._read(opened, offset, memory, place)
@@ -104,6 +104,15 @@ class FilteredChunks:
                     f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
                     place,
                 ) from error
+
+    def _unwritten(self) -> Any:
+        """Return what a chunk that was never written reads as, of the stored dtype."""
+        fill, stored = np.asarray(self.table.fill), self.decoder.stored
+        if stored.names and not fill.dtype.names:  # of rows of varying length: none
+            return 0
+        if fill.dtype.kind in "mM":
+            return fill.view(np.int64)
+        return fill.view(stored) if fill.dtype.names and not stored.names else fill
 
     def _located(self, places: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         """Return where chunks lie; see `ChunkTable.locate`."""
