@@ -439,6 +439,21 @@ def test_what_hdf5_does_not_convert(tmp_path: Path, kind: str, way: str) -> None
         assert_array_equal(view["x"].take([2, 0]), array["x"][[2, 0]])
 
 
+def test_fields_that_h5py_takes_for_larger_ones(tmp_path: Path) -> None:
+    """It reads them over one another, and over the end of its memory."""
+    brain = h5py.h5t.IEEE_F32LE.copy()
+    brain.set_fields(15, 7, 8, 0, 7)
+    brain.set_size(2)
+    brain.set_ebias(127)
+    pair = h5py.h5t.create(h5py.h5t.COMPOUND, 6)
+    pair.insert(b"a", 0, brain)
+    pair.insert(b"b", 2, h5py.h5t.IEEE_F32LE)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        h5py.h5d.create(file.id, b"u", pair, h5py.h5s.create_simple((4,)))
+    with pytest.raises(UnsupportedDtypeError, match=r"which would lie over others: .*'b'"):
+        open_hdf5(str(tmp_path / "a.h5"), missing="fill")
+
+
 def test_no_row_axis(tmp_path: Path) -> None:
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:

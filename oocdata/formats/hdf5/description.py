@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -133,7 +135,22 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
         raise UnsupportedDtypeError(
             f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
         )
+    if _overlap(stored):
+        raise UnsupportedDtypeError(
+            "every field must have the size of a number of NumPy's; h5py takes some of these for "
+            f"larger ones, which would lie over others: {stored}. Save the fields on their own.",
+            path=path,
+            key=key,
+        )
     return check_stored(as_complex(bare(stored)), path, key)
+
+
+def _overlap(dtype: np.dtype[Any]) -> bool:
+    """Return whether fields lie over one another, as those of no compound of HDF5 do."""
+    fields = sorted((dtype.fields or {}).values(), key=itemgetter(1))
+    return any(
+        kind.itemsize > after[1] - place for (kind, place, *_), after in pairwise(fields)
+    ) or (any(_overlap(kind.base) for kind, *_ in fields))
 
 
 def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
