@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from math import prod
 from typing import IO, TYPE_CHECKING, Any
 
@@ -281,7 +282,11 @@ def _read_header(
         version = npy_format.read_magic(file)
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"version {version} is unknown")
-        # Version 3 is version 2 with UTF-8 field names, which only structured rows (refused) have.
+        if version == (3, 0):
+            # Version 2 in UTF-8, which NumPy reads as Latin-1 here: names of fields in escapes.
+            text = file.read(int.from_bytes(file.read(4), "little")).decode()
+            header = text.encode("ascii", "backslashreplace")
+            file = BytesIO(len(header).to_bytes(4, "little") + header)
         read = (
             npy_format.read_array_header_1_0
             if version == (1, 0)

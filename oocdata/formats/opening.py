@@ -15,7 +15,13 @@ from oocdata.engines.concat import concatenate
 from oocdata.engines.fields import field_of
 from oocdata.engines.objects import RowReader
 from oocdata.engines.source import RowSource, Source, check_dtype
-from oocdata.errors import ArgumentError, MissingFileError, SourceError, UnknownFormatError
+from oocdata.errors import (
+    ArgumentError,
+    MismatchedPartsError,
+    MissingFileError,
+    SourceError,
+    UnknownFormatError,
+)
 from oocdata.formats import memory, npy
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
@@ -120,7 +126,12 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
     if each and key is not None and _names_several(path, key):
         return _open_each(path, key, {**options, "axis": outermost, "verify": manifest})
     try:
-        source = _open_path(path, key, options)
+        try:
+            source = _open_path(path, key, options)
+        except MismatchedPartsError:  # datasets that are packed differently may be alike decoded
+            if key is None or not options["decode"]:
+                raise
+            return _open_each(path, key, {**options, "axis": outermost})
         if manifest is None:
             return _rows(source, options)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())

@@ -395,13 +395,63 @@ def test_types_that_numpy_lacks(tmp_path: Path) -> None:
         brain.set_ebias(127)
         twelve = h5py.h5t.STD_I16LE.copy()
         twelve.set_precision(12)
-        for name, kind in ((b"brain", brain), (b"twelve", twelve)):
+        turned = twelve.copy()
+        turned.set_order(h5py.h5t.ORDER_BE)
+        for name, kind in ((b"brain", brain), (b"twelve", twelve), (b"turned", turned)):
             dataset = h5py.h5d.create(file.id, name, kind, h5py.h5s.create_simple((4,)))
             h5py.Dataset(dataset)[:] = [1, 2, 3, -4]
-    for key, dtype in (("brain", "f4"), ("twelve", "i2")):
+    for key, dtype in (("brain", "f4"), ("twelve", "i2"), ("turned", "i2")):
         source = open_hdf5(path, key)
         assert source.dtype == np.dtype(dtype)
         assert_array_equal(read(source), [1, 2, 3, -4])
+
+
+@pytest.mark.parametrize("way", ["virtual", "compact", "object"])
+@pytest.mark.parametrize("kind", ["<M8[us]", ">M8[us]", "fields"])
+def test_what_hdf5_does_not_convert(tmp_path: Path, kind: str, way: str) -> None:
+    """Dates, which are opaque to it, and fields of text of another character set."""
+    dates = h5py.opaque_dtype(np.dtype("<M8[us]" if kind == "fields" else kind))
+    fields = [("name", h5py.string_dtype("utf-8", 4)), ("at", dates), ("x", ">f4")]
+    dtype = np.dtype(fields) if kind == "fields" else dates
+    array = np.zeros(3, dtype)
+    if kind == "fields":
+        array["name"], array["x"] = ["é".encode(), b"", b"abcd"], [1, 2, 3]
+    (array["at"] if kind == "fields" else array)[...] = np.array([5, -7, 1 << 40], "M8[us]")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("s", data=array, dtype=dtype)
+        if way == "virtual":
+            layout = h5py.VirtualLayout((3,), dtype)
+            layout[...] = h5py.VirtualSource(file["s"])
+            file.create_virtual_dataset("u", layout)
+        else:
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_layout(h5py.h5d.COMPACT)
+            space = h5py.h5s.create_simple((3,))
+            made = h5py.h5d.create(file.id, b"u", file["s"].id.get_type(), space, plist)
+            h5py.Dataset(made)[...] = array
+    with h5py.File(tmp_path / "a.h5", "r+" if way == "object" else "r") as file:
+        view = ooc.open(file["u"]) if way == "object" else ooc.open(file.filename, "u")
+        if kind != "fields":
+            assert_array_equal(np.asarray(view).view(view.unit), array)
+            return
+        assert_array_equal(np.asarray(view["name"]), array["name"])
+        assert_array_equal(np.asarray(view["at"]).view("M8[us]"), array["at"])
+        assert_array_equal(view["x"].take([2, 0]), array["x"][[2, 0]])
+
+
+def test_fields_that_h5py_takes_for_larger_ones(tmp_path: Path) -> None:
+    """It reads them over one another, and over the end of its memory."""
+    brain = h5py.h5t.IEEE_F32LE.copy()
+    brain.set_fields(15, 7, 8, 0, 7)
+    brain.set_size(2)
+    brain.set_ebias(127)
+    pair = h5py.h5t.create(h5py.h5t.COMPOUND, 6)
+    pair.insert(b"a", 0, brain)
+    pair.insert(b"b", 2, h5py.h5t.IEEE_F32LE)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        h5py.h5d.create(file.id, b"u", pair, h5py.h5s.create_simple((4,)))
+    with pytest.raises(UnsupportedDtypeError, match=r"which would lie over others: .*'b'"):
+        open_hdf5(str(tmp_path / "a.h5"), missing="fill")
 
 
 def test_no_row_axis(tmp_path: Path) -> None:

@@ -165,17 +165,22 @@ def test_chunks_over_the_edge_that_are_not_filtered(tmp_path: Path, pipeline: st
     library = next((ctypes.CDLL(word) for word in words if "h5py.libs/libhdf5-" in word), None)
     if library is None:
         pytest.skip("h5py has not brought HDF5 as a library of its own")
-    array = sample((10, 7), "<i4")
+    arrays = [sample((rows, 7), "<i4", rows) for rows in (8, 10, 3, 4)]
     with h5py.File(tmp_path / "a.h5", "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((4, 7))
         for number, values in PIPELINES[pipeline]:
             plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, values)
         assert library.H5Pset_chunk_opts(ctypes.c_int64(plist.id), 2) == 0
-        kind, space = h5py.h5t.py_create(array.dtype), h5py.h5s.create_simple(array.shape)
-        h5py.Dataset(h5py.h5d.create(file.id, b"u", kind, space, plist))[...] = array
-        assert file["u"].id.get_chunk_info(2).size == 4 * 7 * 4
-    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
+        for name, array in enumerate(arrays):
+            kind = h5py.h5t.py_create(array.dtype)
+            space = h5py.h5s.create_simple(array.shape, (h5py.h5s.UNLIMITED, 7))
+            made = h5py.h5d.create(file.id, b"%d" % name, kind, space, plist)
+            h5py.Dataset(made)[...] = array
+        assert file["1"].id.get_chunk_info(2).size == 4 * 7 * 4
+    for name, array in enumerate(arrays):
+        assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", f"{name}")), array)
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", "*")), np.concatenate(arrays))
 
 
 def test_chunks_with_a_filter_left_out(tmp_path: Path) -> None:
@@ -202,6 +207,34 @@ def test_what_was_never_written(fill: int | None, tmp_path: Path) -> None:
     expected = np.full((20, 3), fill or 0)
     expected[4:8] = 1
     assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", missing="fill")), expected)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("kind", ["matlab", "dates", "bytes"])
+def test_what_was_never_written_of_other_dtypes(
+    tmp_path: Path, kind: str, compression: str | None
+) -> None:
+    """Complex numbers as MATLAB has them, dates, rows of varying length."""
+    pair = np.dtype([("real", ">f4"), ("imag", ">f4")])
+    dtype: Any = {
+        "matlab": pair,
+        "dates": h5py.opaque_dtype(np.dtype("<M8[us]")),
+        "bytes": h5py.vlen_dtype("u1"),
+    }[kind]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        fill = np.array((3, -4), pair)[()] if kind == "matlab" else None
+        options: Any = {"chunks": (2,), "compression": compression, "fillvalue": fill}
+        made = file.create_dataset("u", (7,), dtype, **options)
+        value = {"matlab": (1, 2), "dates": np.datetime64(77, "us"), "bytes": [1, 2, 3]}[kind]
+        made[2] = np.array(value, "u1" if kind == "bytes" else dtype)
+        expected = made[...]
+    view = ooc.open(tmp_path / "a.h5", missing="fill")
+    if kind == "matlab":
+        assert_array_equal(np.asarray(view), expected["real"] + 1j * expected["imag"])
+    elif kind == "dates":
+        assert_array_equal(np.asarray(view).view(view.unit), expected)
+    else:
+        assert [list(row) for row in view.take(range(7))] == [list(row) for row in expected]
 
 
 def test_an_undefined_fill_value(tmp_path: Path) -> None:

@@ -196,3 +196,17 @@ def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:
     health = ooc.check(path)  # of all datasets
     assert "events" in str(health)
     assert "of one length" in str(health) or "skip" in str(health)
+
+
+def test_rows_put_together_from_another_file(tmp_path: Path) -> None:
+    rows = [np.arange(n, dtype="i4") for n in (2, 0, 5)]
+    dtype = h5py.vlen_dtype("i4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = file.create_dataset("events", (3,), dtype)
+        for number, row in enumerate(rows):
+            made[number] = row
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        layout = h5py.VirtualLayout((3,), dtype)
+        layout[...] = h5py.VirtualSource(tmp_path / "a.h5", "events", (3,), dtype)
+        file.create_virtual_dataset("u", layout)
+    same(ooc.open(tmp_path / "b.h5", "u", external=True), [2, 1, 0, 2], rows)

@@ -190,6 +190,23 @@ def test_a_structured_array_names_its_fields(tmp_path: Path):
         view.batches(2)
 
 
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
+@pytest.mark.parametrize("member", [None, "u"])
+def test_names_of_fields_that_are_not_latin(tmp_path: Path, member: str | None):
+    """NumPy writes them in UTF-8, in version 3 of the format."""
+    array = np.zeros(3, [("温度", "<f4"), ("é", [("\\ß", ">i2")])])
+    array["温度"], array["é"]["\\ß"] = [1, 2, 3], [4, 5, 6]
+    if member is None:
+        np.save(tmp_path / "a.npy", array)
+        assert (tmp_path / "a.npy").read_bytes()[6] == 3
+        view = ooc.open(tmp_path / "a.npy")
+    else:
+        np.savez_compressed(tmp_path / "a.npz", u=array)
+        view = ooc.open(tmp_path / "a.npz", member)
+    assert_array_equal(np.asarray(view["温度"]), array["温度"])
+    assert_array_equal(np.asarray(view["é"]["\\ß"]), array["é"]["\\ß"])
+
+
 def test_a_single_number(tmp_path: Path):
     np.save(tmp_path / "a.npy", np.array(3.0))
     with pytest.raises(ArgumentError, match=r"row axis; got a single number. \[file '.*a.npy'\]"):

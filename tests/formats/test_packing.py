@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -199,3 +200,26 @@ def test_what_it_says_of_itself(tmp_path: Path) -> None:
     assert_array_equal(np.asarray(ooc.open(**view.storage.opened)), np.asarray(view))
     plain = ooc.open(np.arange(3), decode=True)
     assert plain.dtype == np.int64
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "zarr"])
+def test_datasets_of_a_file_packed_differently(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a"
+    group: Any = h5py.File(path, "w") if kind == "hdf5" else zarr.open_group(path, mode="w")
+    for number in range(3):
+        name = f"run_{number}/u"
+        if kind == "hdf5":
+            made = group.create_dataset(name, data=np.arange(4, dtype="i2"))
+        else:
+            made = group.create_array(name, shape=(4,), dtype="i2", chunks=(2,))
+            made[:] = np.arange(4)
+        made.attrs["scale_factor"] = 0.5 + number
+    if kind == "hdf5":
+        group.close()
+    view = ooc.open(path, "run_*/u", decode=True, missing="fill")
+    expected = np.concatenate([np.arange(4) * (0.5 + number) for number in range(3)])
+    assert_array_equal(np.asarray(view), expected)
+    again = ooc.open(**dict(view.storage.opened or {}))
+    assert_array_equal(np.asarray(again), expected)
+    with pytest.raises(MismatchedPartsError, match=r"part 1 has scale_factor 1\.5\. decode=True"):
+        ooc.open(path, "run_*/u")

@@ -156,6 +156,25 @@ def test_parts_that_count_from_other_dates(tmp_path: Path) -> None:
         ooc.open([paths[0], plain], decode=True)
 
 
+@pytest.mark.parametrize("shape", [(5,), (5, 2)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"chunks": True, "compression": "gzip"}], ids=str)
+def test_datasets_of_a_file_that_count_from_other_dates(
+    tmp_path: Path, shape: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    numbers = np.arange(np.prod(shape)).reshape(shape)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for year in (2020, 2021, 2022):
+            made = file.create_dataset(f"{year}/when", data=numbers, **options)
+            made.attrs["units"] = f"days since {year}-01-01"
+    days = numbers.astype("m8[D]")
+    expected = [np.datetime64(f"{year}-01-01") + days for year in (2020, 2021, 2022)]
+    found = ooc.open(tmp_path / "a.h5", "*/when", decode=True)
+    assert_array_equal(dates(found), np.concatenate(expected))
+    if len(shape) == 1:
+        with pytest.raises(MismatchedPartsError, match=r"days since 2021-01-01\. decode=True"):
+            ooc.open(tmp_path / "a.h5", "*/when")
+
+
 def test_dates_of_unlike_units_are_no_one_array(tmp_path: Path) -> None:
     for unit in ("s", "ns"):
         np.save(tmp_path / f"{unit}.npy", np.array(["2020-01-01"], f"M8[{unit}]"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ __all__ = [
     "READING",
     "all_values",
     "annotations_of",
+    "attributes_of",
     "delivered",
     "describe",
     "dimension_names",
@@ -132,7 +135,22 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
         raise UnsupportedDtypeError(
             f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
         )
+    if _overlap(stored):
+        raise UnsupportedDtypeError(
+            "every field must have the size of a number of NumPy's; h5py takes some of these for "
+            f"larger ones, which would lie over others: {stored}. Save the fields on their own.",
+            path=path,
+            key=key,
+        )
     return check_stored(as_complex(bare(stored)), path, key)
+
+
+def _overlap(dtype: np.dtype[Any]) -> bool:
+    """Return whether fields lie over one another, as those of no compound of HDF5 do."""
+    fields = sorted((dtype.fields or {}).values(), key=itemgetter(1))
+    return any(
+        kind.itemsize > after[1] - place for (kind, place, *_), after in pairwise(fields)
+    ) or (any(_overlap(kind.base) for kind, *_ in fields))
 
 
 def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
@@ -190,7 +208,7 @@ def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storag
         stored_bytes=None if stored.kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[stored.kind],
         dimensions=names,
-        packed=packing(_readable(dataset, told)),
+        packed=packing(attributes_of(dataset, told)),
         unit=unit_of(dataset.dtype),
     )
 
@@ -276,7 +294,7 @@ def annotations_of(dataset: Any) -> Annotations:
     """
     left_out = _DIMENSIONS | (_OF_SCALES if dataset.is_scale else set())
     there = [name for name in dataset.attrs if name not in left_out]
-    attributes = dict.fromkeys(there) | _readable(dataset, there)
+    attributes = dict.fromkeys(there) | attributes_of(dataset, there)
     told = attributes.get("categories")
     if isinstance(told, hdf5_library().Reference) and told:  # AnnData before 0.8
         attributes["categories"] = tuple(all_values(dataset.file[told]))
@@ -285,7 +303,7 @@ def annotations_of(dataset: Any) -> Annotations:
     return Annotations(attributes, fill_value(dataset))
 
 
-def _readable(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
+def attributes_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return attributes of some names that are there, and of a kind that h5py can read."""
     attributes, found = dataset.attrs, {}
     for name in names:

@@ -91,7 +91,7 @@ class FilteredChunks:
                     raise self._error(
                         MissingChunkError, "every chunk must have been written", place
                     )
-                out[...] = self.table.fill
+                out[...] = self._unwritten()
                 continue
             memory = room_for(nbytes)[:nbytes]
             self._read(opened, offset, memory, place)
@@ -104,6 +104,15 @@ class FilteredChunks:
                     f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
                     place,
                 ) from error
+
+    def _unwritten(self) -> Any:
+        """Return what a chunk that was never written reads as, of the stored dtype."""
+        fill, stored = np.asarray(self.table.fill), self.decoder.stored
+        if stored.names and not fill.dtype.names:  # of rows of varying length: none
+            return 0
+        if fill.dtype.kind in "mM":
+            return fill.view(np.int64)
+        return fill.view(stored) if fill.dtype.names and not stored.names else fill
 
     def _located(self, places: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         """Return where chunks lie; see `ChunkTable.locate`."""
@@ -124,13 +133,15 @@ class FilteredChunks:
     def _decoders(self, places: NDArray[np.int64]) -> Iterator[tuple[ChunkDecoder, slice]]:
         """Yield what decodes each chunk, and how much of its place along the axis it fills."""
         parts, alike = self.parts, self.decoder
-        if parts is None or parts.steps is None:
+        if parts is None:
             yield from repeat((alike, slice(None)), len(places))
             return
         chunk, axis = alike.chunk_shape, parts.axis
-        numbers = parts.of(places[:, axis] * parts.unit)
-        lengths = zip(parts.steps[numbers].tolist(), parts.lengths[numbers].tolist(), strict=True)
-        for step, length in lengths:
+        along = places[:, axis] * parts.unit
+        numbers = parts.of(along)
+        left = parts.starts[numbers] + parts.lengths[numbers] - along
+        steps = repeat(chunk[axis]) if parts.steps is None else parts.steps[numbers].tolist()
+        for step, length in zip(steps, np.minimum(left, parts.unit).tolist(), strict=False):
             whole = (*chunk[:axis], step, *chunk[axis + 1 :])
             yield ChunkDecoder(alike.filters, alike.stored, whole), slice(0, length)
 

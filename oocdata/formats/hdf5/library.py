@@ -303,15 +303,13 @@ def _read(dataset: Any, box: tuple[slice, ...], dtype: np.dtype[Any], fill: bool
     h5s = hdf5_library().h5s
     start = tuple(part.start for part in box)
     counts = tuple(part.stop - part.start for part in box)
-    # Where the file defines no fill value, HDF5 leaves the memory of missing chunks as it is.
-    numbers = np.zeros(counts, dtype) if fill else np.empty(counts, dtype)
+    # Where the file defines no fill value, HDF5 leaves the memory of missing chunks as it is. As
+    # stored, like h5py: HDF5 converts neither dates, nor text of another character set; and where
+    # it turns the bytes of integers of fewer bits, it takes what lies beside these for theirs.
+    numbers = (np.zeros if fill else np.empty)(counts, dataset.dtype)
     space = dataset.id.get_space()
     space.select_hyperslab(start, counts)
-    kind, into = None, numbers
-    if dtype.kind == "c" and dataset.dtype.names:  # a compound by its own names
-        into = numbers.view(dataset.dtype.newbyteorder("="))
-    if dtype.kind == "S":  # of the file's character set, between which HDF5 doesn't convert
-        kind = dataset.id.get_type().copy()
-        kind.set_strpad(hdf5_library().h5t.STR_NULLPAD)
-    dataset.id.read(h5s.create_simple(counts), space, into, kind)
-    return numbers
+    dataset.id.read(h5s.create_simple(counts), space, numbers)
+    if numbers.dtype == dtype or numbers.dtype.hasobject:
+        return numbers
+    return numbers.view(stored_dtype(dataset, "", None))

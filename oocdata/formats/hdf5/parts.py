@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from math import prod
+from operator import mod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,8 +24,9 @@ from oocdata.engines.concat import Concat, PartTable, check_alike, check_packed,
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.formats.dimensions import PACKING
-from oocdata.formats.hdf5.description import annotations_of
+from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
+from oocdata.formats.hdf5.decode import can_decode
+from oocdata.formats.hdf5.description import annotations_of, attributes_of
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
@@ -181,11 +183,13 @@ def _look(
                 unwritten = np.asarray(fill_value(h5py.Dataset(dataset), undefined=0)).tobytes()
             elif chunks != prod(grid_of(shape, chunk)):
                 return None
+            if not can_decode(filters, any(map(mod, shape, chunk))):
+                return None
         elif layout != h5py.h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
             return None
     # Chunks that are decoded may be of several lengths; see `_slots`.
     beside = _beside(shape, along), _beside(chunk, along), step if chunk and not filters else 0
-    kind = dataset.get_type().encode(), *beside, filters, unwritten
+    kind = dataset.get_type().encode(), *beside, filters, unwritten, _time(dataset, h5py)
     nbytes = dataset.get_storage_size()
     return kind, _Part(number, shape[along], step, offset or 0, chunks, nbytes), shape
 
@@ -229,6 +233,14 @@ def _with(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
 
 def _is_special(dataset: Any, h5a: Any) -> bool:
     return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
+
+
+def _time(dataset: Any, h5py: Any) -> tuple[str, ...]:
+    """Return how times count, by their attributes; empty for other numbers."""
+    if not h5py.h5a.get_num_attrs(dataset) or not h5py.h5a.exists(dataset, b"units"):
+        return ()
+    said = attributes_of(h5py.Dataset(dataset), TIME)
+    return tuple(as_text(said.get(name)) for name in TIME) if is_time(said) else ()
 
 
 def _joined(
