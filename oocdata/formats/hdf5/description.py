@@ -110,7 +110,7 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        For text, references, rows without a field of numbers.
+        For text, references, rows without a field of numbers, and what MATLAB wrote as empty.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
@@ -131,6 +131,13 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
         what = "references" if reference else "text or rows of varying length"
         raise UnsupportedDtypeError(
             f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
+        )
+    if stored == np.uint64 and dataset.ndim == 1 and dataset.attrs.get("MATLAB_empty"):
+        raise UnsupportedDtypeError(
+            "an array must hold an element; MATLAB wrote this one as empty, and stored in its "
+            f"place the lengths of its axes, {tuple(dataset[()].tolist())}.",
+            path=path,
+            key=key,
         )
     return check_stored(as_complex(bare(stored)), path, key)
 
