@@ -26,7 +26,7 @@ from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.block import MOST_LANES
 from oocdata.order.bucketed import Bucketed
 from oocdata.order.mixture import Mixture
-from oocdata.order.weighted import Weighted, cumulated
+from oocdata.order.weighted import Weighted
 
 __all__ = ["WINDOW_BYTES", "choose_order"]
 
@@ -95,11 +95,7 @@ def _weighted(
             "would follow on one another. Write shuffle=True."
         )
     positive, most = np.count_nonzero(given), len(given) * given.max() / given.sum()
-    if isinstance(order, BlockShuffle) and isinstance(order.blocks, BlockIds):
-        given = given[order.blocks.positions(np.arange(len(given)))]
-    sums = cumulated(given)
-    sums.flags.writeable = False
-    return Weighted(order, sums), (
+    return Weighted.of(order, given), (
         f"drawn by weight, with replacement: {positive:,} of {len(given):,} elements can come, one "
         f"up to {ceil(most):,} times an epoch; the draws are shuffled, because {reason}"
     )

@@ -224,7 +224,7 @@ def _order_bytes(loader: Loader) -> int:
     orders, found = [loader.order], 0
     for order in orders:
         if isinstance(order, Weighted):
-            found += order.sums.nbytes
+            found += order.nbytes
             orders.append(order.order)
         elif isinstance(order, Interleave):
             found += order.nbytes

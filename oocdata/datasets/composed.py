@@ -91,8 +91,9 @@ def rooms(
     """
     room = sizes[0] if len(sizes) == 1 else room_for(max(sizes, default=0))
     whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, number)
-    if whole is None:  # there are no numbers
-        whole = np.empty((0, *inner), dtype)
+    if whole is None:  # there are no numbers, or they are objects
+        whole = np.empty((room * len(sizes), *inner), dtype)
+        parts = [whole[at * room : (at + 1) * room] for at in range(len(sizes))]
     return whole, [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
 

@@ -553,7 +553,7 @@ class Dataset(Described, Splitting):
         weights : array_like of float, shape (len,), or View, optional
             Draw with replacement, each element in proportion to its weight: in an epoch of
             n = len(self) draws, an element of share w comes floor(n w) or ceil(n w) times, and over
-            epochs n w times on average. Takes 8 bytes an element, and a shuffle. See `balanced`.
+            epochs n w times on average. Takes 12 bytes an element, and a shuffle. See `balanced`.
         bucket : sequence of int, optional
             Of rows of unequal length (`oocdata.ragged`), batch those of like length together. These
             are the longest rows of each bucket, ascending: ``(16, 32)`` makes buckets of up to 16,

@@ -12,6 +12,7 @@ from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count
+from oocdata.order.shares import MOST
 
 __all__ = ["Members", "Mix", "mix"]
 
@@ -106,6 +107,7 @@ class Mix(Concat):
                 f"`{given[0]}` must be given to each member of a mixture, which has rows of its "
                 "own. Split the members, and mix their parts."
             )
+        self._check_sources()
         parts = [part.split(*sizes, **options) for part in self.parts]
         return tuple(self._of(found) for found in zip(*parts, strict=True))
 
@@ -200,4 +202,9 @@ def _whole(weights: list[Any]) -> tuple[int, ...]:
     shares = [Fraction(w) if isinstance(w, int | Fraction) else Fraction(str(w)) for w in weights]
     scale = lcm(*(share.denominator for share in shares))
     found = [int(share * scale) for share in shares]
+    if sum(found) > MOST * min(found):
+        raise ArgumentError(
+            f"weights must be at least 1 / {MOST:.0e} of their sum, or a member would never give "
+            f"an element; got {weights}. Leave out what gives nothing."
+        )
     return tuple(number // gcd(*found) for number in found)

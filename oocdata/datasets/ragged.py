@@ -201,6 +201,7 @@ class Ragged(Unequal):
             try:
                 held = np.array(value).astype(dtype)
                 same = bool(held == value) or (held != held and value != value)
+                same &= bool(np.isfinite(held) == np.isfinite(value))
             except (TypeError, ValueError, OverflowError):
                 same = False
         if not same:

@@ -223,7 +223,8 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
         )
 
     def breaks(values: NDArray[Any]) -> NDArray[np.intp]:
-        return np.flatnonzero(~(np.abs(np.diff(values) - step) <= tolerance))
+        steps = np.diff(values)  # beside NaT, the lowest number, they wrap around
+        return np.flatnonzero(~((steps >= step - tolerance) & (steps <= step + tolerance)))
 
     def ends(block: Any) -> tuple[int, NDArray[np.int64], NDArray[Any]]:
         values = block.values.reshape(-1)

@@ -1,7 +1,12 @@
-"""A digest of some of a source's numbers: tells other data from the same, wherever they lie."""
+"""Digests of a source: of some of its numbers, or of every change.
+
+The first tells other data from the same, wherever they lie; the second knows files by versions.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from hashlib import blake2b
 from math import prod
 from typing import TYPE_CHECKING
@@ -15,7 +20,7 @@ from oocdata.errors import MissingChunkError
 if TYPE_CHECKING:
     from oocdata.engines.source import Source
 
-__all__ = ["content", "digest"]
+__all__ = ["content", "digest", "exact_content"]
 
 _BOXES = 16
 """Boxes looked at, the first and the last among them, all over the array."""
@@ -23,6 +28,12 @@ _BOXES = 16
 _BOX_BYTES = 4096
 _DECODED_BYTES = 64 << 20
 """Of large chunks that are decoded for it, at most, but for two."""
+
+_PIECE = 4 << 20
+"""Bytes that are read at a time of what lies in no file."""
+
+_VERSION = ("nbytes", "modified", "changed", "inode", "tag")
+"""What tells versions of a file or an object apart, also for machines that share the folder."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -94,3 +105,56 @@ def _of_rows(source: Source) -> tuple[bytes, bytes]:
     found.read(np.zeros_like(counts), counts, values)
     little = values.astype(source.dtype.newbyteorder("<"))
     return found.lengths.astype("<i8").tobytes(), little.tobytes()
+
+
+def exact_content(source: Source) -> str:
+    """Return a digest that is another one wherever a number may have changed.
+
+    Files are known by their versions. What lies in none is read whole.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If storage can't deliver it.
+
+    Examples
+    --------
+    >>> import oocdata as ooc
+    >>> array = np.zeros(10**6)
+    >>> view = ooc.open(array)
+    >>> one = exact_content(view.source)
+    >>> array[4321] = 1
+    >>> one == exact_content(view.source)
+    False
+    """
+    return digest(*_versions(source))
+
+
+def _versions(source: Source) -> Iterator[str | bytes]:
+    yield content(source)
+    storage = source.storage()
+    yield storage.version
+    known = [tuple(getattr(file, name, "") for name in _VERSION) for file in storage.files]
+    for path in storage.row_files:
+        status = os.stat(path)
+        known.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    yield repr(known)
+    # A file that whoever opened it may write to, and parts in memory, have no version.
+    unknown = any(file.modified is None for file in storage.files)
+    unknown |= not known or any(path is None for path, _ in storage.part_names)
+    if unknown and all(source.shape) and not is_ragged(source):
+        yield from _all_of(source)
+
+
+def _all_of(source: Source) -> Iterator[bytes]:
+    """Yield all numbers of an array, some rows at a time."""
+    count, *row = source.shape
+    step = max(1, _PIECE // max(1, prod(row) * source.dtype.itemsize))
+    for start in range(0, count, step):
+        box = (min(step, count - start), *row)
+        out = np.empty((1, *box), source.dtype)
+        source.read(np.array([[start, *[0] * len(row)]]), Extent.of(box), out)
+        if source.dtype.hasobject:
+            yield from out.ravel().tolist()
+        else:
+            yield out.tobytes()

@@ -18,7 +18,7 @@ import numpy as np
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.spec import leaves
 from oocdata.describe.arrays import encode_array
-from oocdata.describe.content import content, digest
+from oocdata.describe.content import content, digest, exact_content
 from oocdata.describe.encoding import Encoder, is_frozen
 from oocdata.describe.names import import_path
 from oocdata.engines.source import Source
@@ -62,10 +62,14 @@ def fingerprint(loader: Loader | Stream, **more: str) -> str:
     return _shortened({**found, **more})
 
 
-def dataset_fingerprint(dataset: Dataset) -> str:
-    """Return what must be the same for positions to mean the same elements; see `fingerprint`."""
+def dataset_fingerprint(dataset: Dataset, *, exact: bool = False) -> str:
+    """Return what must be the same for positions to mean the same elements; see `fingerprint`.
+
+    With `exact` it is another one wherever a number may have changed, in the data or by the code of
+    a function: what was computed of them is then computed anew.
+    """
     found = {"elements": ", ".join(map(str, leaves(dataset.spec)))}
-    found.update(_flat(_Digests().encode(dataset, "dataset"), ""))
+    found.update(_flat(_Digests(exact=exact).encode(dataset, "dataset"), ""))
     found["kind"] = found.pop("")
     return _shortened(found)
 
@@ -155,7 +159,18 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 class _Digests(Encoder):
-    """Writes digests of leaves. Nothing is refused: it need not be made again."""
+    """Writes digests of leaves. Nothing is refused: it need not be made again.
+
+    Parameters
+    ----------
+    exact : bool
+        Whether functions that have names are known by their code too, and data by every number.
+    """
+
+    def __init__(self, *, exact: bool = False) -> None:
+        super().__init__()
+        self._exact = exact
+        self._known: set[FunctionType] = set()  # whose code was written already
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         return super()._dict({str(name): part for name, part in value.items()}, place)
@@ -166,29 +181,59 @@ class _Digests(Encoder):
             return _array(value)
         if isinstance(value, Source):
             shape = f"{tuple(value.shape)} {value.dtype}"
-            return {"kind": shape, "content": content(value)}
+            return {"kind": shape, "content": (exact_content if self._exact else content)(value)}
         if type(value) is partial:
             parts = {"func": value.func, "args": list(value.args), **value.keywords}
             return self.named("partial", parts, place)
         if isinstance(value, MethodType):
-            return self.named(value.__func__.__qualname__, {"self": value.__self__}, place)
+            parts = {"self": value.__self__}
+            parts |= {"function": value.__func__} if self._exact else {}
+            return self.named(value.__func__.__qualname__, parts, place)
         deep = place.count(".") > 20  # a function that calls itself, an object that holds itself
         if isinstance(value, FunctionType):
             name = value.__qualname__
-            if "<lambda>" in name or "<locals>" in name:
+            if "<lambda>" in name or "<locals>" in name or self._is_new(value):
                 around = [] if deep else self.encode(_around(value), f"{place}.around")
                 return digest(*_bytes_of(value.__code__), json.dumps(around, sort_keys=True))
             return f"{value.__module__}:{name}"
         if isinstance(value, set | frozenset):
             return sorted(str(self.encode(part, place)) for part in value)
         kind = f"{type(value).__module__}:{type(value).__qualname__}"
+        methods = self._methods(type(value))
         if is_frozen(type(value)):
-            return self.named(kind, fields_of(value), place)
+            return self.named(kind, fields_of(value) | methods, place)
         try:
             return import_path(value)
         except ValueError:
-            held = {} if deep else getattr(value, "__dict__", {})
+            held = {} if deep else getattr(value, "__dict__", {}) | methods
             return self.named(kind, held, place)
+
+    def _is_new(self, function: FunctionType) -> bool:
+        """Return whether the code of a function counts, and was not written yet."""
+        new = self._exact and function not in self._known and not _is_installed(function)
+        self._known.add(function)
+        return new
+
+    def _methods(self, kind: type) -> dict[str, Any]:
+        """Return the functions of a class whose code counts."""
+        each = [item for base in reversed(kind.__mro__) for item in vars(base).items()]
+        return {
+            f"{name}()": function
+            for name, function in each
+            if self._exact
+            if isinstance(function, FunctionType)
+            and not _is_installed(function)
+            and function.__code__.co_filename != "<string>"  # what makes dataclasses wrote it
+        }
+
+
+def _is_installed(function: FunctionType) -> bool:
+    """Return whether a function is one of a library, which is known by its name."""
+    from sysconfig import get_paths  # not for `import oocdata`
+
+    paths = get_paths()
+    libraries = tuple(paths[name] for name in ("stdlib", "purelib", "platlib"))
+    return function.__code__.co_filename.startswith(libraries)
 
 
 def _array(array: np.ndarray[Any, Any] | np.generic) -> str:

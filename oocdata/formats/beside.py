@@ -7,6 +7,7 @@ lies in the user's folder for temporary files.
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import os
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from oocdata.errors import SourceError
 __all__ = ["kept_beside"]
 
 Opened = TypeVar("Opened")
+
+_HERE, _NO_REPLACE = -100, 1
+"""Of ``renameat2``: relative to the current folder; an error where the name is taken."""
 
 
 def kept_beside(
@@ -48,18 +52,20 @@ def kept_beside(
     from hashlib import blake2b  # not for `import oocdata`
 
     folder, name = os.path.split(version.path)
-    which = repr((version.device, version.inode, version.nbytes, version.modified, version.changed))
-    digest = blake2b(f"{version.path}{which}".encode(errors="surrogateescape"), digest_size=8)
-    name = f".{name}.{kind}-"
+    # The same by any path and on any machine that shares the folder: the device is not.
+    which = repr((version.inode, version.nbytes, version.modified, version.changed))
+    whose = blake2b(version.path.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    digest = blake2b(which.encode(), digest_size=8).hexdigest()
     reasons = []
-    for place in (folder, _own_folder()):
-        path = os.path.join(place, name + digest.hexdigest())
+    for place, whole in ((folder, name), (_own_folder(), f"{whose}-{name}")):
+        stem = f".{whole}.{kind}-"
+        path = os.path.join(place, stem + digest)
         try:
             found = _found(path, opened)
             if found is None:
                 _write(path, opened, write)
                 found = _found(path, opened)
-                _remove_others(place, name, path)
+                _remove_others(place, stem, path)
             if found is not None:
                 return found
         except SourceError:
@@ -107,11 +113,18 @@ def _write(
             file.flush()
             os.fsync(number)
         # What another process has written meanwhile is the same, and in use there.
-        if _found(path, opened) is None:
+        if not _take_name(temporary, path) and _found(path, opened) is None:
             os.replace(temporary, path)
     finally:
         with suppress(OSError):
             os.unlink(temporary)
+
+
+def _take_name(temporary: str, path: str) -> bool:
+    """Give a file a name that no file has yet; return False where one has, or nobody can know."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # of Linux
+    names = os.fsencode(temporary), os.fsencode(path)
+    return rename is not None and rename(_HERE, names[0], _HERE, names[1], _NO_REPLACE) == 0
 
 
 def _remove_others(folder: str, name: str, path: str) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
+from oocdata.errors import UnknownFormatError
 from oocdata.formats.offsets import open_rows
 
 __all__ = ["TEXT_ENDS", "Lines", "open_lines"]
@@ -24,6 +25,9 @@ Ints = NDArray[np.int64]
 _BLOCK = 8 << 20
 
 _NEWLINE, _RETURN = b"\n\r"
+
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+"""What UTF-16 and UTF-32 begin with: a byte of theirs may be that of a line's end, and none."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A0
 
     Raises
     ------
+    oocdata.errors.UnknownFormatError
+        If it is UTF-16 or UTF-32.
     oocdata.errors.SourceError
         If the file can't be read.
 
@@ -88,6 +94,12 @@ def _line_starts(version: FileVersion) -> Iterator[Ints]:
     with OpenFile(version).opened() as number:
         version.compare(os.fstat(number))
         while got := os.preadv(number, [block], place):
+            if not place and block.startswith(_WIDE):
+                raise UnknownFormatError(
+                    "text must be of one byte or several to a character, as UTF-8 is; this file "
+                    "begins as UTF-16 does. Write it anew: iconv -f UTF-16 -t UTF-8.",
+                    path=version.path,
+                )
             found = np.flatnonzero(memory[:got] == _NEWLINE) + (place + 1)
             place += got
             if len(found):

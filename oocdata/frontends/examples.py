@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,15 @@ class ParseExamples:
         return {name: tensor.numpy() for name, tensor in found.items()}
 
 
+def _as_text(default: Any) -> Any:
+    """Return what is bytes as text where it is UTF-8: the same to TensorFlow, and JSON has it."""
+    if isinstance(default, list):
+        return [_as_text(one) for one in default]
+    with suppress(AttributeError, UnicodeDecodeError):
+        return default.decode()
+    return default
+
+
 def parse(records: Dataset, features: Mapping[str, Any]) -> Map:
     """Return the features of records; see `oocdata.View.parse`."""
     if records.spec != ArraySpec((), np.dtype(object)):
@@ -93,7 +103,10 @@ def parse(records: Dataset, features: Mapping[str, Any]) -> Map:
         shape = tuple(int(length) for length in tf.TensorShape(feature.shape).as_list())
         default = feature.default_value
         if default is not None:
-            default = np.asarray(default).tolist()
+            text = tf.as_dtype(feature.dtype) == tf.string
+            # Not NumPy's own bytes, which lose zeros at the end.
+            default = np.asarray(default, object if text else None).tolist()
+            default = _as_text(default)
         made.append(Feature(str(name), shape, tf.as_dtype(feature.dtype).name, default))
     function = ParseExamples(tuple(made))
     return Map(records, function, batched=True, rng=False, given=function.spec)

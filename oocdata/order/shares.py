@@ -16,15 +16,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Shares"]
+__all__ = ["MOST", "Shares"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
 Node: TypeAlias = "int | tuple[Node, Node, int, int]"
 """A member; or two sides and the share of the first, as numerator and denominator."""
 
-_MOST = 10**6
-"""Denominators up to this are exact; other shares are off by less than 10**-12."""
+MOST = 2**48
+"""Sums of weights up to this are exact."""
 
 _GOLDEN = 0.6180339887498949
 
@@ -84,11 +84,12 @@ class Shares:
             return
         one, other, share, of = node
         lanes = self.lanes
-        # In two steps: the products stay within 64 bits for any count.
+        # In two steps: a quotient that is off by 1 at most, and what is over, which is small: so it
+        # is right although the products wrap around.
         whole, rest = np.divmod(counts, of)
-        left = whole * share + (rest * (2 * lanes * share) + (2 * phase + 1) * of) // (
-            2 * lanes * of
-        )
+        near = (rest * (share / of)).astype(np.int64)
+        over = rest * np.int64(share) - near * np.int64(of)
+        left = whole * share + near + (over * 2 * lanes + (2 * phase + 1) * of) // (2 * lanes * of)
         # Lanes that follow on one another in this phase lie apart in the next one.
         phase = np.argsort(np.argsort(phase[:, 0] * _GOLDEN % 1))[:, None]
         self._divide(one, left, phase, found)
@@ -124,7 +125,7 @@ def _tree(weights: tuple[int, ...]) -> Node:
     number = len(weights)
     while len(numbered) > 1:
         light, heavy = heapq.heappop(numbered), heapq.heappop(numbered)
-        share = Fraction(heavy[0], heavy[0] + light[0]).limit_denominator(_MOST)
+        share = Fraction(heavy[0], heavy[0] + light[0]).limit_denominator(MOST)
         node: Node = (heavy[2], light[2], share.numerator, share.denominator)
         heapq.heappush(numbered, (heavy[0] + light[0], number, node))
         number += 1

@@ -5,6 +5,11 @@ from 0 to n - 1, of the cumulated weights, with one random u for the epoch. So a
 comes ``floor(n w)`` or ``ceil(n w)`` times, and draws that follow one another lie side by side in
 storage: to shuffle them by blocks decodes each chunk once, as without weights.
 
+Evenly spaced points may all fall on one class of several that take turns: a third of the elements,
+one in three, would come twice in one epoch and once in the next. So the elements of a block are
+cumulated in a random order; and all of them, where there are no blocks, those of one weight side by
+side: then classes of unlike weights come as often as they should, to within one draw.
+
 References
 ----------
 .. [1] W. G. Madow, "On the theory of systematic sampling, II", Annals of Mathematical Statistics
@@ -14,15 +19,16 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockRuns
+from oocdata.blocks import BlockRuns
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
 from oocdata.order.lanes import Laned, walk_of
-from oocdata.order.order import Order
+from oocdata.order.order import Order, Shuffle
 from oocdata.order.permutation import epoch_key
 
 __all__ = ["Weighted", "WeightedEpoch", "cumulated"]
@@ -46,7 +52,9 @@ def cumulated(weights: NDArray[np.float64]) -> Ints:
     sums = np.cumsum(weights)
     sums /= sums[-1]
     sums *= whole
-    return np.rint(sums, out=sums).astype(np.int64)
+    found = np.rint(sums, out=sums).astype(np.int64)
+    found.flags.writeable = False
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,19 +66,43 @@ class Weighted(Laned):
     order : Order
         Of an epoch's draws, which are as many as there are elements.
     sums : ndarray of int64, shape (elements,)
-        The cumulated weights, as `cumulated` returns them; of a block shuffle in the order of its
-        blocks.
+        The cumulated weights, as `cumulated` returns them.
+    elements : ndarray of int32 or int64, shape (elements,), optional
+        Which element each of `sums` is of: those of a block side by side. By default they are in
+        order.
 
     Examples
     --------
     >>> from oocdata.order import Sequential
-    >>> order = Weighted(Sequential(), cumulated(np.array([1.0, 0.0, 3.0, 4.0])))
+    >>> order = Weighted.of(Sequential(), np.array([1.0, 0.0, 3.0, 4.0]))
     >>> order.positions(4, 0, 4, seed=7, epoch=0)
     array([0, 2, 3, 3])
     """
 
     order: Order
     sums: Ints = field(repr=False)
+    elements: NDArray[np.signedinteger] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, order: Order, weights: NDArray[np.float64]) -> Weighted:
+        """Return the draws of elements that have these weights."""
+        positions = np.arange(len(weights))
+        if isinstance(order, BlockShuffle):
+            groups: NDArray[Any] = order.blocks.of(positions)
+        elif isinstance(order, Shuffle):
+            groups = weights
+        else:
+            return cls(order, cumulated(weights))
+        mixed = Shuffle().at(len(weights), positions, 0, 0)
+        elements = mixed[np.argsort(groups[mixed], kind="stable")]
+        if len(weights) < 2**31:
+            elements = elements.astype(np.int32)
+        return cls(order, cumulated(weights[elements]), elements)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables."""
+        return self.sums.nbytes + (0 if self.elements is None else self.elements.nbytes)
 
     @property
     def lanes(self) -> int | None:
@@ -95,13 +127,11 @@ class WeightedEpoch:
     """One epoch of draws by weight."""
 
     def __init__(self, order: Weighted, seed: int, epoch: int) -> None:
-        self._sums, count = order.sums, len(order.sums)
+        self._sums, self._elements, count = order.sums, order.elements, len(order.sums)
         self._unit = int(order.sums[-1]) // count  # from one draw to the next
         self._begin = int(epoch_key(seed, epoch, "weights")[0]) % self._unit
-        self._blocks: AnyBlocks = ADDRESSABLE
         inner = order.order
         if isinstance(inner, BlockShuffle):
-            self._blocks = inner.blocks
             slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
             # The first draw of each block: those before it lie below what was cumulated before it.
             before = np.concatenate(([0], order.sums))[np.minimum(slots, count)]
@@ -117,4 +147,4 @@ class WeightedEpoch:
         order, slots = np.argsort(draws), np.empty(len(draws), np.int64)
         points = draws[order] * self._unit + self._begin
         slots[order] = np.searchsorted(self._sums, points, side="right")
-        return self._blocks.positions(slots)
+        return slots if self._elements is None else self._elements[slots].astype(np.int64)

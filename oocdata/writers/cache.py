@@ -100,7 +100,7 @@ def _check(dataset: Dataset) -> None:
 
 
 def _name(dataset: Dataset) -> str:
-    text = f"{len(dataset)} {dataset_fingerprint(dataset)}"
+    text = f"{len(dataset)} {dataset_fingerprint(dataset, exact=True)}"
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -143,6 +143,9 @@ def _fill(
         if os.path.exists(os.path.join(place, "whole")):
             return  # whoever had the lock has written it
         done, count = _rows_done(place) if all(map(os.path.exists, paths)) else 0, len(dataset)
+        if not done:  # of arrays that are no longer there
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(place, "rows"))
         targets = [
             Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
             for leaf in specs

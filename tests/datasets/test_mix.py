@@ -19,6 +19,7 @@ from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import at_most
 from oocdata.order.mixture import Mixture
+from oocdata.order.shares import Shares
 from oocdata.order.weighted import Weighted
 
 
@@ -237,6 +238,27 @@ def test_what_does_not_mix(members: Any, said: str) -> None:
         ooc.mix(members)
 
 
+def test_members_of_one_array_are_split_before_they_are_mixed() -> None:
+    frames = ooc.open(np.arange(100))
+    for members in ((frames[:60], frames[40:]), (frames.windows(4)[:50], frames[49:].windows(4))):
+        mixed = ooc.mix([(part, 1) for part in members])
+        for one in (mixed, mixed.map(np.sqrt) if mixed.spec.shape == () else mixed):
+            with pytest.raises(ArgumentError, match="read the same array must be split before"):
+                one.split(0.5, 0.5)
+
+
+def test_a_large_member_beside_a_small_one() -> None:
+    """Shares are exact, however far apart they are."""
+    for counts in ((10**8, 50), (5_000_004, 4_999_996), (2**40 + 1, 3)):
+        parts = [ooc.open(np.broadcast_to(np.float32(at), (n,))) for at, n in enumerate(counts)]
+        members = ooc.mix(list(zip(parts, counts, strict=True))).shares
+        assert members.length == sum(counts)
+        found = Shares(members.weights, 1).given(np.array([members.length]))
+        assert found[:, 0, 0].tolist() == list(counts)
+    with pytest.raises(ArgumentError, match="weights must be at least 1 / 3e"):
+        ooc.mix([(parts[0], 1), (parts[1], 1e-15)])
+
+
 def test_what_can_not_be_asked_of_a_mixture() -> None:
     one, two = numbers(10, 10)
     mixed = ooc.mix({one: 1, two: 2})
@@ -265,7 +287,7 @@ def test_it_explains_itself() -> None:
     assert "draws by weight, full shuffle: drawn by weight" in text
     assert "100 of 700 elements can come, one up to 7 times an epoch" in text
     plain = one.batches(70, shuffle=True).explain()
-    assert weighted.explain().resident_bytes - plain.resident_bytes == 8 * 700
+    assert weighted.explain().resident_bytes - plain.resident_bytes == 12 * 700
 
 
 def test_a_draw_takes_no_memory_by_length() -> None:
@@ -353,6 +375,30 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
 def test_what_is_no_weight(weights: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         ooc.open(np.arange(30)).batches(5, shuffle=True, weights=weights)
+
+
+@pytest.mark.parametrize(
+    "shuffle", [True, ooc.BlockShuffle(30, 8), ooc.BlockShuffle(31, 4)], ids=str
+)
+@pytest.mark.parametrize("others", [2, 4, 6])
+def test_classes_in_turn_are_drawn_equally_often(shuffle: Any, others: int) -> None:
+    """One of one class, then some of the other, and so on: points at equal distances fit to it."""
+    labels = (np.arange(6000) % (others + 1) == 0).astype(int)
+    loader = ooc.open(labels).batches(30, shuffle=shuffle, weights=ooc.balanced(labels), seed=1)
+    for epoch in range(6):
+        drawn = np.concatenate(list(loader.epoch(epoch)))
+        assert abs(drawn.mean() - 0.5) < 0.02
+
+
+@pytest.mark.parametrize("sizes", [(300, 200, 100, 37), (100, 100, 250, 3)])
+def test_classes_anywhere_are_drawn_equally_often(sizes: tuple[int, ...]) -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(4), sizes))
+    loader = ooc.open(labels).batches(32, shuffle=True, weights=ooc.balanced(labels), seed=1)
+    for epoch in range(4):
+        times = np.bincount(np.concatenate(list(loader.epoch(epoch))))
+        expected = len(labels) / 4
+        assert abs(times[[2, 3]] - expected).max() < 1  # of weights that no other has
+        assert abs(times - expected).max() < 20 if sizes[0] == sizes[1] else 1
 
 
 def test_weights_need_a_shuffle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,27 @@ def test_rows_of_several_files(tmp_path: Path) -> None:
     rows = ooc.ragged(str(tmp_path / "*.npy"), lengths=LENGTHS)
     positions = np.random.default_rng(1).permutation(200)
     same(rows.take(positions), positions)
+
+
+def test_rows_of_lines(tmp_path: Path) -> None:
+    """Values may be bytes: documents of several lines."""
+    lines = [b"%d" % number * (number % 3) for number in range(50)]
+    (tmp_path / "a.txt").write_bytes(b"".join(line + b"\n" for line in lines))
+    borders = [0, 3, 3, 10, 11, 25, 50]
+    rows = ooc.ragged(tmp_path / "a.txt", borders)
+    wanted = [lines[start:stop] for start, stop in pairwise(borders)]
+    assert [rows[at].tolist() for at in range(6)] == wanted
+    for size in (1, 4):
+        read = [row.tolist() for batch in rows.batches(size) for row in batch]
+        given = [row for batch in rows.batches(size).to_tf() for row in batch.to_list()]
+        assert read == given == wanted
+    both = ooc.concat([rows[2:], rows[:2]])
+    assert [row.tolist() for row in both.take(np.arange(6))] == [*wanted[2:], *wanted[:2]]
+
+
+def test_numbers_that_a_dtype_does_not_hold() -> None:
+    rows = ooc.ragged(np.arange(5, dtype="f2"), lengths=[2, 3])
+    with pytest.raises(ArgumentError, match="must be a number that float16 holds; got 1000000"):
+        rows.pad(value=1e6)
+    assert rows.pad(value=np.inf)[0].tolist() == [0, 1, np.inf]
+    assert rows.pad(value=0.1)[0].tolist() == [0, 1, np.float16(0.1)]

@@ -555,6 +555,13 @@ def test_episodes_begin_where_time_jumps(steps: list[int], kind: str) -> None:
     assert ooc.episodes(time=ooc.open(time), step=step).tolist() == lengths_of(ends)
 
 
+@pytest.mark.parametrize("dates", [["NaT", "1970-01-02"], ["1969-12-31", "NaT"], ["NaT"] * 3])
+def test_no_date_follows_on_none(dates: list[str]) -> None:
+    """NaT is the lowest number, beside which differences wrap around."""
+    found = ooc.episodes(time=np.array(dates, "M8[D]"), step=np.timedelta64(1, "D"))
+    assert found.tolist() == [1] * len(dates)
+
+
 def test_borders_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(passes, "BLOCK_BYTES", 80)

@@ -9,6 +9,8 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from oocdata.box import Extent
 from oocdata.datasets.spec import leaves
 from oocdata.describe import fingerprint, from_json
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
+from oocdata.engines.files import FileVersion
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Storage
 from oocdata.errors import (
@@ -36,6 +39,7 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats import beside, gzipped, lines
+from oocdata.formats.offsets import offsets_of
 
 ROWS = [b"first", b"", b"a longer line, \xff no UTF-8", b"\r", b"x" * 5000, "zw\u00f6lf".encode()]
 
@@ -260,6 +264,19 @@ class TestText:
         with pytest.raises(ArgumentError, match="files of text only"):
             ooc.open(np.zeros(3), format="text")
 
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_wide_characters_are_refused(self, encoding: str, packed: bool, tmp_path: Path) -> None:
+        """U+010A would end a line, and each line after the first begin within a character."""
+        data = "\ufeff\u010a,1\n2,3\n".encode(encoding)
+        path = tmp_path / ("a.csv.gz" if packed else "a.csv")
+        path.write_bytes(gzip.compress(data) if packed else data)
+        with pytest.raises(UnknownFormatError, match="begins as UTF-16 does"):
+            ooc.open(path)
+        plain = tmp_path / "b.csv"
+        plain.write_bytes("\ufeff\u010a,1\n".encode())
+        assert ooc.open(plain)[0].decode("utf-8-sig") == "\u010a,1"
+
     def test_blocks_of_a_scan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lines, "_BLOCK", 7)
         rows = [b"x" * number for number in range(20)]
@@ -312,6 +329,62 @@ class TestOffsets:
         write_text(tmp_path / "a.txt", ROWS[:2])
         with pytest.raises(SourceError, match="neither could be written"):
             ooc.open(tmp_path / "a.txt")
+
+    def test_what_another_process_has_just_written_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_text(tmp_path / "a.txt", ROWS)
+        real, others = os.replace, []
+
+        def late(*names: Any) -> None:  # another process, between a look at the name and taking it
+            monkeypatch.setattr(os, "replace", real)
+            others.append(ooc.open(tmp_path / "a.txt"))
+            real(*names)
+
+        monkeypatch.setattr(os, "replace", late)
+        monkeypatch.setattr(beside, "_remove_others", lambda *_: None)  # not yet
+        views = [ooc.open(tmp_path / "a.txt"), *others]
+        assert all(view[2] == ROWS[2] for view in views)
+
+    def test_files_of_one_name_in_folders_that_are_read_only(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = beside._write
+
+        def refused(path: str, *given: Any) -> None:  # root may write anywhere
+            if os.path.dirname(path) != str(tmp_path / "own"):
+                raise PermissionError(13, "Permission denied", path)
+            real(path, *given)
+
+        monkeypatch.setattr(beside, "_write", refused)
+        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
+        views = []
+        for name in ("own", "train", "val"):
+            (tmp_path / name).mkdir()
+            write_text(tmp_path / name / "a.txt", [name.encode()] * 3)
+            views.append(ooc.open(tmp_path / name / "a.txt"))
+        assert [view[2] for view in views] == [b"own", b"train", b"val"]
+
+    def test_a_folder_of_two_names(self, tmp_path: Path) -> None:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "folder")
+        write_text(tmp_path / "folder" / "a.txt", ROWS)
+        views = [ooc.open(tmp_path / name / "a.txt") for name in ("folder", "link")]
+        assert [view[2] for view in views] == [ROWS[2]] * 2
+        assert len(os.listdir(tmp_path / "folder")) == 2
+
+    def test_machines_that_share_a_folder(self, tmp_path: Path) -> None:
+        """A network's file systems are devices of other numbers on each."""
+        write_text(tmp_path / "a.txt", ROWS)
+        here = FileVersion.of(str(tmp_path / "a.txt"))
+        made = []
+        for version in (here, replace(here, device=here.device + 1)):
+            write = partial(lines._line_starts, here)
+            made.append(offsets_of(version, "lines", write)[0])
+        found = np.empty((1, 1), np.int64)
+        for source in made:
+            source.read(np.array([[1]]), Extent.of((1,)), found)
+            assert found[0, 0] == len(ROWS[0]) + 1
 
     def test_found_by_several_processes_at_once(self, tmp_path: Path) -> None:
         write_text(tmp_path / "a.txt", numbered(1000))
@@ -585,6 +658,22 @@ class TestParsed:
             {"x": tf.io.FixedLenFeature([], tf.int64)}
         )
         assert text != fingerprint(other.batches(4))
+
+    @pytest.mark.parametrize(
+        "default", [b"\0\0", b"a\0", "b\xe9", b"", np.array(b"c"), tf.constant(b"\0d\0")], ids=repr
+    )
+    def test_defaults_of_bytes(self, parsed: Any, default: Any) -> None:
+        features = {
+            "other": tf.io.FixedLenFeature([], tf.string, default),
+            "several": tf.io.FixedLenFeature([1], tf.string, [np.asarray(default, object).item()]),
+        }
+        made = parsed.source.parse(features)
+        for ours in (
+            made.take([0]),
+            from_json(made.batches(1).describe(), allow=["oocdata"]).batch(0),
+        ):
+            for name, tensor in tf.io.parse_example([example(0)], features).items():
+                assert ours[name].tolist() == tensor.numpy().tolist()
 
     def test_other_features(self, parsed: Any) -> None:
         with pytest.raises(ArgumentError, match="VarLenFeature for 'x'"):

@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.errors import UnsupportedDtypeError
 from oocdata.tools.info import contents
 
 ARRAY = np.arange(24.0).reshape(2, 3, 4)  # as MATLAB shows it
@@ -37,6 +38,18 @@ def test_matlab(tmp_path: Path, options: Any):
     assert_array_equal(np.asarray(view.transpose()), np.moveaxis(ARRAY, -1, 0))
     assert view.storage.layout.endswith(", in MATLAB (2, 3, 4): its axes come in reverse")
     assert "its axes come in reverse" in " ".join(str(contents(str(path), "u")).split())
+
+
+def test_an_empty_array_of_matlab(tmp_path: Path):
+    """What is stored are the lengths of its axes, which are no elements."""
+    path = matlab(tmp_path / "a.mat")
+    with h5py.File(path, "r+") as file:
+        made = file.create_dataset("none", data=np.array([0, 3], "u8"))
+        made.attrs["MATLAB_class"], made.attrs["MATLAB_empty"] = np.bytes_("double"), np.uint8(1)
+    with pytest.raises(UnsupportedDtypeError, match=r"MATLAB wrote this one as empty.*\(0, 3\)"):
+        ooc.open(path, "none")
+    assert "none" in str(contents(str(path)))
+    assert len(ooc.open(path, "u")) == 4
 
 
 @pytest.mark.parametrize(

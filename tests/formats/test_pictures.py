@@ -244,6 +244,20 @@ def test_a_picture_is_not_turned(tmp_path: Path) -> None:
         assert ooc.open(tmp_path / "a.jpg", pictures=pictures).element == (20, 30, 3)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
+def test_nor_is_a_tiff(tmp_path: Path, orientation: int, compression: str | None) -> None:
+    data = encoded(drawn(1), "TIFF", tiffinfo={274: orientation}, compression=compression)
+    (tmp_path / "a.tif").write_bytes(data)
+    for pictures in (None, ooc.Pictures(), ooc.Pictures(channels=3)):
+        assert_array_equal(ooc.open(tmp_path / "a.tif", pictures=pictures)[0], drawn(1))
+    for more in ({}, {"crop": True}, {"antialias": False}):
+        wanted = ooc.Pictures(size=(7, 9), **more)
+        (tmp_path / "b.png").write_bytes(encoded(drawn(1), "PNG"))
+        one, other = (ooc.open(tmp_path / name, pictures=wanted)[0] for name in ("a.tif", "b.png"))
+        assert_array_equal(one, other)
+
+
 def test_colours_of_a_palette(tmp_path: Path) -> None:
     image = Image.fromarray(drawn(2)).quantize(8)
     for name in ("a.png", "a.gif", "a.bmp"):
@@ -331,6 +345,25 @@ def test_tensorflow_as_it_decodes_and_resizes_by_default(tmp_path: Path) -> None
         pixels = tf.io.decode_jpeg(data, channels=3, dct_method=method)
         expected = tf.image.resize(pixels, (224, 224)).numpy()
         assert np.abs(found - expected).max() <= most
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WebP"])
+@pytest.mark.parametrize("dtype", ["bool", "i1", "i2", "f2"])
+def test_pictures_of_unlike_dtypes(tmp_path: Path, dtype: str, kind: str) -> None:
+    """Decoders write what they have into memory of as many bytes a number."""
+    grey = kind in ("PNG", "JPEG", "BMP")
+    array = drawn(3, (20, 30) if grey else (20, 30, 3))
+    wide = array.astype("u2") if kind == "PNG" and dtype[1:] == "2" else array
+    (tmp_path / "b.png").write_bytes(encoded(wide, kind))
+    first = array > 99 if dtype == "bool" else (array // 2).astype(dtype)
+    if dtype == "bool" and grey:
+        (tmp_path / "a.tif").write_bytes(encoded(first, "TIFF"))
+    else:
+        (tmp_path / "a.tif").write_bytes(tiff(first.astype("i1") if dtype == "bool" else first))
+    view = ooc.open([tmp_path / "a.tif", tmp_path / "b.png"])
+    assert_array_equal(view[0], first)
+    with pytest.raises(MismatchedPartsError, match="the shape and dtype of the first"):
+        view[1]
 
 
 def test_pictures_of_unlike_shapes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixture import Mixture
 from oocdata.order.shares import Shares
 from oocdata.order.steps import Steps
-from oocdata.order.weighted import Weighted, cumulated
+from oocdata.order.weighted import Weighted
 
 WEIGHTS = st.lists(st.integers(1, 1000), min_size=1, max_size=4).map(tuple)
 
@@ -211,10 +211,8 @@ def weighted(draw: st.DrawFn) -> tuple[Weighted, np.ndarray, int]:
         )
     )
     order: Order = BlockShuffle(blocks, draw(st.integers(1, 9)), lanes)
-    order = draw(st.sampled_from([order, order, Shuffle()]))
-    in_blocks = isinstance(order, BlockShuffle)
-    slots = blocks.positions(np.arange(count)) if in_blocks else np.arange(count)
-    return Weighted(order, cumulated(weights[slots])), weights, lanes
+    order = draw(st.sampled_from([order, order, Shuffle(), Sequential()]))
+    return Weighted.of(order, weights), weights, lanes
 
 
 @given(weighted(), st.integers(0, 9), st.integers(0, 9))
@@ -238,7 +236,7 @@ def test_each_element_is_drawn_as_often_as_it_weighs(
 
 def test_equal_weights_draw_each_element_once() -> None:
     for count in (7, 1000, 12_345):
-        order = Weighted(Shuffle(), cumulated(np.full(count, 0.1)))
+        order = Weighted.of(Shuffle(), np.full(count, 0.1))
         for epoch in range(5):
             drawn = order.positions(count, 0, count, seed=1, epoch=epoch)
             assert_array_equal(np.sort(drawn), np.arange(count))
@@ -247,7 +245,7 @@ def test_equal_weights_draw_each_element_once() -> None:
 def test_over_epochs_draws_are_in_proportion() -> None:
     random, epochs = np.random.default_rng(0), 400
     weights = random.random(50)
-    order = Weighted(Shuffle(), cumulated(weights))
+    order = Weighted.of(Shuffle(), weights)
     times = np.zeros(50)
     for epoch in range(epochs):
         times += np.bincount(order.positions(50, 0, 50, seed=3, epoch=epoch), minlength=50)
@@ -270,7 +268,7 @@ def test_ranks_share_the_draws(case: tuple[Weighted, np.ndarray, int], ranks: in
 
 def test_draws_by_weight_need_each_block_in_one_stretch() -> None:
     weights = np.random.default_rng(1).random(3200)
-    order = Weighted(BlockShuffle(16, 8, 4), cumulated(weights))
+    order = Weighted.of(BlockShuffle(16, 8, 4), weights)
     steps = Steps(order, 3200, 32, 7, False)
     of = np.concatenate([steps.positions(step, 0) for step in range(100)]) // 16
     begun, ended = {}, {}
@@ -286,7 +284,7 @@ def test_draws_by_weight_need_each_block_in_one_stretch() -> None:
 
 def test_a_count_other_than_that_of_the_weights_is_refused() -> None:
     with pytest.raises(ArgumentError, match="the 3 elements"):
-        Weighted(Shuffle(), cumulated(np.ones(3))).positions(4, 0, 4, seed=0, epoch=0)
+        Weighted.of(Shuffle(), np.ones(3)).positions(4, 0, 4, seed=0, epoch=0)
 
 
 # --- blocks of several parts

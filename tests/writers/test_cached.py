@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import oocdata as ooc
 from oocdata.describe import fingerprint, from_json
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import DEFAULT_MEMORY, set_memory
+from oocdata.writers import cache as cache_module
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
@@ -183,6 +185,106 @@ def test_killed_and_gone_on(frames: ooc.View, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     assert int(found.stdout) == 40 - done
     assert int(run(tmp_path, 0).stdout) == 0
+
+
+def until_killed(x: np.ndarray) -> np.ndarray:
+    """Compute as many elements as the first of the calls says."""
+    CALLS.append(len(x))
+    if sum(CALLS[1:]) > CALLS[0]:
+        raise TimeoutError
+    return -x
+
+
+def test_begun_anew_and_killed(
+    frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far an array was written says nothing of one that took its place."""
+    monkeypatch.setattr(cache_module, "_BATCH_BYTES", 80)
+    monkeypatch.setattr(cache_module, "_SAVED_BYTES", 160)
+
+    def cached(most: int) -> Any:
+        CALLS[:] = [most]
+        spec = ooc.ArraySpec((3,), np.dtype("f8"))
+        return frames.map(until_killed, spec=spec).cache(tmp_path / "cache")
+
+    cached(10**6)
+    (place,) = (tmp_path / "cache").iterdir()
+    for name in ("whole", "0.npy"):  # as they are deleted, when that is interrupted
+        (place / name).unlink()
+    with pytest.raises(TimeoutError):
+        cached(4)
+    assert_array_equal(cached(10**6).take(np.arange(40)), -np.asarray(frames))
+
+
+def test_any_number_that_changes(tmp_path: Path) -> None:
+    """One of many that no digest of a few places looks at, in a file or not."""
+    array = np.arange(400_000.0).reshape(4000, 100)
+    np.save(tmp_path / "a.npy", array)
+    np.save(tmp_path / "b.npy", array)
+    for row in (1234, 3456):
+        array[row, 7] = -1
+        with open(tmp_path / "a.npy", "r+b") as file:
+            file.seek(-array.nbytes + (100 * row + 7) * 8, os.SEEK_END)
+            file.write(np.float64(-1).tobytes())
+        both = ooc.concat([ooc.open(tmp_path / "a.npy"), ooc.open(array)])
+        parts = ooc.open([tmp_path / "a.npy", tmp_path / "b.npy"])[:4000]
+        for dataset in (both, parts, ooc.open(array), ooc.open(tmp_path / "a.npy")):
+            made = dataset.map(np.negative).cache(tmp_path / "cache")
+            for part in range(0, len(dataset), 4000):
+                assert made[part + row][7] == 1
+
+
+def module(text: str) -> Any:
+    """Return a module of a text, as one that was edited since."""
+    sys.modules["edited_since"] = made = ModuleType("edited_since")
+    exec(compile(text, "edited_since.py", "exec"), made.__dict__)
+    return made
+
+
+FUNCTION = """
+from dataclasses import dataclass
+
+WEIGHT = 1
+
+def inner(x, by=2):
+    return x * by * WEIGHT
+
+def outer(x):
+    return inner(x)
+
+@dataclass(frozen=True)
+class Frozen:
+    by: int = 1
+    def __call__(self, x):
+        return self.run(x)
+    def run(self, x):
+        return outer(x)
+
+class Plain:
+    def __call__(self, x):
+        return outer(x)
+    def method(self, x):
+        return outer(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("= 1\n", "= 3\n"), ("by=2", "by=6"), ("* by *", "* 3 * by *"), ("inner(x)", "inner(x) * 3")],
+)
+@pytest.mark.parametrize("name", ["outer", "Frozen", "Plain", "method"])
+def test_functions_that_were_edited(
+    name: str, change: tuple[str, str], frames: ooc.View, folder: Path | None
+) -> None:
+    for text, factor in ((FUNCTION, 2), (FUNCTION.replace(*change, 1), 6), (FUNCTION, 2)):
+        found = module(text)
+        fn = found.Plain().method if name == "method" else getattr(found, name)
+        fn = fn() if name in ("Frozen", "Plain") else fn
+        cached = frames.map(fn).cache(folder)
+        assert cached[7].tolist() == [21 * factor, 22 * factor, 23 * factor]
+    if folder is not None:
+        assert len(os.listdir(folder)) == 2
+    del sys.modules["edited_since"]
 
 
 def test_several_processes_at_once(frames: ooc.View, tmp_path: Path) -> None:

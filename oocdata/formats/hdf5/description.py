@@ -113,7 +113,7 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        For text, references, rows without a field of numbers.
+        For text, references, rows without a field of numbers, and what MATLAB wrote as empty.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
@@ -139,6 +139,13 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
         raise UnsupportedDtypeError(
             "every field must have the size of a number of NumPy's; h5py takes some of these for "
             f"larger ones, which would lie over others: {stored}. Save the fields on their own.",
+            path=path,
+            key=key,
+        )
+    if stored == np.uint64 and dataset.ndim == 1 and dataset.attrs.get("MATLAB_empty"):
+        raise UnsupportedDtypeError(
+            "an array must hold an element; MATLAB wrote this one as empty, and stored in its "
+            f"place the lengths of its axes, {tuple(dataset[()].tolist())}.",
             path=path,
             key=key,
         )

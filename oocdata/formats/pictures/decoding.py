@@ -46,6 +46,15 @@ _TOGETHER = 96 << 10
 
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
+_ORIENTATION = 274
+"""The tag of TIFF 6.0."""
+
+_TURNED_BACK = {
+    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_90",
+    7: "TRANSVERSE", 8: "ROTATE_270",
+}  # fmt: skip
+"""What undoes an orientation: Pillow turns TIFF, and no other format, as it is decoded."""
+
 _MORE_BYTES = {"WEBP": 8}
 """A pixel, that Pillow takes beside its picture: libwebp's, and a copy of it."""
 
@@ -99,7 +108,8 @@ def as_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArra
         If the bytes don't decode.
     """
     given: dict[str, Any] = {"index": 0} if kind == "GIF" else {}
-    if out is not None and kind != "TIFF":  # of which some decode by way of opacity
+    # Of TIFF some decode by way of opacity; others write unsigned numbers whatever `out` is of.
+    if out is not None and kind != "TIFF" and out.dtype.kind == "u":
         given["out"] = out
     try:
         found: NDArray[Any] = getattr(codecs(), _DECODERS[kind])(data, **given)
@@ -222,6 +232,8 @@ def converted(data: bytes, wanted: Pictures, room: Room) -> NDArray[Any]:
                 image.draft(None, (2 * wanted.size[1], 2 * wanted.size[0]))
             mode = _mode(image, wanted)
             with room(len(data) + _scratch_bytes(image, mode, wanted)):
+                if kind == "TIFF":
+                    image = _turned_back(image, library)
                 if wanted.antialias:
                     found = _made(image, mode, wanted, library)
                 else:
@@ -232,6 +244,16 @@ def converted(data: bytes, wanted: Pictures, room: Room) -> NDArray[Any]:
     except Exception as error:  # of any kind, where bytes are damaged
         raise damaged(kind, error) from error
     return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+
+def _turned_back(image: Any, library: Any) -> Any:
+    """Return a TIFF as it is stored."""
+    how = _TURNED_BACK.get(image.tag_v2.get(_ORIENTATION))
+    if how is None:
+        return image
+    stored = image.transpose(getattr(library.Transpose, how))
+    image.close()
+    return stored
 
 
 def _made(image: Any, mode: str, wanted: Pictures, library: Any) -> NDArray[Any]:
