@@ -202,6 +202,7 @@ def of_passes(
         parts.append([part for leaf in elements for part in composed_specs(leaf, None)])
     shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
     names = tuple(tensor_dtype(part.dtype) for part in parts[0])
+    composed, each = loader.dataset.is_composed, len(names)
     read = _reader(names * (2 if has_short else 1))
     feed, own = tf.constant(number, tf.int64), tf.constant(text)
 
@@ -221,25 +222,20 @@ def of_passes(
 
     @as_it_is
     def batches(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
-        rest = iter(arrays)
-        # Not `unbatch`, which copies every batch.
-        slices = tf.data.Dataset.from_tensor_slices
+        def cut(some: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
+            rest = iter(some)
+            tree = some if composed else map_tree(lambda _: next(rest), spec)
+            return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
 
-        def taken(leaf: ArraySpec) -> Any:
-            number = len(composed_specs(leaf, None))
-            return next(rest) if number == 1 else tuple(itertools.islice(rest, number))
-
-        dataset = slices(map_tree(taken, spec))
-        if has_short:
-            dataset = dataset.concatenate(slices(map_tree(taken, spec)))
-        return dataset
+        dataset = cut(arrays[:each])
+        return dataset.concatenate(cut(arrays[each:])) if has_short else dataset
 
     unbegun = tf.constant(-1, tf.int64, _PLACE)
     dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), run)
     dataset = dataset.take_while(is_run)
     dataset = dataset.flat_map(batches)
-    if loader.dataset.is_composed:
-        dataset = dataset.map(as_it_is(lambda *batch: _composed(batch, spec)))
+    if composed:  # in a row until here: TensorFlow sorts the names of dicts
+        dataset = dataset.map(as_it_is(lambda *arrays: _composed(arrays, spec)))
     options = bounded()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
@@ -247,9 +243,9 @@ def of_passes(
     return dataset
 
 
-def _composed(batch: tuple[Any, ...], spec: Any) -> Any:
-    """Return an element of a dataset with sparse, ragged and padded tensors made of their parts."""
-    rest = iter(tf.nest.flatten(batch))
+def _composed(arrays: tuple[tf.Tensor, ...], spec: Any) -> Any:
+    """Return an element with sparse, ragged and padded tensors made of their parts, in a row."""
+    rest = iter(arrays)
 
     def made(leaf: ArraySpec) -> Any:
         if leaf.form == "ragged":
