@@ -10,7 +10,8 @@ import dis
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from logging import Logger
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,6 +158,11 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 class _Digests(Encoder):
     """Writes digests of leaves. Nothing is refused: it need not be made again."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._met: dict[int, tuple[Any, str]] = {}
+        """What was met in the function that is told, by its id, and how it is told in another."""
+
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         return super()._dict({str(name): part for name, part in value.items()}, place)
 
@@ -172,23 +178,44 @@ class _Digests(Encoder):
             return self.named("partial", parts, place)
         if isinstance(value, MethodType):
             return self.named(value.__func__.__qualname__, {"self": value.__self__}, place)
-        deep = place.count(".") > 20  # a function that calls itself, an object that holds itself
-        if isinstance(value, FunctionType):
-            name = value.__qualname__
-            if "<lambda>" in name or "<locals>" in name:
-                around = [] if deep else self.encode(_around(value), f"{place}.around")
-                return digest(*_bytes_of(value.__code__), json.dumps(around, sort_keys=True))
-            return f"{value.__module__}:{name}"
+        if isinstance(value, dict):
+            return self._dict(value, place)
         if isinstance(value, set | frozenset):
             return sorted(str(self.encode(part, place)) for part in value)
         kind = f"{type(value).__module__}:{type(value).__qualname__}"
         if is_frozen(type(value)):
             return self.named(kind, fields_of(value), place)
+        if isinstance(value, ModuleType | Logger):  # what they hold changes as a program runs
+            return f"{kind}:{getattr(value, '__name__', None) or value.name}"
+        if id(value) in self._met:
+            return self._met[id(value)][1]
+        if place.count(".") > 20:
+            return kind
+        outermost = not self._met
+        self._met[id(value)] = value, kind  # also in itself
+        found = self._held(value, kind, place)
+        text = digest(json.dumps(found, sort_keys=True))
+        self._met[id(value)] = value, text
+        if outermost:
+            self._met.clear()
+        return found if outermost else text
+
+    def _held(self, value: Any, kind: str, place: str) -> Any:
+        """Return what tells a function, a class or an object from others."""
+        if isinstance(value, FunctionType):
+            name = value.__qualname__
+            if "<lambda>" not in name and "<locals>" not in name:
+                return f"{value.__module__}:{name}"
+            around = self.encode(_around(value), f"{place}.around")
+            return digest(*_bytes_of(value.__code__), json.dumps(around, sort_keys=True))
         try:
             return import_path(value)
         except ValueError:
-            held = {} if deep else getattr(value, "__dict__", {})
+            held = getattr(value, "__dict__", None)
+        if held:
             return self.named(kind, held, place)
+        text = repr(value)  # of bytes, dates, paths
+        return kind if " at 0x" in text else text
 
 
 def _array(array: np.ndarray[Any, Any] | np.generic) -> str:
