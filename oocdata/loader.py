@@ -530,8 +530,8 @@ class Loader:
             The batches of an epoch are the same; which comes first depends on who was quicker.
             `parallel` is what each worker reads at a time.
         job_name : str, optional
-            Several trainers that give the same name share each epoch: every batch goes to one of
-            them. A name is for one run of them: give the next run another.
+            Trainers that give the same name share each epoch of the same loader: every batch goes
+            to one of them. A name is for one run of them: give the next run another.
 
         Returns
         -------
