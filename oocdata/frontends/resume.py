@@ -24,7 +24,7 @@ from oocdata.frontends.saves import (
 )
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.runs import Pass
+from oocdata.runs import Pass, Passes
 
 try:
     import keras
@@ -144,7 +144,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         from oocdata.frontends.tfdata import of_passes, with_cardinality
 
         dataset = of_passes(
-            self.loader, self._begin, {"steps": str(len(self.loader))},
+            self.loader, Passes(self._begin), {"steps": str(len(self.loader))},
             parallel=parallel, prefetch=prefetch,
         )  # fmt: skip
         return with_cardinality(dataset, len(self.loader), always=False)
@@ -156,7 +156,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         """
         self._stop = True
 
-    def _begin(self) -> Pass:
+    def _begin(self, _: int) -> Pass:
         self._begun = True
         return self.loader.over(*self._next)
 

@@ -41,7 +41,7 @@ from oocdata.frontends.examples import ParseExamples
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
-from oocdata.runs import Pass
+from oocdata.runs import Pass, Passes
 
 try:
     import tensorflow as tf
@@ -130,8 +130,8 @@ def to_tf(
     return with_cardinality(dataset, length, always=step == 0)
 
 
-def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], Pass]:
-    """Return what begins the next pass: each of so many epochs, the first cut off at `start`.
+def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
+    """Return the passes over a loader: each of so many epochs, the first cut off at `start`.
 
     Raises
     ------
@@ -146,26 +146,25 @@ def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], 
     [(19, 6), (25, 10), (35, 10)]
     """
     epoch, step, epochs = checked_start(loader, start, epochs)
-    begun = itertools.count()
+    first = epoch * len(loader) + step
 
-    def begin() -> Pass:
-        number = next(begun)
-        return loader.over(epoch + number * epochs, step if number == 0 else 0, epochs)
+    def begin(end: int) -> Pass:
+        return loader.over(*divmod(max(first, end), len(loader)), epochs)
 
-    return begin
+    return Passes(begin)
 
 
 @as_it_is
 def stream_to_tf(stream: Stream, prefetch: int) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a stream's batches; see `oocdata.Stream.to_tf`."""
-    begun = itertools.count()
-    dataset = of_passes(stream, lambda: stream.over(next(begun)), {}, parallel=1, prefetch=prefetch)
+    begin = Passes(lambda end: stream.over(end // stream.over(0).steps))
+    dataset = of_passes(stream, begin, {}, parallel=1, prefetch=prefetch)
     return dataset if stream.steps is None else with_cardinality(dataset, stream.steps, always=True)
 
 
 def of_passes(
     loader: Loader | Stream,
-    begin: Callable[[], Pass],
+    begin: Passes,
     more: dict[str, str],
     *,
     parallel: int,
@@ -176,8 +175,8 @@ def of_passes(
     Parameters
     ----------
     loader : Loader or Stream
-    begin : callable
-        Returns the next `Pass`; called when its first element is asked for, in any thread.
+    begin : Passes
+        Called when the first element of a pass is asked for, in any thread.
     more : dict of str
         What else a restored iterator must share, besides the loader's fingerprint.
     parallel, prefetch : int
