@@ -192,7 +192,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
     # What a function gets, and its result copied to where TensorFlow may keep it; of sparse rows,
     # the numbers as they are stored.
-    elements = ahead.together * (loader.batch_size // loader.num_shards)
+    elements = ahead.together * loader.largest
     reading = loader.dataset.input_bytes(elements)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
     reading += max(storage.scratch_bytes for storage in storages)

@@ -166,10 +166,15 @@ class Loader:
         length = None if self.steps.used % self.batch_size else full
         return batched_spec(self.dataset.spec, length)
 
+    @property
+    def largest(self) -> int:
+        """Elements of a batch that this loader reads, at most: no more than there are."""
+        return min(self.batch_size, self.steps.length) // self.num_shards
+
     @cached_property
     def array_bytes(self) -> list[int]:
         """Bytes of each array of a batch that this loader reads; of rows of any length, at most."""
-        share = self.batch_size // self.num_shards
+        share = self.largest
         times = share if isinstance(self.order, Weighted) else 1  # all may be the largest row
         if isinstance(self.order, Mixture) and self.dataset.is_composed:
             # A member may begin anew within a batch, and give its largest row again.
@@ -530,8 +535,8 @@ class Loader:
             The batches of an epoch are the same; which comes first depends on who was quicker.
             `parallel` is what each worker reads at a time.
         job_name : str, optional
-            Several trainers that give the same name share each epoch: every batch goes to one of
-            them. A name is for one run of them: give the next run another.
+            Trainers that give the same name share each epoch of the same loader: every batch goes
+            to one of them. A name is for one run of them: give the next run another.
 
         Returns
         -------

@@ -7,12 +7,14 @@ MiB, and handed out one by one; the batches are the same as if each had been rea
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from oocdata.memory import batch_share
 
-__all__ = ["Ahead", "Pass", "Run", "plan_ahead", "steps_together"]
+__all__ = ["Ahead", "Pass", "Passes", "Run", "plan_ahead", "steps_together"]
 
 _RUN_BYTES = 32 << 20
 """More steps are not read together: by then the bytes are the cost."""
@@ -164,3 +166,37 @@ class Pass:
             start = number * self.together
             stop = min(self.steps, max(0, self.length - head - epochs * self.steps))
         return Run(epoch, min(start, stop), min(start + self.together, stop))
+
+
+class Passes:
+    """Passes over a loader's steps, each of which follows the one before.
+
+    Parameters
+    ----------
+    begin : callable
+        Returns the `Pass` after those that end at a step, counted through all epochs.
+
+    Examples
+    --------
+    >>> passes = Passes(lambda end: Pass(first=end, length=10, steps=10, together=2))
+    >>> passes().first, passes().first
+    (0, 10)
+    >>> passes.follow(Pass(first=50, length=10, steps=10, together=2))
+    >>> passes().first
+    60
+    """
+
+    def __init__(self, begin: Callable[[int], Pass]) -> None:
+        self._begin, self._end, self._lock = begin, 0, threading.Lock()
+
+    def __call__(self) -> Pass:
+        """Begin the next pass."""
+        with self._lock:
+            over = self._begin(self._end)
+            self._end = over.first + over.length
+            return over
+
+    def follow(self, over: Pass) -> None:
+        """Have those to come follow another one too, which was saved elsewhere."""
+        with self._lock:
+            self._end = max(self._end, over.first + over.length)

@@ -283,6 +283,11 @@ class Stream:
         return batched_spec(self.dataset.spec, self.batch_size if full else None)
 
     @property
+    def largest(self) -> int:
+        """Elements of a batch, at most."""
+        return self.batch_size
+
+    @property
     def array_bytes(self) -> list[int]:
         """Bytes of each array of a batch; of bytes of unequal length, what refers to them."""
         return [self.batch_size * leaf.nbytes for leaf in leaves(self.dataset.spec)]

@@ -265,6 +265,15 @@ def test_worker_processes_are_counted() -> None:
     assert together[1] - together[0] > 30 << 20
 
 
+def test_a_batch_has_no_more_elements_than_there_are() -> None:
+    rows = ooc.open(np.zeros((100, 8))).map(np.negative)
+    for options in ({}, {"shuffle": True}, {"workers": 2}):
+        whole, large = (rows.batches(size, **options) for size in (100, 10**9))
+        assert large.batch_bytes == whole.batch_bytes == 6400
+        assert large.explain().resident_bytes == whole.explain().resident_bytes
+        assert large.shard(4, 1).batch_bytes == 1600
+
+
 def test_words() -> None:
     view, _ = counted(np.zeros((100_000, 400), "f4"), 16, 400)
     text = str(view.batches(32, shuffle=True).explain())

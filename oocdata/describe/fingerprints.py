@@ -10,7 +10,8 @@ import dis
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from logging import Logger
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,7 +171,8 @@ class _Digests(Encoder):
     def __init__(self, *, exact: bool = False) -> None:
         super().__init__()
         self._exact = exact
-        self._known: set[FunctionType] = set()  # whose code was written already
+        self._met: dict[int, tuple[Any, str]] = {}
+        """What was met in the function that is told, by its id, and how it is told in another."""
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         return super()._dict({str(name): part for name, part in value.items()}, place)
@@ -189,30 +191,45 @@ class _Digests(Encoder):
             parts = {"self": value.__self__}
             parts |= {"function": value.__func__} if self._exact else {}
             return self.named(value.__func__.__qualname__, parts, place)
-        deep = place.count(".") > 20  # a function that calls itself, an object that holds itself
-        if isinstance(value, FunctionType):
-            name = value.__qualname__
-            if "<lambda>" in name or "<locals>" in name or self._is_new(value):
-                around = [] if deep else self.encode(_around(value), f"{place}.around")
-                return digest(*_bytes_of(value.__code__), json.dumps(around, sort_keys=True))
-            return f"{value.__module__}:{name}"
+        if isinstance(value, dict):
+            return self._dict(value, place)
         if isinstance(value, set | frozenset):
             return sorted(str(self.encode(part, place)) for part in value)
         kind = f"{type(value).__module__}:{type(value).__qualname__}"
-        methods = self._methods(type(value))
         if is_frozen(type(value)):
-            return self.named(kind, fields_of(value) | methods, place)
+            return self.named(kind, fields_of(value) | self._methods(type(value)), place)
+        if isinstance(value, ModuleType | Logger):  # what they hold changes as a program runs
+            return f"{kind}:{getattr(value, '__name__', None) or value.name}"
+        if id(value) in self._met:
+            return self._met[id(value)][1]
+        if place.count(".") > 20:
+            return kind
+        outermost = not self._met
+        self._met[id(value)] = value, kind  # also in itself
+        found = self._held(value, kind, place)
+        text = digest(json.dumps(found, sort_keys=True))
+        self._met[id(value)] = value, text
+        if outermost:
+            self._met.clear()
+        return found if outermost else text
+
+    def _held(self, value: Any, kind: str, place: str) -> Any:
+        """Return what tells a function, a class or an object from others."""
+        if isinstance(value, FunctionType):
+            name = value.__qualname__
+            local = "<lambda>" in name or "<locals>" in name
+            if not local and (not self._exact or _is_installed(value)):
+                return f"{value.__module__}:{name}"
+            around = self.encode(_around(value), f"{place}.around")
+            return digest(*_bytes_of(value.__code__), json.dumps(around, sort_keys=True))
         try:
             return import_path(value)
         except ValueError:
-            held = {} if deep else getattr(value, "__dict__", {}) | methods
+            held = getattr(value, "__dict__", {}) | self._methods(type(value))
+        if held:
             return self.named(kind, held, place)
-
-    def _is_new(self, function: FunctionType) -> bool:
-        """Return whether the code of a function counts, and was not written yet."""
-        new = self._exact and function not in self._known and not _is_installed(function)
-        self._known.add(function)
-        return new
+        text = repr(value)  # of bytes, dates, paths
+        return kind if " at 0x" in text else text
 
     def _methods(self, kind: type) -> dict[str, Any]:
         """Return the functions of a class whose code counts."""

@@ -18,7 +18,7 @@ from oocdata.frontends.originals import forget_originals, passed_on
 from oocdata.frontends.shutdown import calls
 from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.reading.merged import Merged
-from oocdata.runs import Pass
+from oocdata.runs import Pass, Passes
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -43,8 +43,8 @@ class Feed:
     Parameters
     ----------
     loader : Loader or Stream
-    begin : callable
-        Begins the next pass.
+    begin : Passes
+        Those over the loader.
     fingerprint : str
         What a place belongs to; see `oocdata.describe.fingerprint`.
     reader : Reader
@@ -52,7 +52,7 @@ class Feed:
     """
 
     def __init__(
-        self, loader: Loader | Stream, begin: Callable[[], Pass], fingerprint: str, reader: Reader
+        self, loader: Loader | Stream, begin: Passes, fingerprint: str, reader: Reader
     ) -> None:
         self.loader, self.begin, self.reader = loader, begin, reader
         self.fingerprint = fingerprint
@@ -109,6 +109,7 @@ class Feed:
         if runs is not None:
             self._runs[key] = runs
         # An iterator that was restored, or one whose last read failed.
+        self.begin.follow(over)
         return self._entered(over, number)
 
     def _entered(self, over: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:

@@ -72,6 +72,9 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
     def on_epoch_end(self) -> None:
         """Note that Keras does no more; called by Keras."""
         with self._lock:
+            if self.workers > 1:  # whose threads have ended: they ask for steps in any order
+                self.epoch += self._within and self._count == len(self.loader)
+                self._forget()
             self._within, self._ahead = False, None
 
     def __getitem__(self, step: int) -> Batch:
@@ -107,7 +110,7 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
             )
         if not 0 <= step < len(self.loader):
             self.loader.positions(step, self.epoch)  # says what steps there are
-        if self._asked[step]:
+        if self._asked[step] and self.workers <= 1:
             self._forget()  # it begins once more, before it came to its end
         if self._within and step >= self._count + max(1, self.workers):
             raise ArgumentError(
@@ -117,9 +120,9 @@ class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no type
                 "`batches(…, shuffle=True)`."
             )
         epoch = self.epoch
+        self._count += not self._asked[step]
         self._asked[step] = 1
-        self._count += 1
-        if self._begun and self._count == len(self.loader):
+        if self._begun and self._count == len(self.loader) and self.workers <= 1:
             self._forget()
             self.epoch += 1
         return epoch

@@ -24,7 +24,7 @@ from oocdata.frontends.saves import (
 )
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.runs import Pass
+from oocdata.runs import Pass, Passes
 
 try:
     import keras
@@ -114,7 +114,8 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._fingerprint = fingerprint(loader, steps=str(len(loader)))
         self._restored: Save | None = None
         self._next = (0, 0)
-        """Where the next pass over the dataset begins."""
+        """Where passes over the dataset begin in this epoch. (Keras makes iterators that it does
+        not use, and under a strategy each is read from in a thread, sooner or later.)"""
         self._begun = False
         """Whether one has begun in this epoch."""
         self._epoch = self._first = self._step = self._saved = 0
@@ -143,7 +144,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         from oocdata.frontends.tfdata import of_passes, with_cardinality
 
         dataset = of_passes(
-            self.loader, self._begin, {"steps": str(len(self.loader))},
+            self.loader, Passes(self._begin), {"steps": str(len(self.loader))},
             parallel=parallel, prefetch=prefetch,
         )  # fmt: skip
         return with_cardinality(dataset, len(self.loader), always=False)
@@ -155,10 +156,9 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         """
         self._stop = True
 
-    def _begin(self) -> Pass:
-        epoch, step = self._next
-        self._next, self._begun = (epoch + 1, 0), True
-        return self.loader.over(epoch, step)
+    def _begin(self, _: int) -> Pass:
+        self._begun = True
+        return self.loader.over(*self._next)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the last save, if there is one."""
@@ -176,6 +176,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Say where the epoch begins."""
+        self.model._initial_epoch = None  # `fit` has read it, and may end by an exception
         save, self._restored = self._restored, None
         self._epoch, self._first = epoch, 0
         if save is not None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import as_json
+from oocdata.describe.content import digest
 from oocdata.errors import ArgumentError
 from oocdata.frontends import feeds
 from oocdata.frontends.address import reached
@@ -96,7 +97,9 @@ def to_service(
     begin = passes(loader, start, epochs)
     # The cluster's workers are the processes that read. Each dataset's loader is opened anew there;
     # but trainers that share a job must ask for the same.
-    asked = [as_json(replace(loader, workers=0)), job_name or uuid.uuid4().hex]
+    description = as_json(replace(loader, workers=0))
+    asked = [description, job_name or uuid.uuid4().hex]
+    name = f"{job_name}/{digest(description)}"  # or training and validation might share batches
     number = feeds.add(Delivery(steps, steps_dealt(loader), begin, shared))
     feed = tf.constant(number, tf.int64)
 
@@ -117,7 +120,7 @@ def to_service(
         def read(parts: tf.Tensor) -> tf.data.Dataset:
             found = _batches(loader, asked, epoch, parts, parallel)
             if shared:
-                job = tf.strings.join([job_name, tf.as_string(begun), tf.as_string(epoch)], "/")
+                job = tf.strings.join([name, tf.as_string(begun), tf.as_string(epoch)], "/")
                 return _read_by(address, found, job).map(alone)
             # Without end: each worker that finds nothing more to read says so, again and again.
             found = found.concatenate(tf.data.Dataset.range(_ENDLESS).map(tick))

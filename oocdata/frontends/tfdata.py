@@ -41,7 +41,7 @@ from oocdata.frontends.examples import ParseExamples
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
-from oocdata.runs import Pass
+from oocdata.runs import Pass, Passes
 
 try:
     import tensorflow as tf
@@ -130,8 +130,8 @@ def to_tf(
     return with_cardinality(dataset, length, always=step == 0)
 
 
-def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], Pass]:
-    """Return what begins the next pass: each of so many epochs, the first cut off at `start`.
+def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
+    """Return the passes over a loader: each of so many epochs, the first cut off at `start`.
 
     Raises
     ------
@@ -146,26 +146,25 @@ def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Callable[[], 
     [(19, 6), (25, 10), (35, 10)]
     """
     epoch, step, epochs = checked_start(loader, start, epochs)
-    begun = itertools.count()
+    first = epoch * len(loader) + step
 
-    def begin() -> Pass:
-        number = next(begun)
-        return loader.over(epoch + number * epochs, step if number == 0 else 0, epochs)
+    def begin(end: int) -> Pass:
+        return loader.over(*divmod(max(first, end), len(loader)), epochs)
 
-    return begin
+    return Passes(begin)
 
 
 @as_it_is
 def stream_to_tf(stream: Stream, prefetch: int) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a stream's batches; see `oocdata.Stream.to_tf`."""
-    begun = itertools.count()
-    dataset = of_passes(stream, lambda: stream.over(next(begun)), {}, parallel=1, prefetch=prefetch)
+    begin = Passes(lambda end: stream.over(end // stream.over(0).steps))
+    dataset = of_passes(stream, begin, {}, parallel=1, prefetch=prefetch)
     return dataset if stream.steps is None else with_cardinality(dataset, stream.steps, always=True)
 
 
 def of_passes(
     loader: Loader | Stream,
-    begin: Callable[[], Pass],
+    begin: Passes,
     more: dict[str, str],
     *,
     parallel: int,
@@ -176,8 +175,8 @@ def of_passes(
     Parameters
     ----------
     loader : Loader or Stream
-    begin : callable
-        Returns the next `Pass`; called when its first element is asked for, in any thread.
+    begin : Passes
+        Called when the first element of a pass is asked for, in any thread.
     more : dict of str
         What else a restored iterator must share, besides the loader's fingerprint.
     parallel, prefetch : int
@@ -202,6 +201,7 @@ def of_passes(
         parts.append([part for leaf in elements for part in composed_specs(leaf, None)])
     shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
     names = tuple(tensor_dtype(part.dtype) for part in parts[0])
+    composed, each = loader.dataset.is_composed, len(names)
     read = _reader(names * (2 if has_short else 1))
     feed, own = tf.constant(number, tf.int64), tf.constant(text)
 
@@ -221,25 +221,20 @@ def of_passes(
 
     @as_it_is
     def batches(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
-        rest = iter(arrays)
-        # Not `unbatch`, which copies every batch.
-        slices = tf.data.Dataset.from_tensor_slices
+        def cut(some: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
+            rest = iter(some)
+            tree = some if composed else map_tree(lambda _: next(rest), spec)
+            return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
 
-        def taken(leaf: ArraySpec) -> Any:
-            number = len(composed_specs(leaf, None))
-            return next(rest) if number == 1 else tuple(itertools.islice(rest, number))
-
-        dataset = slices(map_tree(taken, spec))
-        if has_short:
-            dataset = dataset.concatenate(slices(map_tree(taken, spec)))
-        return dataset
+        dataset = cut(arrays[:each])
+        return dataset.concatenate(cut(arrays[each:])) if has_short else dataset
 
     unbegun = tf.constant(-1, tf.int64, _PLACE)
     dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), run)
     dataset = dataset.take_while(is_run)
     dataset = dataset.flat_map(batches)
-    if loader.dataset.is_composed:
-        dataset = dataset.map(as_it_is(lambda *batch: _composed(batch, spec)))
+    if composed:  # in a row until here: TensorFlow sorts the names of dicts
+        dataset = dataset.map(as_it_is(lambda *arrays: _composed(arrays, spec)))
     options = bounded()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
@@ -247,9 +242,9 @@ def of_passes(
     return dataset
 
 
-def _composed(batch: tuple[Any, ...], spec: Any) -> Any:
-    """Return an element of a dataset with sparse, ragged and padded tensors made of their parts."""
-    rest = iter(tf.nest.flatten(batch))
+def _composed(arrays: tuple[tf.Tensor, ...], spec: Any) -> Any:
+    """Return an element with sparse, ragged and padded tensors made of their parts, in a row."""
+    rest = iter(arrays)
 
     def made(leaf: ArraySpec) -> Any:
         if leaf.form == "ragged":

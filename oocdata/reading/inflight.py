@@ -30,4 +30,4 @@ def input_bytes(loader: Loader | Stream, steps: int = 1) -> int:
 
     Those that a mapped function gets, and the numbers of sparse rows; 0 if all are read in place.
     """
-    return loader.dataset.input_bytes(steps * (loader.batch_size // loader.num_shards))
+    return loader.dataset.input_bytes(steps * loader.largest)

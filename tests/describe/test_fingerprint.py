@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -182,6 +186,11 @@ UNLIKE: dict[str, tuple[Any, Any]] = {
     "methods": (Plain(1.0).method, Plain(2.0).method),
     "other methods": (Plain(1.0).method, Plain(1.0).__call__),
     "sets": (adding({"a", "b"}), adding({"a", "c"})),
+    "bytes": (adding(b"a"), adding(b"b")),
+    "complex numbers": (adding(1j), adding(2j)),
+    "dates": (adding(date(2020, 1, 1)), adding(date(2020, 1, 2))),
+    "paths": (partial(scaled, factor=Path("a")), partial(scaled, factor=Path("b"))),
+    "counts": (Plain(Counter(a=1)), Plain(Counter(a=2))),
 }
 
 
@@ -239,6 +248,41 @@ def test_a_function_that_calls_itself(folder: Path) -> None:
     for fn in (again, holder):
         loader = rows_of(folder).map(fn, spec=SPEC).batches(10)
         assert fingerprint(loader) == fingerprint(loader)
+
+
+class Node:
+    """An object of a graph in which each holds all others, and what no file has a place for."""
+
+    def __init__(self, by: float, others: list[Node]) -> None:
+        self.log, self.module, self.lock = logging.getLogger(__name__), np, threading.Lock()
+        self.others, self.by = others, by
+        others.append(self)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return x + self.by
+
+
+def graph(by: float) -> Callable[..., np.ndarray]:
+    others: list[Node] = []
+    for number in range(7):
+        Node(number, others)
+    return Node(by, others)
+
+
+def importing(by: float) -> Callable[..., np.ndarray]:
+    import numpy
+
+    return lambda x: numpy.add(x, by)
+
+
+@pytest.mark.parametrize("make", [graph, importing])
+def test_objects_that_hold_each_other_loggers_and_modules(folder: Path, make: Any) -> None:
+    """Each is looked at once; of what belongs to the process, the name counts."""
+    rows = rows_of(folder)
+    one, two, other = (parts(rows.map(make(by), spec=SPEC).batches(4)) for by in (1.0, 1.0, 2.0))
+    logging.getLogger(f"{__name__}.another").debug("")
+    assert one == two == parts(rows.map(make(1.0), spec=SPEC).batches(4))
+    assert differences(one, other)
 
 
 def test_where_a_function_stands_makes_no_difference(folder: Path) -> None:

@@ -179,6 +179,20 @@ def test_pydataset_goes_on_in_another_fit() -> None:
     assert elements == expected.ravel().astype(int).tolist()
 
 
+def test_threads_of_a_pydataset_ask_in_any_order() -> None:
+    """As four of Keras do; before an epoch, Keras looks at the first steps."""
+    made = loader()
+    dataset = made.to_keras()
+    dataset.workers = 4
+    first, others = [2, 0, 1, 3], range(4, len(made))
+    assert len({len(dataset[step][0]) for step in (0, 1)}) == 1
+    for epoch in range(3):
+        dataset.on_epoch_begin()
+        for step in (*first, *others):
+            np.testing.assert_array_equal(dataset[step][0], made.batch(step, epoch)[0])
+        dataset.on_epoch_end()
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_steps_that_keras_shuffles_are_refused(workers: int) -> None:
     """They would be read in an order that decodes a chunk again for each of its rows."""

@@ -116,3 +116,17 @@ def test_a_mixture(both: ooc.Zip, tmp_path: Path) -> None:
     assert [batch["y"].numpy().tolist() for batch in rest] == [
         batch["y"].numpy().tolist() for batch in batches[4:]
     ]
+
+
+def test_names_in_any_order() -> None:
+    """TensorFlow sorts the names of a dict."""
+    tokens, labels = np.arange(100, 100 + LENGTHS.sum()), np.arange(100)
+    rows = ooc.ragged(tokens, lengths=LENGTHS)
+    parts = {"tokens": rows, "label": ooc.open(labels), "mask": rows.mask((40,))}
+    ends = LENGTHS.cumsum()
+    for start, made in zip(range(0, 100, 32), ooc.zip(parts).batches(32).to_tf(), strict=True):
+        own = range(start, min(start + 32, 100))
+        expected = [tokens[ends[row] - LENGTHS[row] : ends[row]].tolist() for row in own]
+        assert made["tokens"].to_list() == expected
+        assert_array_equal(made["label"], labels[own])
+        assert_array_equal(tf.reduce_sum(tf.cast(made["mask"], tf.int64), 1), LENGTHS[own])

@@ -277,6 +277,24 @@ class TestGoesOn:
         assert history.epoch == [0]
         assert ooc.Resume(tmp_path, loader_of()).start == (1, 0)
 
+    def test_another_fit_begins_where_it_is_told(self, tmp_path: Path) -> None:
+        """Also after one that went on and ended by an exception."""
+        train(tmp_path, after=STEPS + 5)
+        model, _, batches = train(tmp_path, after=2)
+        assert batches == [0, 1]
+        assert model.fit(loader_of().to_tf(), verbose=0, shuffle=False).epoch == [0]
+
+    def test_a_pass_that_nobody_uses(self, tmp_path: Path) -> None:
+        """Keras makes iterators; under a strategy, threads read from them sooner or later."""
+        resume, loader = ooc.Resume(tmp_path, loader_of()), loader_of()
+        resume.set_model(model_of())
+        data = resume.to_tf()
+        for epoch in (0, 1):
+            resume.on_epoch_begin(epoch)
+            for _ in range(2):
+                for found, expected in zip(next(iter(data)), loader.batch(0, epoch), strict=True):
+                    np.testing.assert_array_equal(found, expected)
+
 
 class TestRefuses:
     @pytest.mark.parametrize(

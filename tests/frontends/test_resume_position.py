@@ -167,3 +167,17 @@ def test_another_number_of_epochs_is_refused(folder: Path, tmp_path: Path) -> No
     again = iter(usual(folder).to_tf(epochs=3))
     with pytest.raises(RestoreError, match="`steps of a pass` was 20, and is 30"):
         tf.train.Checkpoint(it=again).restore(path)
+
+
+def test_passes_that_follow_a_restored_one(folder: Path, tmp_path: Path) -> None:
+    loader = usual(folder)
+    steps = len(loader)
+    every = [loader.batch(step % steps, step // steps) for step in range(5 * steps)]
+    iterator = iter(loader.to_tf().repeat(3))
+    for _ in range(steps + 4):
+        next(iterator)
+    path = tf.train.Checkpoint(it=iterator).save(tmp_path / "it")
+    dataset = usual(folder).to_tf()  # which counts its passes anew, as in another process
+    again = iter(dataset.repeat(3))
+    tf.train.Checkpoint(it=again).restore(path).assert_consumed()
+    assert_array_equal([*again, *dataset], every[steps + 4 : 4 * steps])

@@ -279,6 +279,18 @@ class TestSharing:
         assert all(mine)
         assert all(theirs)
 
+    def test_other_loaders_of_one_name_share_nothing(self, service: str, view: ooc.View) -> None:
+        """Training and validation data of one run, in turn."""
+        parts = [part.batches(10) for part in view.split(0.5, 0.5)]
+        found: list[list[tuple[bytes, ...]]] = [[], []]
+        datasets = [loader.to_tf(service=service, job_name="one name") for loader in parts]
+        for batches in zip(*datasets, strict=False):
+            for got, batch in zip(found, batches, strict=True):
+                got.append(contents(batch))
+        for got, loader in zip(found, parts, strict=True):
+            assert len(got) >= 50
+            assert set(got) <= set(expected(loader, 0))
+
     @pytest.mark.parametrize("name", ["", 3])
     def test_a_name_is_a_name(self, service: str, view: ooc.View, name: Any) -> None:
         with pytest.raises(ArgumentError, match="`job_name` must be a name"):
