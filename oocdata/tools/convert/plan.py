@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from oocdata.datasets.view import View
-from oocdata.errors import SourceError
 from oocdata.explain import size
 from oocdata.tools.convert.carry import Carried
 from oocdata.tools.convert.steps import Steps
@@ -38,39 +35,9 @@ class Plan:
     about: Mapping[str, str]  # what must be the same for a rerun to go on; empty: can't be told
 
     @property
-    def _compressed(self) -> bool:
-        return self.target.codec != NONE
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the array in memory."""
         return prod(self.target.shape) * self.target.dtype.itemsize
-
-    @property
-    def needs(self) -> dict[str, int]:
-        """Bytes that must be free on the disk, by what for; first those of the result."""
-        found = {"notes": 1 << 20}
-        if self.placement.on_disk:
-            # What is compressed may take almost nothing.
-            found = {"the result": (0 if self._compressed else self.nbytes) + (1 << 20)}
-        if self.steps.tiles is not None:
-            found["a file that it goes through"] = self.nbytes
-        if self.placement.keeps_others():
-            nbytes = os.path.getsize(self.placement.path)
-            found["a copy of the file that it is added to"] = nbytes
-        return found
-
-    def check_disk(self, there: int) -> None:
-        """Raise if the disk has too little room, beside `there` bytes that were written before."""
-        free = shutil.disk_usage(os.path.dirname(self.placement.folder)).free
-        needed = sum(self.needs.values()) - there
-        if needed > free:
-            parts = ", ".join(f"{size(nbytes)} for {what}" for what, nbytes in self.needs.items())
-            raise SourceError(
-                f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free "
-                "some, or write to another disk.",
-                path=self.placement.path,
-            )
 
     def __str__(self) -> str:
         rows, element = self.target.shape[0], self.target.element
@@ -79,9 +46,8 @@ class Plan:
         key = f", dataset {stored.key}" if stored.key else ""
         codec = f", {stored.codec}" if stored.codec != "none" else ""
         to_key = f", dataset {self.target.key}" if self.target.key else ""
-        most = "at most " if self._compressed else ""
+        most = "at most " if self.target.codec != NONE else ""
         where = "disk" if self.placement.on_disk else "store"
-        more = [f", {size(nbytes)} for {what}" for what, nbytes in self.needs.items()][1:]
         fields = {
             "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
             "to": f"{self.placement.path}{to_key}",
@@ -90,7 +56,7 @@ class Plan:
             "codec": "" if self.target.format == "npy" else str(self.target.codec),
             "order": self._order(),
             "memory": f"at most {size(self.memory_bytes)}",
-            where: f"{most}{size(self.nbytes)}{''.join(more)}",
+            where: f"{most}{size(self.nbytes)}",
             "carried": self._carried(),
         }
         return "\n".join(labelled(label, text) for label, text in fields.items() if text)
@@ -114,7 +80,6 @@ class Plan:
             "through_file": self.steps.tiles is not None,
             "decodes_per_chunk": self.steps.decodes,
             "memory_bytes": self.memory_bytes,
-            "disk_bytes": sum(self.needs.values()),
             "attributes": [name for name, _ in target.attributes],
             "dimension_names": target.dimension_names,
             "lost": self.carried.lost,
