@@ -40,7 +40,7 @@ _SEGMENTS_AT_ONCE = 64
 
 
 class Entry:
-    """One version of an object in a cache folder; made by `CacheFolder.entry`, picklable.
+    """One version of an object in a cache folder; made by `CacheFolder.entry`.
 
     Safe to use from several threads, by several processes and after a fork.
 
@@ -63,12 +63,6 @@ class Entry:
         self._segments: dict[int, Segment] = {}
         # Segments of which all pages are there: then nobody need look at them.
         self._whole: set[int] = set()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_entry, (self._folder, self.name, self.version, self.nbytes))
-
-    def __repr__(self) -> str:
-        return f"<Entry {self.name!r}, version {self.version!r}: {self.nbytes:,} bytes>"
 
     # What is there ------------------------------------------------------------------------------
 
@@ -355,10 +349,6 @@ class Entry:
     def _part(self, number: int) -> slice:
         """Return the pages of a segment."""
         return slice(number * self._pages, (number + 1) * self._pages)
-
-
-def _entry(folder: CacheFolder, name: str, version: str, nbytes: int) -> Entry:
-    return folder.entry(name, version, nbytes)
 
 
 def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:

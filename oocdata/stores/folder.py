@@ -64,7 +64,7 @@ class CachedObject:
 
 
 class CacheFolder:
-    """A folder that keeps what was fetched; picklable, and safe to use after a fork.
+    """A folder that keeps what was fetched; safe to use after a fork.
 
     Parameters
     ----------
@@ -158,12 +158,6 @@ class CacheFolder:
                 if found is None:
                     raise
         return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (CacheFolder.at, (self.path,))
-
-    def __repr__(self) -> str:
-        return f"<CacheFolder '{self.path}'>"
 
     # Settings -----------------------------------------------------------------------------------
 

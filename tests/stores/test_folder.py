@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import random
 import resource
 import shutil
@@ -286,7 +285,6 @@ def test_one_instance_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert CacheFolder.at(tmp_path / "cache") is folder
     entry = folder.entry("s3://bucket/a", "1", 70)
     entry.write(0, bytes(70))
-    assert pickle.loads(pickle.dumps(entry)) is entry
     assert (folder.page, folder.segment) == (4096, 32 << 20)
     free = os.statvfs(tmp_path)
     assert folder.limit == pytest.approx(min(64 << 30, free.f_bavail * free.f_frsize // 2), rel=0.1)
