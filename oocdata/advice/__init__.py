@@ -14,13 +14,13 @@ from os.path import basename
 
 import numpy as np
 
-from oocdata.advice.reading import Reading, as_typed, reading_of, size, view_below
+from oocdata.advice.reading import Reading, as_typed, reading_of, size
 from oocdata.memory import cache_share
 from oocdata.order.mixing import Mixing
 
 __all__ = [
     "POOR_MIXING", "Advice", "Measured", "Reading", "advise", "as_typed", "mixing_share",
-    "reading_of", "size", "view_below",
+    "reading_of", "size",
 ]  # fmt: skip
 
 _MUCH = 1.5

@@ -28,7 +28,7 @@ from oocdata.order.weighted import Weighted
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["Reading", "as_typed", "reading_of", "size", "view_below"]
+__all__ = ["Reading", "as_typed", "reading_of", "size"]
 
 _CHUNK_BYTES = 128 << 10
 """Chunks of about this size cost little to decode for one row, and little each."""
