@@ -23,6 +23,7 @@ of up to 32 bits does (Castagnoli, Bräuer and Herrmann 1993), takes three times
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -33,7 +34,6 @@ from numpy.typing import NDArray
 from oocdata.engines.source import Source
 from oocdata.errors import (
     ManifestError,
-    MissingDependencyError,
     MissingFileError,
     SourceError,
     UnsupportedDtypeError,
@@ -253,7 +253,9 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     >>> found.tolist() == [checksum(b"\0\0\1\0"), checksum(b"\2\0")]
     True
     """
-    checksum = _library().xxh3_64_intdigest
+    from xxhash import xxh3_64_intdigest  # not for `import oocdata`
+
+    checksum: Callable[[Any], int] = xxh3_64_intdigest
     count = len(rows)
     little = np.ascontiguousarray(rows, rows.dtype.newbyteorder("<"))
     nbytes = little.nbytes // max(1, count) * unit
@@ -267,13 +269,3 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     if full * unit < count:
         found = np.append(found, np.uint64(checksum(whole[full * nbytes :])))
     return found
-
-
-def _library() -> Any:
-    try:
-        import xxhash
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"manifests need xxhash; {error}. Install it: pip install xxhash."
-        ) from error
-    return xxhash
