@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["cores", "holds_hdf5", "in_order", "in_order_by_few", "in_threads"]
+__all__ = ["cores", "holds_hdf5", "in_order", "in_threads"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -66,19 +66,6 @@ def in_order(
         for one in waiting:
             one.cancel()
         wait(waiting)
-
-
-def in_order_by_few(
-    name: str, work: Callable[[Item], Made], items: Iterable[Item]
-) -> Generator[Made]:
-    """Yield what comes of each item, in order, by two to four threads of that name.
-
-    For what gains little from more, and takes memory in each.
-    """
-    from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
-
-    with ThreadPoolExecutor(max(2, min(4, cores())), name) as threads:
-        yield from in_order(threads, work, items)
 
 
 def holds_hdf5() -> bool:

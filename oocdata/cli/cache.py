@@ -12,14 +12,12 @@ from oocdata.cli.options import Json, flag, nbytes_of, option, print_json
 __all__ = ["cache"]
 
 _FOLDER = "The folder; by default that of the environment variable OOCDATA_CACHE."
-_NAMES = "Of these objects or datasets, as they are shown; or quoted patterns: 's3://bucket/*'."
 
 
 @command
 def cache(
     folder: Annotated[str | None, typer.Argument(metavar="FOLDER", help=_FOLDER)] = None,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help=_NAMES)] = None,
-    clear: Annotated[bool, flag("--clear", "Delete what is kept, of those named or all.")] = False,
+    clear: Annotated[bool, flag("--clear", "Delete what is kept.")] = False,
     limit: Annotated[
         Any, option("SIZE", "Let objects take so much of the disk: 100G.", parser=nbytes_of)
     ] = None,
@@ -44,11 +42,10 @@ def cache(
       oocdata cache
       oocdata cache ~/cache --limit 100G
       oocdata cache ~/cache --clear
-      oocdata cache ~/cache 's3://bucket/*' --clear
     """  # noqa: D301
     from oocdata.tools.cache import cache as found_in
 
-    found = found_in(folder, *(names or ()), clear=clear, limit=limit)
+    found = found_in(folder, clear=clear, limit=limit)
     if json:
         print_json(found.to_json())
     else:

@@ -43,8 +43,8 @@ def check(
     """Read everything once, and say what is wrong with which rows.
 
     Finds what is truncated, missing, damaged, unreadable, trailing, unwritten,
-    nan or inf; with a manifest also what has changed or was added since it was
-    written, to the bit. What is unchecked is only told. Without a dataset's name,
+    nan or inf; with a manifest also which rows have changed since it was written,
+    to the bit. What is unchecked is only told. Without a dataset's name,
     all datasets are read. Several files are checked one by one; of many that are
     healthy only the number is told, unless with -v.
 

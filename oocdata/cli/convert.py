@@ -67,10 +67,10 @@ def convert(
 ) -> None:
     """Write an array to another file, format or chunking.
 
-    Chunks are whole rows by default, and a codec is used where it saves something; what is chosen
-    is told, with the reason. FILE is left alone. DST has its name when it is complete, or not at
-    all: until then it is made in DST.oocdata-partial, and the same command goes on with a run that
-    was stopped. In Python: ooc.convert, and ooc.create for arrays that you make.
+    Chunks are whole rows by default, in the format's usual codec; what is chosen is told. FILE is
+    left alone. DST has its name when it is complete, or not at all: until then it is made in
+    DST.oocdata-partial, and the same command goes on with a run that was stopped. In Python:
+    ooc.convert, and ooc.create for arrays that you make.
 
     Exit codes: 0 done; 1 an error; 2 called wrongly, or DST is there and may not be replaced; 3
     --verify found rows that differ, and nothing was written; 130 Ctrl-C.

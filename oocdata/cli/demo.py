@@ -58,7 +58,7 @@ def demo(
     plan = Plan.quick(seed) if quick else Plan(seed=seed)
     console = Console(stderr=json, highlight=False)
     if own:
-        found = demo_on_file(plan, console, array.view(), output)
+        found = demo_on_file(plan, console, array, output)
     else:
         found = demo_on_digits(plan, console, keep, output)
     if json:

@@ -4,22 +4,14 @@ A manifest is an ``.npz`` whose members are stored and not compressed (the ZIP a
 `numpy.savez`), so that NumPy opens it too, and any row of its tables is read by its offset, however
 many there are:
 
-``manifest.json``, in which checksums are hexadecimal
-    ``{"format": 1, "checksum": "xxh3-64", "name", "written", "files", "block_bytes", "blocks",
-    "datasets", "findings"}``. ``blocks`` is the XXH3 of ``files.json`` and ``stored.npy``, one
-    after the other; each of ``datasets`` is ``{"key", "shape", "dtype", "axis", "unit_rows",
-    "member", "table"}``, its ``table`` the XXH3 of ``member``.
-``files.json``
-    ``[[name, bytes], …]``: every file of the data, names relative to the folder, ascending.
-``stored.npy``, uint64
-    The XXH3 of each block of ``block_bytes`` of each file as it lies on disk, file after file; the
-    last block of a file may be shorter.
+``manifest.json``
+    ``{"format": 2, "checksum": "xxh3-64", "name", "written", "datasets"}``; each of ``datasets`` is
+    ``{"key", "shape", "dtype", "axis", "unit_rows", "member"}``.
 ``rows/0.npy``, … uint64
     The XXH3 of each unit of ``unit_rows`` rows of a dataset, one after the other: of the numbers as
     they are delivered, little-endian in C order, the row axis first. The last unit may be shorter.
 
-The first level catches any change of the files, also in headers, attributes and space that nothing
-uses. The second says which rows are what they were; it does not depend on the format, so it holds
+The tables say which rows are what they were. That does not depend on the format, so it holds
 for the same array in another file too, and it can be compared for just the rows that are read.
 
 XXH3 (64 bits, seed 0, xxHash 0.8) is a hash, not a code with a proven distance: an accidental
@@ -31,6 +23,7 @@ of up to 32 bits does (Castagnoli, Bräuer and Herrmann 1993), takes three times
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -41,7 +34,6 @@ from numpy.typing import NDArray
 from oocdata.engines.source import Source
 from oocdata.errors import (
     ManifestError,
-    MissingDependencyError,
     MissingFileError,
     SourceError,
     UnsupportedDtypeError,
@@ -49,8 +41,7 @@ from oocdata.errors import (
 from oocdata.formats.npy import open_npz
 
 __all__ = [
-    "CHECKSUM", "FORMAT", "Manifest", "RowChecksums", "checksums_of", "manifest_path",
-    "running_checksum", "unit_rows",
+    "CHECKSUM", "FORMAT", "Manifest", "RowChecksums", "checksums_of", "manifest_path", "unit_rows",
 ]  # fmt: skip
 
 CHECKSUM = "xxh3-64"
@@ -58,7 +49,7 @@ CHECKSUM = "xxh3-64"
 _UNIT_BYTES = 512
 """Rows smaller than this share a checksum: a table then takes at most a 64th of its array."""
 
-FORMAT = 1
+FORMAT = 2
 """The form of manifests; another number is another form."""
 
 _SUFFIX = ".manifest"
@@ -86,7 +77,6 @@ class RowChecksums:
     axis: int
     unit_rows: int
     member: str
-    table: str
 
     @property
     def units(self) -> int:
@@ -94,7 +84,7 @@ class RowChecksums:
 
         Examples
         --------
-        >>> RowChecksums(None, (10, 3), "<f4", 0, 4, "rows/0", "").units
+        >>> RowChecksums(None, (10, 3), "<f4", 0, 4, "rows/0").units
         3
         """
         return -(-self.shape[0] // self.unit_rows)
@@ -110,22 +100,11 @@ class Manifest:
         Of the manifest.
     name : str
         The last part of the path of what it was written of.
-    written : str
-        When, in UTC (ISO 8601).
-    files : int
-        How many there were; 0 where they can't be listed (a URL).
-    findings : tuple of dict
-        What a check reported when it was written: the same bytes give the same again.
     """
 
     path: str
     name: str
-    written: str
-    files: int
-    block_bytes: int
-    blocks: str
     datasets: tuple[RowChecksums, ...]
-    findings: tuple[dict[str, Any], ...]
 
     @classmethod
     def read(cls, path: str) -> Manifest:
@@ -137,17 +116,23 @@ class Manifest:
             datasets = tuple(
                 RowChecksums(**{**one, "shape": tuple(one["shape"])}) for one in found["datasets"]
             )
-            about = {name: found[name] for name in _ABOUT}
-            return cls(path, datasets=datasets, findings=tuple(found["findings"]), **about)
+            return cls(path, found["name"], datasets)
         except (KeyError, TypeError, ValueError) as error:
             raise _unreadable(path, error) from error
 
-    def listed(self) -> list[tuple[str, int]]:
-        """Return name and bytes of each file."""
+    def check_whole(self) -> None:
+        """Raise if a table is damaged, by the CRC-32 that the archive has of each."""
+        import zipfile
+
         try:
-            return [(str(name), int(nbytes)) for name, nbytes in _json(self.path, "files.json")]
-        except (TypeError, ValueError) as error:
+            with zipfile.ZipFile(self.path) as archive:
+                damaged = archive.testzip()
+        except Exception as error:  # as of `_json`
             raise _unreadable(self.path, error) from error
+        if damaged is not None:
+            raise _unreadable(self.path, f"its member {damaged!r} fails its CRC-32")
+        for one in self.datasets:
+            self.table(one.member)
 
     def table(self, member: str) -> Source:
         """Return a table of checksums, shape ``(n,)`` uint64, to be read row by row."""
@@ -165,7 +150,7 @@ class Manifest:
         """Return the checksums of a dataset: of its key, or the only ones there are."""
         wanted = "" if key is None else key.strip("/")
         found = [one for one in self.datasets if (one.key or "").strip("/") == wanted]
-        if not found and len(self.datasets) == 1:
+        if not found and len(self.datasets) == 1 and not (wanted and self.datasets[0].key):
             return self.datasets[0]
         if not found:
             there = ", ".join(repr(one.key) for one in self.datasets[:20]) or "no dataset"
@@ -268,7 +253,9 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     >>> found.tolist() == [checksum(b"\0\0\1\0"), checksum(b"\2\0")]
     True
     """
-    checksum = _library().xxh3_64_intdigest
+    from xxhash import xxh3_64_intdigest  # not for `import oocdata`
+
+    checksum: Callable[[Any], int] = xxh3_64_intdigest
     count = len(rows)
     little = np.ascontiguousarray(rows, rows.dtype.newbyteorder("<"))
     nbytes = little.nbytes // max(1, count) * unit
@@ -282,24 +269,3 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     if full * unit < count:
         found = np.append(found, np.uint64(checksum(whole[full * nbytes :])))
     return found
-
-
-def running_checksum(before: bytes = b"") -> Any:
-    """Return a checksum that is made part by part, with ``update`` and ``hexdigest``.
-
-    Examples
-    --------
-    >>> running_checksum(b"abc").hexdigest()
-    '78af5f94892f3950'
-    """
-    return _library().xxh3_64(before)
-
-
-def _library() -> Any:
-    try:
-        import xxhash
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"manifests need xxhash; {error}. Install it: pip install xxhash."
-        ) from error
-    return xxhash

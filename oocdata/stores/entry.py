@@ -1,9 +1,13 @@
 """An object in the cache folder: which of its bytes are missing, keeping and reading them.
 
-What a process knows to be there (`oocdata.stores.presence`) is read as from any local file, by the
-kernel, many runs at once. Reading 32 runs of 64 KB takes 1.2 times the processor's time that they
-take from one file, 32 runs of 1 MB 1.05 times. What it does not know yet is read and compared with
-its checksums first, once a process: 0.45 s a GiB.
+A byte for each page says that it is there, and was checked by this process or written by it. Such
+pages are read as from any local file, by the kernel, many runs at once. Reading 32 runs of 64 KB
+takes 1.2 times the processor's time that they take from one file, 32 runs of 1 MB 1.05 times. All
+others are read and compared with their checksums first, once a process: 0.7 s a GiB.
+
+What is known of pages goes with the segment that it was set for: whoever finds its file deleted
+forgets both, and they are looked at together with the descriptor that is read. So nobody reads the
+holes of a file that was made later under the same name.
 """
 
 from __future__ import annotations
@@ -17,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError, read_runs
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.stores.blobs import Blob
-from oocdata.stores.pages import cut, groups, parts_of, ranges_of
-from oocdata.stores.presence import Presence
-from oocdata.stores.segments import HEADER, SECONDS_A_USE, page_sums
+from oocdata.stores.pages import cut, pages_of, ranges_of
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, Segment, data_at, make, page_sums
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -34,12 +38,9 @@ Ints = NDArray[np.int64]
 _SEGMENTS_AT_ONCE = 64
 """Open while pages of them are read."""
 
-_CHECKED_AT_ONCE = 4 << 20
-"""Bytes that are read to be checked, at a time."""
-
 
 class Entry:
-    """One version of an object in a cache folder; made by `CacheFolder.entry`, picklable.
+    """One version of an object in a cache folder; made by `CacheFolder.entry`.
 
     Safe to use from several threads, by several processes and after a fork.
 
@@ -54,22 +55,21 @@ class Entry:
         self.name, self.version, self.nbytes = name, version, nbytes
         self._folder, self._stem = folder, stem
         self._page, self._size = folder.page, folder.segment
+        self._pages = self._size // self._page
+        self._data_at = data_at(self._pages)
         self._header = {"name": name, "version": version, "nbytes": nbytes}
-        self._there = Presence(folder, stem, self._header)
-        self._data_at = folder.data_at
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_entry, (self._folder, self.name, self.version, self.nbytes))
-
-    def __repr__(self) -> str:
-        return f"<Entry {self.name!r}, version {self.version!r}: {self.nbytes:,} bytes>"
+        # Memory is given as they are set: 16 MiB for 64 GiB.
+        self._have = np.zeros(-(-nbytes // self._page), np.bool_)
+        self._segments: dict[int, Segment] = {}
+        # Segments of which all pages are there: then nobody need look at them.
+        self._whole: set[int] = set()
 
     # What is there ------------------------------------------------------------------------------
 
     @property
     def is_whole(self) -> bool:
         """Whether all of the object is known to be in the folder."""
-        return self._there.is_whole
+        return len(self._whole) * self._size >= self.nbytes
 
     def missing(self, starts: Ints, lengths: Ints | int) -> tuple[Ints, Ints]:
         """Return which bytes of some ranges are not in the folder, or damaged there.
@@ -102,14 +102,14 @@ class Entry:
         """
         ends = self._ends(starts, lengths)
         some = ends > starts
-        if not some.all():
-            starts, ends = starts[some], ends[some]
-        pages = self._there.lacking(starts, ends)
-        checked = 0
-        # Again where a segment was found deleted: other pages of it were taken to be there.
-        while pages.size > checked:
-            checked = pages.size - self._check(pages)
-            pages = self._there.lacking(starts, ends)
+        pages = pages_of(starts[some] // self._page, (ends[some] - 1) // self._page)
+        if self._have[pages].all():
+            return pages[:0], pages[:0]
+        pages = np.unique(pages)
+        numbers = pages // self._pages
+        for number in np.unique(numbers[~self._have[pages]]).tolist():
+            self._check(number, pages[numbers == number])
+        pages = pages[~self._have[pages]]
         if not pages.size:
             return pages, pages
         first, past = ranges_of(pages)
@@ -125,44 +125,28 @@ class Entry:
             )
         return ends
 
-    def _check(self, pages: Ints) -> int:
-        """Note those of some pages, which ascend, that are there and right; return how many."""
-        numbers = pages * self._page // self._size
-        firsts, _ = parts_of(numbers[1:] != numbers[:-1])
-        each = zip(numbers[firsts].tolist(), np.split(pages, firsts[1:]), strict=True)
-        return sum(self._check_in(number, some) for number, some in each)
-
-    def _check_in(self, number: int, pages: Ints) -> int:
-        """Do so for those of a segment."""
-        looked = self._there.look(number)
+    def _check(self, number: int, pages: Ints) -> None:
+        """Note those of a segment's pages that are there and right."""
+        looked = self._look(number)
         if looked is None:
-            return 0
+            return
         segment, descriptor = looked
+        pages = pages[~self._have[pages]]
         try:
-            right = self._right(descriptor.number, pages - number * (self._size // self._page))
+            right = self._right(descriptor.number, pages - number * self._pages)
         except OSError:
-            self._there.lose(number, segment)
-            return 0
-        pages = pages[right]
-        return pages.size if self._there.add(number, segment, pages) else 0
+            self._lose(number, segment)
+        else:
+            self._add(number, segment, pages[right])
 
     def _right(self, file: int, pages: Ints) -> NDArray[np.bool_]:
         """Return which pages of an open segment have the checksum that is written of them."""
-        size, most = self._page, _CHECKED_AT_ONCE // self._page
-        right = np.zeros(pages.size, np.bool_)
-        written = os.pread(file, 4 * (self._size // size), HEADER)
-        table = np.frombuffer(written, "<u4", len(written) // 4)
-        at = (table[pages] > 0).nonzero()[0] if table.size > pages[-1] else pages[:0]
-        buffer = memoryview(bytearray(min(at.size, most) * size))
-        while at.size:
-            # A range of them, of a few MiB at most, and the others after it.
-            gaps = np.diff(pages[at[:most]]) != 1
-            count = 1 + int(np.argmax(np.append(gaps, True)))
-            few, at = at[:count], at[count:]
-            place = self._data_at + int(pages[few[0]]) * size
-            data = buffer[: os.preadv(file, [buffer[: few.size * size]], place)]
-            sums = page_sums(data[one : one + size] for one in range(0, len(data), size))
-            right[few[: sums.size]] = sums == table[pages[few[: sums.size]]]
+        table = np.zeros(self._pages, "<u4")
+        os.preadv(file, [table.data], HEADER)
+        sums, right = table[pages], np.zeros(pages.size, np.bool_)
+        there = sums.nonzero()[0]
+        places = (self._data_at + pages[there] * self._page).tolist()
+        right[there] = page_sums(os.pread(file, self._page, at) for at in places) == sums[there]
         return right
 
     # Reading ------------------------------------------------------------------------------------
@@ -192,24 +176,20 @@ class Entry:
         if not some.all():
             offsets, addresses, lengths = offsets[some], addresses[some], lengths[some]
             ends = ends[some]
-        if not offsets.size:
-            return True
         numbers = offsets // self._size
         if (numbers != (ends - 1) // self._size).any():
             offsets, addresses, lengths, numbers = cut(offsets, addresses, lengths, self._size)
-        if len(set(numbers.tolist())) <= _SEGMENTS_AT_ONCE:
-            return self._read_few(offsets, addresses, lengths, numbers, target)
-        order = numbers.argsort(kind="stable")
-        return all(
-            self._read_few(offsets[few], addresses[few], lengths[few], numbers[few], target)
-            for few in (order[some] for some in groups(numbers[order], _SEGMENTS_AT_ONCE))
-        )
+        runs = np.stack((offsets, addresses, lengths, numbers))
+        each = sorted(set(numbers.tolist()))
+        if len(each) <= _SEGMENTS_AT_ONCE:
+            return not each or self._read_few(runs, target)
+        few = [each[at : at + _SEGMENTS_AT_ONCE] for at in range(0, len(each), _SEGMENTS_AT_ONCE)]
+        return all(self._read_few(runs[:, np.isin(numbers, one)], target) for one in few)
 
-    def _read_few(
-        self, offsets: Ints, addresses: Ints, lengths: Ints, numbers: Ints, target: Any
-    ) -> bool:
+    def _read_few(self, runs: Ints, target: Any) -> bool:
+        offsets, addresses, lengths, numbers = runs
         each = numbers.tolist()
-        opened = self._there.opened(set(each), offsets, lengths)
+        opened = self._opened(set(each), offsets, offsets + lengths)
         if opened is None:
             return False
         descriptors = {number: one[1].number for number, one in opened.items()}
@@ -219,7 +199,7 @@ class Entry:
             read_runs(files, places, addresses, lengths, target)
         except UnfinishedError as error:
             number = each[error.run]
-            self._there.lose(number, opened[number][0])
+            self._lose(number, opened[number][0])
             return False
         now = time.monotonic()
         for segment, descriptor in opened.values():
@@ -227,8 +207,25 @@ class Entry:
                 segment.touched = now
                 with suppress(OSError):
                     os.utime(descriptor.number)  # says which ones go first
-        self._folder.look_around(now)
         return True
+
+    def _opened(
+        self, numbers: set[int], starts: Ints, ends: Ints
+    ) -> dict[int, tuple[Segment, Descriptor]] | None:
+        """Return the segments of ranges, open; None where a page is not there."""
+        with self._folder.lock:
+            if not self._whole.issuperset(numbers):
+                pages = pages_of(starts // self._page, (ends - 1) // self._page)
+                if not self._have[pages].all():
+                    return None
+            found = {}
+            for number in numbers:
+                segment = self._segments[number]
+                try:
+                    found[number] = segment, segment.opened()
+                except SourceError:
+                    self._forget(number)
+        return found if len(found) == len(numbers) else None
 
     # Writing ------------------------------------------------------------------------------------
 
@@ -271,7 +268,7 @@ class Entry:
 
     def _write(self, number: int, start: int, data: NDArray[np.uint8]) -> None:
         """Write pages of a segment, and then their checksums."""
-        found = self._there.look(number, create=True)
+        found = self._look(number, create=True)
         if found is None:
             return  # somebody deletes what is made, again and again
         segment, descriptor = found
@@ -282,19 +279,76 @@ class Entry:
         _write_all(descriptor.number, data, self._data_at + start)
         _write_all(descriptor.number, sums.view(np.uint8), HEADER + 4 * (start // page))
         first = (number * self._size + start) // page
-        self._there.add(number, segment, np.arange(first, first + sums.size))
-
-    def give_up_deleted(self) -> None:
-        """Close what others have deleted, or its space on the disk would not come free."""
-        self._there.give_up_deleted()
+        self._add(number, segment, np.arange(first, first + sums.size))
 
     def blob(self, part: str) -> Blob:
         """Return small bytes that are kept with this version of the object."""
         return Blob(self._folder, self.name, self.version, self.nbytes, part)
 
+    # Segments -----------------------------------------------------------------------------------
 
-def _entry(folder: CacheFolder, name: str, version: str, nbytes: int) -> Entry:
-    return folder.entry(name, version, nbytes)
+    def _look(self, number: int, *, create: bool = False) -> tuple[Segment, Descriptor] | None:
+        """Return a segment that has a file, open; None where there is none."""
+        path = self._folder.file(self._stem, str(number))
+        nbytes = min(self._size, self.nbytes - number * self._size)
+        length = self._data_at + nbytes
+        for _ in range(3):
+            with self._folder.lock:
+                known = self._segments.get(number)
+                try:
+                    segment = known or Segment(path, length)
+                    descriptor = segment.opened()
+                    if segment.is_there(descriptor.number):
+                        self._segments[number] = segment
+                        return segment, descriptor
+                except MissingFileError:
+                    pass
+                except SourceError as error:
+                    if known is None and error.__cause__ is None:  # it was cut, or is none
+                        with suppress(OSError):
+                            os.unlink(path)
+                self._forget(number)
+            if known is not None:
+                continue  # perhaps another process has made it anew
+            if not create:
+                return None
+            self._folder.make_room(data_at(-(-nbytes // self._page)))
+            make(path, self._header, length)
+        return None  # somebody deletes what is made, again and again
+
+    def _add(self, number: int, segment: Segment, pages: Ints) -> None:
+        """Note pages that were read from a segment or written to it, while it is in use."""
+        with self._folder.lock:
+            if self._segments.get(number) is segment:
+                self._have[pages] = True
+                if self._have[self._part(number)].all():
+                    self._whole.add(number)
+
+    def _lose(self, number: int, segment: Segment) -> None:
+        """Delete a segment whose file is cut short, or can't be read."""
+        with self._folder.lock:
+            if self._segments.get(number) is segment:
+                self._forget(number)
+                with suppress(OSError):  # perhaps another one by now: then it is fetched again
+                    os.unlink(segment.version.path)
+
+    def give_up_deleted(self) -> None:
+        """Close what others have deleted, or its space on the disk would not come free."""
+        with self._folder.lock:
+            for number, segment in list(self._segments.items()):
+                descriptor = segment._descriptor
+                if descriptor is not None and not segment.is_there(descriptor.number):
+                    self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        """Forget a segment and its pages; under the lock."""
+        self._have[self._part(number)] = False
+        self._whole.discard(number)
+        self._segments.pop(number, None)
+
+    def _part(self, number: int) -> slice:
+        """Return the pages of a segment."""
+        return slice(number * self._pages, (number + 1) * self._pages)
 
 
 def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:

@@ -19,11 +19,9 @@ FIRST_TRIES = 3
 """The same of a store that has never answered: its address is more likely wrong."""
 
 _STATUS = re.compile(r"status code: (\d{3})")
-_NO_PATH = "Could not parse path"
-_OF_HEADERS = re.compile(r"source: (Header|NoContentRange|ParseContentRange)\b")
 _STAYS = re.compile(
     "dns error|failed to lookup|kind: (Redirect|Builder)|BareRedirect|Generic LocalFileSystem error"
-    f"|{_OF_HEADERS.pattern}"
+    r"|source: (Header|NoContentRange|ParseContentRange)\b"
 )
 _NO_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
@@ -101,12 +99,6 @@ def told(error: Exception, url: str) -> SourceError:
             "compress what it sends (Content-Encoding)? Have it not do so.",
             **about,
         )
-    if _NO_PATH in str(error):
-        return SourceError(
-            "the name of an object must have no control characters and no step that is empty "
-            "(`//`), `.` or `..`, which can't be asked for. Give it another name.",
-            **about,
-        )
     if status is not None and status[1] == "416":
         return SourceError(
             "the object must have the bytes that are asked for; it is empty, or was cut short.",
@@ -117,19 +109,9 @@ def told(error: Exception, url: str) -> SourceError:
         return SourceError(
             f"the server must send the object; it answered {status[1]}.{hint}", **about
         )
-    if "region" in str(error):
-        return SourceError(
-            "the store must be asked in its own region; it sent on to another. Set AWS_REGION.",
-            **about,
-        )
     words = _ADDRESS.sub("…", str(error).split("\n")[0])  # which may hold a signature
-    if _OF_HEADERS.search(str(error)):
-        return SourceError(
-            "the server must say in its headers how long an object is and which part of it it "
-            f"sends; the client says: {words[:200]}. Download the file, or use another server.",
-            **about,
-        )
     return SourceError(
-        f"the server must be reachable; the client says: {words[:200]}. Is the address right?",
+        f"the store must send the object; the client says: {words[:200]}. Is the address right, "
+        "and the server reachable?",
         **about,
     )

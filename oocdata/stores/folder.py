@@ -9,7 +9,7 @@ A process looks how much that is after it wrote a sixteenth of the limit, and de
 were used longest ago until there is room for as much again. So one process stays within the limit,
 and each further one that writes at the same time may exceed it by a sixteenth. A file may be
 deleted while it is read: whoever has it open reads on. Its space comes free when those have closed
-it: at once in the process that deleted it, within a minute in others that go on reading.
+it: at once in the process that deleted it, in others when they next look how much there is.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
@@ -31,7 +29,7 @@ from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
 from oocdata.stores.room import Room
-from oocdata.stores.segments import data_at, give_name, read_header
+from oocdata.stores.segments import give_name, read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -40,16 +38,6 @@ _FORM = 1
 
 _MOST = 64 << 30
 """Bytes that a folder is limited to, at most, unless its limit is set."""
-
-_PAGE = 4096
-"""What is fetched begins and ends at such a border: of ranges of 64 KB at random places, 6 % more
-bytes than are wanted (pages of 16 KiB: 25 %). Checking a GiB takes 0.25 s of the processor, with
-pages of 64 KiB 0.19 s."""
-
-_SEGMENT = 32 << 20
-"""What is deleted together."""
-
-_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ class CachedObject:
 
 
 class CacheFolder:
-    """A folder that keeps what was fetched; picklable, and safe to use after a fork.
+    """A folder that keeps what was fetched; safe to use after a fork.
 
     Parameters
     ----------
@@ -85,9 +73,6 @@ class CacheFolder:
     limit : int, optional
         Bytes on the disk, of a folder that is made now; by default half of what is free there, and
         at most 64 GiB. Later it is changed by `set_limit`, for all processes.
-    page, segment : int
-        Of a folder that is made now: bytes that have a checksum together, and those of a file, at
-        least 64 pages.
 
     Raises
     ------
@@ -111,23 +96,23 @@ class CacheFolder:
     [4, 5, 6]
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        limit: int | None = None,
-        page: int = _PAGE,
-        segment: int = _SEGMENT,
-    ) -> None:
+    page = 4096
+    """Bytes that have a checksum together. What is fetched begins and ends at such a border: of
+    ranges of 64 KB at random places, 6 % more bytes than are wanted (pages of 16 KiB: 25 %).
+    Checking a GiB takes 0.25 s of the processor, with pages of 64 KiB 0.19 s."""
+
+    segment = 32 << 20
+    """Bytes that are deleted together."""
+
+    def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
         self.path = _absolute(path)
         try:
             os.makedirs(os.path.join(self.path, _OBJECTS), exist_ok=True)
             _check_writable(self.path)
             free = os.statvfs(self.path)
             usual = min(_MOST, free.f_bavail * free.f_frsize // 2)
-            made = {"form": _FORM, "limit": limit or usual, "page": page, "segment": segment}
             if not os.path.exists(self._settings_path):
-                self._save(made, replace=False)
+                self._save({"form": _FORM, "limit": limit or usual}, replace=False)
         except OSError as error:
             raise ArgumentError(
                 f"`cache` must be a folder that can be written; '{self.path}' can't: "
@@ -139,12 +124,9 @@ class CacheFolder:
                 f"`cache` must be a folder of this version of oocdata; '{self._settings_path}' is "
                 "of none. Choose another folder, or delete that one."
             )
-        self.page, self.segment = int(found["page"]), int(found["segment"])
-        self.data_at = data_at(self.segment // self.page)
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
-        self._looked = time.monotonic()
         self._room = Room(
             os.path.join(self.path, _OBJECTS), lambda: self.limit, self._give_up_deleted
         )
@@ -176,12 +158,6 @@ class CacheFolder:
                 if found is None:
                     raise
         return found
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (CacheFolder.at, (self.path,))
-
-    def __repr__(self) -> str:
-        return f"<CacheFolder '{self.path}'>"
 
     # Settings -----------------------------------------------------------------------------------
 
@@ -287,22 +263,10 @@ class CacheFolder:
             )
         return sorted(shown, key=lambda one: (-one.used, one.name))
 
-    def clear(self, name: str | None = None) -> int:
-        """Delete what is kept, and return the bytes on the disk that come free.
-
-        Parameters
-        ----------
-        name : str, optional
-            Of which objects: a name, or a pattern such as ``s3://bucket/*``. By default of all.
-        """
+    def clear(self) -> int:
+        """Delete what is kept, and return the bytes on the disk that come free."""
         freed = 0
         for _, path, nbytes in list(self._room.files()):
-            if name is not None:
-                header = _header(path)
-                if header is None or not (
-                    header["name"] == name or fnmatchcase(header["name"], name)
-                ):
-                    continue
             with suppress(FileNotFoundError):
                 os.unlink(path)
                 freed += nbytes
@@ -318,12 +282,6 @@ class CacheFolder:
     def _give_up_deleted(self) -> None:
         for entry in list(self._entries.values()):
             entry.give_up_deleted()
-
-    def look_around(self, now: float) -> None:
-        """Close files that others have deleted, once a minute."""
-        if now - self._looked > _SECONDS:
-            self._looked = now
-            self._give_up_deleted()
 
     def stop(self, error: OSError) -> None:
         """Write no more in this process, and say so once."""

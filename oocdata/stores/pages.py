@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cut", "groups", "pages_of", "parts_of", "ranges_of"]
+__all__ = ["cut", "pages_of", "ranges_of"]
 
 Ints = NDArray[np.int64]
 
@@ -27,19 +24,6 @@ def pages_of(first: Ints, last: Ints) -> Ints:
     return found
 
 
-def parts_of(apart: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return where parts of a series begin, and their lengths, by which neighbours are apart.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in parts_of(np.array([False, True, False]))]
-    [[0, 2], [2, 2]]
-    """
-    borders = np.empty(np.count_nonzero(apart) + 2, np.int64)
-    borders[0], borders[1:-1], borders[-1] = 0, apart.nonzero()[0] + 1, apart.size + 1
-    return borders[:-1], borders[1:] - borders[:-1]
-
-
 def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
     """Return where pages that ascend begin and end to follow on one another: first, past the last.
 
@@ -48,8 +32,8 @@ def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
     >>> [part.tolist() for part in ranges_of(np.array([3, 4, 5, 9]))]
     [[3, 9], [6, 10]]
     """
-    firsts, counts = parts_of(pages[1:] - pages[:-1] != 1)
-    return pages[firsts], pages[firsts] + counts
+    apart = np.diff(pages) != 1
+    return pages[np.append(True, apart)], pages[np.append(apart, True)] + 1
 
 
 def cut(offsets: Ints, addresses: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints, Ints, Ints]:
@@ -68,16 +52,3 @@ def cut(offsets: Ints, addresses: Ints, lengths: Ints, size: int) -> tuple[Ints,
     starts = np.maximum(offsets[owner], numbers * size)
     stops = np.minimum(ends[owner], (numbers + 1) * size)
     return starts, addresses[owner] + starts - offsets[owner], stops - starts, numbers
-
-
-def groups(numbers: Ints, most: int) -> Iterator[slice]:
-    """Cut numbers that ascend where there are `most` different ones.
-
-    Examples
-    --------
-    >>> list(groups(np.array([2, 2, 5, 7]), 2))
-    [slice(0, 3, None), slice(3, 4, None)]
-    """
-    firsts, _ = parts_of(numbers[1:] != numbers[:-1])
-    for start, stop in pairwise([*firsts[::most].tolist(), numbers.size]):
-        yield slice(start, stop)

@@ -23,8 +23,8 @@ class Room:
     path : str
     limit : callable
         Returns the bytes on the disk that they may take, as it is by now.
-    deleted : callable
-        Called after files were deleted.
+    looked : callable
+        Called whenever it was looked how much there is, after files were deleted for room.
 
     Examples
     --------
@@ -35,8 +35,8 @@ class Room:
     (True, False, 0)
     """
 
-    def __init__(self, path: str, limit: Callable[[], int], deleted: Callable[[], None]) -> None:
-        self._path, self._limit, self._deleted = path, limit, deleted
+    def __init__(self, path: str, limit: Callable[[], int], looked: Callable[[], None]) -> None:
+        self._path, self._limit, self._looked = path, limit, looked
         self._written = 0
         self.begin_anew()
 
@@ -81,15 +81,12 @@ class Room:
     def _delete(self, most: int) -> bool:
         files = sorted(self.files())
         total = sum(nbytes for _, _, nbytes in files)
-        deleted = False
         for _, path, nbytes in files:
             if total <= most:
                 break
             with suppress(OSError):
                 os.unlink(path)
-                deleted = True
             if not os.path.lexists(path):
                 total -= nbytes
-        if deleted:
-            self._deleted()
+        self._looked()
         return total <= most

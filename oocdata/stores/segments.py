@@ -178,14 +178,13 @@ def give_name(written: str, path: str, *, replace: bool) -> None:
 
 
 def _header_bytes(header: dict[str, Any]) -> bytes:
-    """Return the header of a file; a long name is shown by its beginning and its end."""
-    most = HEADER - len(_MAGIC)
-    text = json.dumps(header)
-    name = header["name"]
-    while len(text) > most:
-        name = f"{name[: len(name) // 3]}…{name[-(len(name) // 3) :]}"
-        text = json.dumps({**header, "name": name, "version": header["version"][:200]})
-    return _MAGIC + text.encode().ljust(most)
+    """Return the header of a file; of a long name it holds the beginning."""
+    name, version = (
+        header[part].encode("ascii", "replace")[:most].decode()
+        for part, most in (("name", 1000), ("version", 200))
+    )
+    text = json.dumps({**header, "name": name, "version": version})
+    return _MAGIC + text.encode().ljust(HEADER - len(_MAGIC))
 
 
 def read_header(file: int) -> dict[str, Any] | None:

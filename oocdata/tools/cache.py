@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from fnmatch import fnmatchcase
-from os.path import basename
 from typing import Any
 
 from oocdata.advice.reading import size
@@ -77,15 +75,14 @@ class Cache:
 
 def cache(
     folder: str | os.PathLike[str] | None = None,
-    *names: str,
+    *,
     clear: bool = False,
     limit: int | None = None,
 ) -> Cache:
     """Show what a cache folder holds; clear it, or set its limit in bytes.
 
     The folder is that of the environment variable ``OOCDATA_CACHE`` if none is given; one that is
-    not there is made where a `limit` is set. `names` are objects or datasets as they are shown, or
-    patterns such as ``s3://bucket/*``. No such folder of oocdata's is an `ArgumentError`.
+    not there is made where a `limit` is set. No such folder of oocdata's is an `ArgumentError`.
     """
     place = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
     if not place:
@@ -107,28 +104,18 @@ def cache(
     if not clear:
         freed, in_use = None, []
     else:
-        before = kept.nbytes if kept else 0
-        for name in names or (None,):
-            if kept:
-                kept.clear(name)
-        asked = [one for one in datasets if _is_asked(names, one)]
-        in_use = [one.path for one in asked if not one.delete()]
-        freed = before - (kept.nbytes if kept else 0)
-        freed += sum(one.nbytes for one in asked if one.path not in in_use)
-        names, datasets = (), written_caches(place)
+        freed = kept.clear() if kept else 0
+        in_use = [one.path for one in datasets if not one.delete()]
+        freed += sum(one.nbytes for one in datasets if one.path not in in_use)
+        datasets = written_caches(place)
     return Cache(
         place,
         kept.limit if kept else None,
-        tuple(one for one in (kept.show() if kept else ()) if _is_asked(names, one)),
-        tuple(one for one in datasets if _is_asked(names, one)),
+        tuple(kept.show() if kept else ()),
+        tuple(datasets),
         freed,
         tuple(in_use),
     )
-
-
-def _is_asked(names: tuple[str, ...], one: CachedObject | WrittenCache) -> bool:
-    own = [one.name] if isinstance(one, CachedObject) else [one.made_of, basename(one.path)]
-    return not names or any(n == each or fnmatchcase(each, n) for each in own for n in names)
 
 
 def _when(used: float) -> str:

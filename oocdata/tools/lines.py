@@ -32,9 +32,9 @@ def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
 
     Examples
     --------
-    >>> print(labelled("codec", "shuffle, gzip 4: a sample comes down to 84 %", width=40))
-    codec      shuffle, gzip 4: a sample
-               comes down to 84 %
+    >>> print(labelled("codec", "shuffle, gzip 4, in chunks of whole rows", width=40))
+    codec      shuffle, gzip 4, in chunks of
+               whole rows
     """
     return wrapped(text, f"{label:<{indent - 1}} ", " " * indent, max(width, 40))
 

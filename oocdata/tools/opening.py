@@ -10,7 +10,6 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from numpy.typing import DTypeLike
 
-from oocdata.advice import view_below
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.spec import as_dtype, leaves
@@ -168,29 +167,6 @@ class Opening:
         if not found:
             raise ArgumentError("`target` must name at least one file; got an empty list.")
         return found
-
-    def reopened(self) -> Opening | None:
-        """Return the opening by path of an open dataset; None where no path gives it again.
-
-        It opens all rows of the array that the dataset is read from, along the same sample axes.
-
-        Examples
-        --------
-        >>> import tempfile, numpy as np, oocdata as ooc
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(f"{folder}/a.npy", np.zeros((10, 3, 4)))
-        ...     pairs = ooc.open(f"{folder}/a.npy", axis=1).next_frame()
-        ...     Opening.of(pairs).reopened().given()
-        {'axis': 1}
-        """
-        if not isinstance(self.target, Dataset):
-            return self
-        sources, view = self.target.sources(), view_below(self.target)
-        opened = sources[0].storage().opened if len(sources) == 1 else None
-        if view is None or opened is None:
-            return None
-        axes = view.axes[0] if len(view.axes) == 1 else view.axes
-        return Opening.of(**{**opened, "axis": axes})
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from oocdata.formats.hdf5.decode import BLOSC, DEFLATE, LZ4, LZF, SHUFFLE, ZSTD
 from oocdata.writers.codec import Codec
 from oocdata.writers.target import Target
 
-__all__ = ["compress", "encode_chunk", "filters_of", "sample_size"]
+__all__ = ["compress", "encode_chunk", "filters_of"]
 
 _BLOSC_SHUFFLES = {"none": 0, "byte": 1, "bit": 2}
 _BLOSC_COMPRESSORS = {"blosc-lz4": 1, "blosc-zstd": 5}
@@ -124,14 +124,3 @@ def compress(codec: Codec, raw: NDArray[np.uint8], itemsize: int) -> Any:
     if codec.name == "zstd":
         return library.zstd_encode(raw, level=codec.level)
     return library.lz4h5_encode(raw) if codec.name == "lz4" else library.lzf_encode(raw)
-
-
-def sample_size(codec: Codec, chunk: NDArray[Any]) -> int:
-    """Return how many bytes a chunk takes, in HDF5 or Zarr, but for what stands around it.
-
-    Examples
-    --------
-    >>> sample_size(Codec("none"), np.zeros(1000, "f4"))
-    4000
-    """
-    return len(encode_chunk(codec, chunk)[0])

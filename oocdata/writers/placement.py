@@ -15,14 +15,7 @@ from dataclasses import dataclass
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
 from oocdata.writers.disk import files_below, move, replaced, sync_file, sync_folders
-from oocdata.writers.present import (
-    arrays_in,
-    check_file,
-    check_group,
-    holds_more,
-    stamp_of,
-    unconsolidated,
-)
+from oocdata.writers.present import arrays_in, check_file, check_group, holds_more, stamp_of
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 
@@ -230,9 +223,8 @@ class Placement:
         self.check_unchanged()
         source, target = self._ends
         (sync_folders if self.format == "zarr" else sync_file)(self.result)
-        with unconsolidated(self.path, self.key or ""):
-            move(source, target)
-            sync_file(os.path.dirname(target))
+        move(source, target)
+        sync_file(os.path.dirname(target))
 
     @property
     def _ends(self) -> tuple[str, str]:

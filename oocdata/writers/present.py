@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from oocdata.engines.files import FileVersion
@@ -14,9 +11,8 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import write_json
 
-__all__ = ["arrays_in", "check_file", "check_group", "holds_more", "stamp_of", "unconsolidated"]
+__all__ = ["arrays_in", "check_file", "check_group", "check_node", "holds_more", "stamp_of"]
 
 
 def arrays_in(path: str, kind: Format) -> list[str] | None:
@@ -114,11 +110,7 @@ def check_group(path: str, key: str) -> bool:
         folder = os.path.join(path, *parts[:count])
         if not os.path.isdir(folder):
             return False
-        if _node(folder).get("node_type") != "group":
-            raise ArgumentError(
-                f"an array is put into a group of Zarr version 3; '{folder}' is none. Choose "
-                "another name."
-            )
+        check_node(_node(folder), folder)
     folder = os.path.join(path, *parts)
     if _node(folder).get("node_type") == "group":
         _refuse_group(path, key)
@@ -126,6 +118,20 @@ def check_group(path: str, key: str) -> bool:
     if there and _node(folder).get("node_type") != "array":
         raise ArgumentError(f"'{folder}' is no Zarr array, and is never replaced.")
     return there
+
+
+def check_node(node: dict[str, Any], place: str) -> None:
+    """Raise unless metadata are of a group into which an array may be put."""
+    if node.get("node_type") != "group":
+        raise ArgumentError(
+            f"an array is put into a group of Zarr version 3; '{place}' is none. Choose another "
+            "name."
+        )
+    if "consolidated_metadata" in node:
+        raise ArgumentError(
+            "a group must have no consolidated metadata for an array to be put into it: they would "
+            f"not tell of it; '{place}' has. Choose another name."
+        )
 
 
 def _refuse_group(path: str, key: str) -> None:
@@ -142,34 +148,3 @@ def _node(folder: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-@contextmanager
-def unconsolidated(path: str, key: str) -> Iterator[None]:
-    """Take the copies of metadata in the groups above an array away while it gets its name.
-
-    They would tell of an older one. They are made again then; a group is as good without them, only
-    slower.
-    """
-    parts = key.split("/")
-    folders = [os.path.join(path, *parts[:count]) for count in range(len(parts))]
-    folders = [one for one in folders if "consolidated_metadata" in _node(one)]
-    for folder in folders:
-        node = _node(folder)
-        del node["consolidated_metadata"]
-        write_json(os.path.join(folder, "zarr.json"), node)
-    yield
-    for folder in reversed(folders):
-        import zarr
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that they are no part of the specification
-                zarr.consolidate_metadata(folder)
-        except Exception as error:
-            warnings.warn(
-                f"the array is written, but the group '{folder}' has lost its consolidated "
-                f"metadata: {error}. Make them again: zarr.consolidate_metadata.",
-                RuntimeWarning,
-                stacklevel=3,
-            )

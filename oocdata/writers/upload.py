@@ -27,6 +27,7 @@ from oocdata.stores.failures import told
 from oocdata.stores.looking import small
 from oocdata.writers.codec import Format
 from oocdata.writers.placement import PARTIAL, Placement
+from oocdata.writers.present import check_node
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
 
@@ -103,7 +104,8 @@ class Upload(Placement):
         parts = (self.key or "").split("/") if self.key else []
         groups = [self._address / "/".join(parts[:count]) for count in range(len(parts))]
         for group in groups:
-            self._check_group(group)
+            if found := _metadata(group):
+                check_node(json.loads(found.get("zarr.json", b"{}")), group.url)
         if _metadata(self._array):
             raise ArgumentError(
                 "what is written to a store must not exist yet, because a store has no rename; "
@@ -115,22 +117,6 @@ class Upload(Placement):
                 f"there must be no objects below the name of what is written; '{self._array.url}' "
                 "has some, but no metadata: a conversion that was stopped on another machine, or "
                 "something else. Choose another name, or delete them yourself."
-            )
-
-    def _check_group(self, group: Address) -> None:
-        found = _metadata(group)
-        if not found:
-            return
-        node = json.loads(found.get("zarr.json", b"{}"))
-        if node.get("node_type") != "group":
-            raise ArgumentError(
-                f"an array is put into a group of Zarr version 3; '{group.url}' is none. Choose "
-                "another name."
-            )
-        if "consolidated_metadata" in node:
-            raise ArgumentError(
-                "a group in a store must have no consolidated metadata for an array to be put "
-                f"into it: they would not tell of it; '{group.url}' has. Choose another name."
             )
 
     def storage(self, target: Target, *, resume: bool = False) -> _Uploaded:

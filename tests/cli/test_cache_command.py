@@ -82,36 +82,19 @@ def test_json(folder: Path) -> None:
 
 def test_a_few_of_many(folder: Path) -> None:
     assert words(run("kept", "--show", "1").output)[-1] == "… 1 more: --show, --json"
-    named = run("kept", "s3://*").output
-    assert PLACE in named
-    assert "https" not in named
-    assert "negative" not in named
 
 
-@pytest.mark.parametrize(
-    ("names", "objects", "datasets"),
-    [
-        (["s3://bucket/*"], ["https://host/[a].h5"], 1),
-        (["https://host/[a].h5", "s3://*"], [], 1),
-        (["*negative*"], [PLACE, "https://host/[a].h5"], 0),
-        (["s3://other"], [PLACE, "https://host/[a].h5"], 1),
-        ([], [], 0),
-    ],
-)
-def test_clear(folder: Path, names: list[str], objects: list[str], datasets: int) -> None:
+def test_clear(folder: Path) -> None:
     before = json.loads(run("kept", "--json").output)
-    cleared = run("kept", *names, "--clear", "--json")
+    cleared = run("kept", "--clear", "--json")
     assert cleared.exit_code == 0, cleared.output
     found = json.loads(cleared.output)
-    assert [one["name"] for one in found["objects"]] == objects
-    assert len(found["datasets"]) == datasets
-    gone = [
-        one for kind in ("objects", "datasets") for one in before[kind] if one not in found[kind]
-    ]
+    assert (found["objects"], found["datasets"]) == ([], [])
+    gone = [*before["objects"], *before["datasets"]]
     assert found["freed"] == sum(one["nbytes"] for one in gone)
     assert (folder / ("0" * 32) / "thesis.tex").read_text() == "ours"
     caches = [path for path in folder.iterdir() if len(path.name) == 32 and path.name != "0" * 32]
-    assert len(caches) == datasets
+    assert not caches
     assert words(run("kept").output)[1].endswith("of at most 1.0 GiB")
 
 

@@ -22,7 +22,7 @@ from oocdata.box import Extent
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, ChecksumError, ManifestError, MissingFileError
-from oocdata.formats.manifest import CHECKSUM, checksums_of, running_checksum, unit_rows
+from oocdata.formats.manifest import CHECKSUM, FORMAT, checksums_of, unit_rows
 from oocdata.formats.opening import open_source
 from oocdata.formats.verified import Verified
 from oocdata.memory import memory_limit, set_memory
@@ -40,13 +40,13 @@ def write_manifest(path: Path, *datasets: tuple[str | None, Any], axis: int = 0)
         np.save(buffer, table)
         return buffer.getvalue()
 
-    members = {"files.json": b"[]", "stored.npy": npy(np.zeros(0, np.uint64))}
+    members = {}
     known = []
     for number, (key, array) in enumerate(datasets or [(None, FRAMES)]):
         rows = np.moveaxis(array, axis, 0)
         unit = unit_rows(rows.shape, rows.dtype)
         member = f"rows/{number}"
-        table = members[f"{member}.npy"] = npy(checksums_of(rows, unit))
+        members[f"{member}.npy"] = npy(checksums_of(rows, unit))
         known.append(
             {
                 "key": key,
@@ -55,12 +55,10 @@ def write_manifest(path: Path, *datasets: tuple[str | None, Any], axis: int = 0)
                 "axis": axis,
                 "unit_rows": unit,
                 "member": member,
-                "table": running_checksum(table).hexdigest(),
             }
         )
     about = {
-        "format": 1, "checksum": CHECKSUM, "name": path.name, "written": "", "files": 0,
-        "block_bytes": 1, "blocks": "", "datasets": known, "findings": [],
+        "format": FORMAT, "checksum": CHECKSUM, "name": path.name, "written": "", "datasets": known,
     }  # fmt: skip
     target = Path(f"{path}.manifest")
     with zipfile.ZipFile(target, "w") as archive:

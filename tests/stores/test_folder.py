@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import random
 import resource
 import shutil
@@ -39,8 +38,20 @@ DATA = {
 }
 
 
+class Small(CacheFolder):
+    """One of small pages and segments."""
+
+    page, segment = PAGE, SEGMENT
+
+
+class Medium(CacheFolder):
+    """One of smaller segments."""
+
+    segment = 256 << 10
+
+
 def small(path: str | os.PathLike[str], limit: int = 1 << 30) -> CacheFolder:
-    return CacheFolder(path, limit=limit, page=PAGE, segment=SEGMENT)
+    return Small(path, limit=limit)
 
 
 def opened(folder: CacheFolder, name: str = "large") -> Entry:
@@ -174,8 +185,9 @@ class Folder(RuleBasedStateMachine):
         if not found:
             return
         number, path = found
-        layout = self.entries[0][name]
-        first = layout._data_at
+        first = self.entries[0][name]._data_at
+        if os.stat(path).st_size <= first:
+            return  # it was cut
         place = first + int(at * (os.stat(path).st_size - first - 1))
         page = number * (SEGMENT // PAGE) + (place - first) // PAGE
         if page not in self.there[name]:
@@ -199,15 +211,14 @@ class Folder(RuleBasedStateMachine):
         self.entries = [{name: opened(one, name) for name in SIZES} for one in self.folders]
         self.open = {name: set() for name in SIZES}
 
-    @rule(which=which, name=st.none() | names)
-    def cleared(self, which: int, name: str | None) -> None:
-        self.folders[which].clear(None if name is None else f"s3://bucket/{name}")
-        for one in SIZES if name is None else [name]:
+    @rule(which=which)
+    def cleared(self, which: int) -> None:
+        self.folders[which].clear()
+        for one in SIZES:
             self.open[one] |= self.there[one]
             self.there[one] = set()
-            self.blobs.pop(one, None)
-        if name is None:
-            assert self.folders[which].nbytes == 0
+        self.blobs.clear()
+        assert self.folders[which].nbytes == 0
 
     @rule(which=which, name=names, content=st.binary(max_size=100))
     def blob_kept(self, which: int, name: str, content: bytes) -> None:
@@ -274,7 +285,6 @@ def test_one_instance_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert CacheFolder.at(tmp_path / "cache") is folder
     entry = folder.entry("s3://bucket/a", "1", 70)
     entry.write(0, bytes(70))
-    assert pickle.loads(pickle.dumps(entry)) is entry
     assert (folder.page, folder.segment) == (4096, 32 << 20)
     free = os.statvfs(tmp_path)
     assert folder.limit == pytest.approx(min(64 << 30, free.f_bavail * free.f_frsize // 2), rel=0.1)
@@ -284,8 +294,7 @@ def test_a_long_name(folder: CacheFolder) -> None:
     entry = folder.entry("s3://" + "ä" * 5000 + "/end", "v" * 5000, 70)
     entry.write(0, bytes(70))
     (shown,) = folder.show()
-    assert shown.name.startswith("s3://ä")
-    assert shown.name.endswith("/end")
+    assert shown.name.startswith("s3://???")
     again = small(folder.path).entry(entry.name, entry.version, 70)
     assert not again.missing(*ranges((0, 70)))[0].size
 
@@ -441,7 +450,7 @@ def fill(folder: CacheFolder, name: str, nbytes: int, each: int = 64 << 10) -> N
 
 def test_the_limit_holds(tmp_path: Path) -> None:
     limit = 2 << 20
-    folder = CacheFolder(tmp_path / "cache", limit=limit, segment=256 << 10)
+    folder = Medium(tmp_path / "cache", limit=limit)
     entry = folder.entry("s3://bucket/a", "1", 16 << 20)
     chance = np.random.default_rng(0)
     most = 0
@@ -455,33 +464,33 @@ def test_the_limit_holds(tmp_path: Path) -> None:
     assert folder.entry("s3://bucket/b", "1", 70).blob("large").read() is None
     folder.set_limit(1 << 20)
     assert folder.nbytes <= 1 << 20
-    assert CacheFolder(tmp_path / "cache").limit == 1 << 20
+    assert Medium(tmp_path / "cache").limit == 1 << 20
 
 
 def test_the_limit_of_several_processes(tmp_path: Path) -> None:
     limit = 4 << 20
-    CacheFolder(tmp_path / "cache", limit=limit, segment=256 << 10)
+    Medium(tmp_path / "cache", limit=limit)
 
     def filling(number: int) -> None:
-        fill(CacheFolder(tmp_path / "cache"), f"s3://bucket/{number}", 8 << 20)
+        fill(Medium(tmp_path / "cache"), f"s3://bucket/{number}", 8 << 20)
 
     children = [in_fork(lambda number=number: filling(number)) for number in range(3)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
-    nbytes = CacheFolder(tmp_path / "cache").nbytes
+    nbytes = Medium(tmp_path / "cache").nbytes
     assert limit // 2 < nbytes <= limit + 2 * limit // 16
 
 
 def test_a_process_follows_a_limit_that_another_set(tmp_path: Path) -> None:
-    folder = CacheFolder(tmp_path / "cache", limit=64 << 20, segment=256 << 10)
+    folder = Medium(tmp_path / "cache", limit=64 << 20)
     fill(folder, "s3://bucket/a", 4 << 20)
-    CacheFolder(tmp_path / "cache").set_limit(1 << 20)
+    Medium(tmp_path / "cache").set_limit(1 << 20)
     assert folder.limit == 1 << 20
     fill(folder, "s3://bucket/b", 8 << 20)
     assert folder.nbytes <= 5 << 20  # a sixteenth of the limit that it knew
 
 
 def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
-    folder = CacheFolder(tmp_path / "cache", limit=8 << 20, segment=1 << 20)
+    folder = CacheFolder(tmp_path / "cache", limit=8 << 20)
     names = [f"s3://bucket/{number}" for number in range(6)]
     for name in names:
         fill(folder, name, 1 << 20)
@@ -513,18 +522,15 @@ def test_uses_are_noted_once_a_minute(folder: CacheFolder, monkeypatch: pytest.M
     assert noted == [1000.0] * 3 + [1061.0] * 3 + [1122.0] * 3  # of three segments
 
 
-def test_what_was_deleted_gives_its_space_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_deleted_gives_its_space_back(tmp_path: Path) -> None:
     folder = small(tmp_path / "cache")
     entry, other = opened(folder), small(tmp_path / "cache")
     entry.write(0, DATA["large"].tobytes())
     assert len(open_files(tmp_path)) == 3
-    other.clear("s3://bucket/[l]arge")
+    other.clear()
     assert len(open_files(tmp_path)) == 3
     assert read(entry, *ranges((5, 9000))) is not None  # what is open is read on
-    monkeypatch.setattr(entries.time, "monotonic", lambda: 1e9)
-    assert read(entry, *ranges((5, 9000))) is not None
+    folder.set_limit(1 << 30)  # which looks how much there is
     assert open_files(tmp_path) == []
     assert read(entry, *ranges((5, 9000))) is None
     assert pages(*entry.missing(*ranges((0, 10_001)))) == set(range(157))
@@ -591,7 +597,6 @@ def test_a_file_of_the_same_name_is_another(tmp_path: Path) -> None:
 def test_what_another_process_wrote_after_a_deletion(tmp_path: Path) -> None:
     entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
     entry.write(0, DATA["large"][:PAGE].tobytes())
-    entry._folder.clear("nothing")
     other._folder.clear()
     other.write(0, DATA["large"][: 2 * PAGE].tobytes())
     assert not entry.missing(*ranges((0, 2 * PAGE)))[0].size
@@ -647,7 +652,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 def use_until_full(path: Path) -> None:
     data = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
-    folder = CacheFolder(path / "cache", limit=1 << 30, segment=256 << 10)
+    folder = Medium(path / "cache", limit=1 << 30)
     entry = folder.entry("s3://bucket/a", "1", data.size)
     starts = np.arange(0, data.size, 100 * 4096)
     with pytest.warns(CacheFolderWarning, match="can't be written any more") as told:
@@ -656,7 +661,7 @@ def use_until_full(path: Path) -> None:
     assert len(told) == 1
     assert "give another folder as `cache`" in str(told[0].message)
     assert entry.blob("chunks").read() is None
-    for one in (entry, CacheFolder(path / "cache").entry("s3://bucket/a", "1", data.size)):
+    for one in (entry, Medium(path / "cache").entry("s3://bucket/a", "1", data.size)):
         absent = pages(*one.missing(*ranges((0, data.size))), 4096)
         assert 0 < len(absent) < data.size // 4096
         there = sorted(set(range(data.size // 4096)) - absent)

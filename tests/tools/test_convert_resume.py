@@ -258,21 +258,6 @@ def test_an_error_keeps_what_was_saved(
     assert (load(tmp_path / "b.zarr") == values).all()
 
 
-def test_a_full_disk_does_not_throw_away_what_was_done(
-    tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from oocdata.errors import SourceError
-    from oocdata.tools.convert import plan as convert_plan
-
-    killed_after(1, tmp_path / "good.h5", tmp_path / "b.npy")
-    with monkeypatch.context() as patched:
-        usage = type("Usage", (), {"free": 1000})
-        patched.setattr(convert_plan.shutil, "disk_usage", lambda path: usage)
-        with pytest.raises(SourceError, match="must have"):
-            convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
-    assert convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20).resumed
-
-
 @pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
 def test_killed_once_the_result_has_its_name(
     tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch

@@ -110,7 +110,7 @@ def test_every_tool_takes_a_glob_of_a_store(s3: S3, source: Path) -> None:
 def test_a_plan_says_where_and_how_much(s3: S3, source: Path) -> None:
     plan = str(plan_of(ooc.open(source), "s3://data/plan.zarr"))
     assert "\nto         s3://data/plan.zarr\n" in plan
-    assert "\nstore      about" in plan
+    assert "\nstore      at most" in plan
     assert "\ndisk " not in plan
     assert objects(s3, "plan.zarr") == []
 

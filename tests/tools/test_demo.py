@@ -33,6 +33,7 @@ from oocdata.tools.demo import training as demo_training
 from oocdata.tools.demo.data import Clips, write
 from oocdata.tools.demo.measure import workspace
 from oocdata.tools.demo.run import scaling
+from oocdata.tools.opening import Opening
 
 SMALL = Clips(count=10, frames=6)
 
@@ -137,7 +138,7 @@ def test_more_memory_than_stated_is_an_error(
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 5)))
     monkeypatch.setattr(demo_run, "growth", lambda: contextlib.nullcontext([100_000_000_000]))
     with pytest.raises(OocdataError, match=r"\.npy took 93\.1 GiB, and explain\(\) states"):
-        demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "a.npy"))
+        demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "a.npy"))
 
 
 TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
@@ -262,12 +263,12 @@ def test_demo_on_a_file(
     with h5py.File("mine.h5", "w") as file:
         file.create_dataset("u", data=wave, chunks=(10, 12, 10), compression="gzip")
         file["v"] = wave[:3]
-    found = demo.demo_on_file(TINY, Console(), ooc.open("mine.h5", "u"))
+    found = demo.demo_on_file(TINY, Console(), Opening.of("mine.h5", "u"))
     said = capsys.readouterr().out
     assert str(found) in said
     assert max(len(line) for line in said.splitlines() if "ooc.open(" not in line) <= 80
     words = " ".join(said.split())
-    assert "mine.h5 /u" in words
+    assert "mine.h5 u" in words
     assert "120 rows of (12, 10)" in words
     assert "of their values are NaN or infinite" in words
     assert [path.name for path in tmp_path.iterdir()] == ["mine.h5"]  # nothing unasked
@@ -283,9 +284,9 @@ def test_trajectories_are_noticed(
 ) -> None:
     monkeypatch.setattr(demo_run, "_measured", lambda *_: None)  # they are told of before
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
-    demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "runs.npy"))
+    demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy"))
     assert "look like trajectory × time: axis=(0, 1)" in capsys.readouterr().out
-    demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "runs.npy", axis=(0, 1)))
+    demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy", axis=(0, 1)))
     said = capsys.readouterr().out
     assert "look like" not in said
     assert "10 × 12 rows of (9, 9)" in " ".join(said.split())
@@ -309,7 +310,7 @@ def test_demo_on_any_shape(
 ) -> None:
     np.save(tmp_path / "mine.npy", values)
     output = None if picture is None else tmp_path / picture
-    found = demo.demo_on_file(TINY, Console(), ooc.open(tmp_path / "mine.npy"), output=output)
+    found = demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "mine.npy"), output=output)
     (one,) = found.arrays
     assert np.isfinite([one["val_loss"], one["test_loss"]]).all()
     assert found.picture == (None if output is None else str(output))

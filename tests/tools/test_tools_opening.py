@@ -33,9 +33,7 @@ def test_what_is_opened_is_the_same_however_it_is_given(folder: Path) -> None:
         Opening.of(folder / "sim.h5", "flow/u", **arguments),
         Opening.of(Opening.of("sim.h5"), "/flow/u", **arguments),
         Opening.of(Opening.of(view)),
-        Opening.of(view).reopened(),
     ):
-        assert opening is not None
         assert opening.view().shape == (3, 2, 4)
         assert np.array_equal(opening.view(), view)
     assert Opening.of("part*.npy").view()[3].tolist() == [10] * 4
@@ -67,19 +65,6 @@ def test_names_of_open_datasets(folder: Path) -> None:
     assert Opening.of(ooc.open("part*.npy")).name == "part2.npy and 1 more"
     assert Opening.of(ooc.zip(frames, ooc.open("sim.h5", "/flow/v"))).name == "sim.h5"
     assert Opening.of(ooc.open(np.zeros(3))).name == "an array in memory"
-
-
-def test_a_dataset_by_its_path(folder: Path) -> None:
-    windows = ooc.open("sim.h5", "/flow/u", axis=(0, 1)).windows(2)
-    again = Opening.of(windows).reopened()
-    assert again is not None
-    assert again.given() == {"key": "/flow/u", "axis": (0, 1)}
-    assert again.view().sample_shape == (2, 3)
-    several = Opening.of(ooc.open("part*.npy").map(lambda x: x)).reopened()
-    assert several is not None
-    assert len(several.view()) == 6
-    assert Opening.of(ooc.open(np.zeros(3))).reopened() is None
-    assert Opening.of(ooc.zip(windows.view, ooc.open(np.zeros(6)))).reopened() is None
 
 
 def test_files_in_natural_order(folder: Path) -> None:

@@ -543,16 +543,17 @@ def test_no_array_in_a_zarr_group_that_can_not_hold_it(tmp_path: Path) -> None:
             add(tmp_path / f"{name}.zarr", "u", overwrite=True)
 
 
-def test_consolidated_metadata_tell_of_the_new_array(tmp_path: Path) -> None:
+def test_a_group_with_consolidated_metadata_is_refused(tmp_path: Path) -> None:
+    """They would not tell of the new array."""
     path = tmp_path / "a.zarr"
     zarr.create_group(path).create_array("u", shape=(3,), dtype="i4")[:] = 5
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that other libraries may not know them
         zarr.consolidate_metadata(path)
-    add(path, "u", overwrite=True)
-    add(path, "g/v")
-    group = zarr.open_group(path, mode="r", use_consolidated=True)
-    assert group["u"][:].tolist() == group["g/v"][:].tolist() == [1, 1, 1]
+    for key in ("u", "v", "g/v"):
+        with pytest.raises(ArgumentError, match="no consolidated metadata"):
+            add(path, key, overwrite=True)
+    assert zarr.open_group(path, mode="r")["u"][:].tolist() == [5, 5, 5]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -576,26 +577,6 @@ def test_a_folder_that_is_another_one_s_by_now_stays(tmp_path: Path) -> None:
         first.close()
     second.close()
     assert read(tmp_path / "a.npy").tolist() == [1, 1]
-
-
-def test_consolidated_metadata_that_can_not_be_made_again_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.zarr"
-    zarr.create_group(path).create_array("u", shape=(3,), dtype="i4")[:] = 5
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        zarr.consolidate_metadata(path)
-
-    def fails(folder: str) -> None:
-        raise ValueError("something else lies there")
-
-    monkeypatch.setattr(zarr, "consolidate_metadata", fails)
-    with pytest.warns(RuntimeWarning, match=r"something else lies there.*again"):
-        add(path, "v")
-    group = zarr.open_group(path, mode="r")
-    assert (group["u"][:].tolist(), group["v"][:].tolist()) == ([5, 5, 5], [1, 1, 1])
-    assert os.listdir(tmp_path) == ["a.zarr"]
 
 
 @pytest.mark.parametrize("overwrite", [True, False])

@@ -1,7 +1,7 @@
 """`oocdata check`: read everything once, and say what is wrong with which rows.
 
-A check goes on after each fault, and does not change anything. With a manifest it compares the
-files byte by byte with what they were, and where they differ, the rows too.
+A check goes on after each fault, and does not change anything. With a manifest it compares every
+row with the checksum that was made of it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ def check(
     key : str, optional
         The dataset in it; all of them otherwise.
     manifest : bool or path, optional
-        Compare the files with this manifest, or (True) the one beside them. Where every byte is
-        what it was, nothing is decoded: what was found when it was written holds still.
+        Compare every row with its checksum in this manifest, or (True) in the one beside the file.
     write_manifest : bool or path, optional
-        Write one, unless the data are damaged. The files are read a second time for it.
+        Write one, unless the data are damaged.
     overwrite : bool
         Write over an existing manifest.
     progress : bool

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
 from oocdata.datasets.view import View
-from oocdata.engines.files import FileVersion
 from oocdata.errors import (
     ArgumentError,
     CompressedMemberError,
@@ -25,18 +23,11 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.manifest import Manifest, RowChecksums
+from oocdata.formats.manifest import Manifest
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
-from oocdata.tools.check.manifest import (
-    BLOCK_BYTES,
-    ManifestWriter,
-    block_checksums,
-    changes,
-    data_files,
-    manifest_writer,
-)
+from oocdata.tools.check.manifest import ManifestWriter, manifest_writer
 from oocdata.tools.check.opening import Opened, opened
 from oocdata.tools.check.result import KINDS, Checked, Finding, Health
 from oocdata.tools.check.rows import Fault, kind_of, look_through
@@ -70,33 +61,22 @@ def check_file(
     if opening.shape is not None:
         if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
-    elif compared is None or not os.path.exists(path):
+    else:
         format_of(path)  # an error where there is nothing, or nothing that is known
     check = _Check(opening, progress)
     if compared is not None:
         known = Manifest.read(compared)
-        if check.compare(known):
-            check.read_all(besides=known)  # what the manifest knows nothing of
-        else:
-            check.read_all(known=known)
+        known.check_whole()
+        check.read_all(known=known)
         return check.health(compared=(compared,))
     if written is None:
         check.read_all()
         return check.health()
     with manifest_writer(path, written, overwrite=overwrite) as writer:
-        before = _state(path)
         check.read_all(writer=writer)
         if any(finding.kind in _NOT_TO_KEEP for finding in check.findings):
             writer.discard()
             return check.health()
-        files = data_files(path)
-        blocks = block_checksums(path, files, check.label("checksums"))
-        findings = [finding.to_json() for finding in check.findings]
-        writer.stored(files, BLOCK_BYTES, (found for _, _, found in blocks), findings)
-        if _state(path) != before:
-            raise SourceError(
-                "the files must not change while their manifest is written; they did.", path=path
-            )
     return check.health(written=(written,))
 
 
@@ -151,46 +131,12 @@ class _Check:
         """Add a finding."""
         self.findings.append(_finding(Fault(kind, reason, Ranges(rows)), self.path, key))
 
-    def label(self, words: str) -> str:
-        """Return the label of a bar, if one is shown."""
-        return words if self.progress else ""
-
-    def compare(self, known: Manifest) -> bool:
-        """Compare the stored bytes; return whether they tell all: they are what they were."""
-        if not known.files or not data_files(self.path):  # at a URL they can't be listed
-            return False
-        found = changes(known, self.path, self.label("comparing"))
-        self.findings += found
-        if found:
-            return False
-        wanted = self._wanted(known)
-        if not wanted and self.key is not None:
-            raise ManifestError(
-                f"the manifest must hold the checksums of {self.key!r}; it does not. Write it "
-                "anew, or leave the key out.",
-                path=known.path,
-            )
-        findings = [Finding.from_json(one) for one in known.findings]
-        for rows in wanted:
-            dtype = np.dtype(rows.dtype).newbyteorder("=")
-            nbytes = prod(rows.shape) * dtype.itemsize
-            self.datasets.append(Checked(self.path, rows.key, rows.shape, str(dtype), nbytes))
-            of = [replace(one, path=self.path) for one in findings if one.key == rows.key]
-            self.findings += of
-        return True
-
     def read_all(
-        self,
-        *,
-        known: Manifest | None = None,
-        writer: ManifestWriter | None = None,
-        besides: Manifest | None = None,
+        self, *, known: Manifest | None = None, writer: ManifestWriter | None = None
     ) -> None:
-        """Read every dataset that is asked for, besides those of a manifest."""
+        """Read every dataset that is asked for, and compare it or write of it."""
         keys = self._keys()
         for key in keys:
-            if besides is not None and _is_of(besides, key):
-                continue
             try:
                 with opened(replace(self.opening, key=key)) as found:
                     self._read(found, known, writer)
@@ -211,15 +157,6 @@ class _Check:
             if not any(_same(rows.key, key) for key in there):
                 reason = "every dataset of the manifest must be there; this one is not."
                 self.note("missing", rows.key, reason, [range(rows.shape[0])])
-
-    def _wanted(self, known: Manifest) -> list[RowChecksums]:
-        """Return what a manifest holds of the datasets that are asked for."""
-        if self.key is None:
-            return list(known.datasets)
-        with suppress(MissingKeyError):
-            names = matches_of(self.key, [one.key or "" for one in known.datasets], self.path)
-            return [one for one in known.datasets if (one.key or "") in names]
-        return []
 
     def _keys(self) -> Sequence[str | None]:
         if (
@@ -253,22 +190,25 @@ class _Check:
         key = view.storage.key
         self.datasets.append(Checked(self.path, key, view.shape, view.spec.kind, view.nbytes))
         self.findings += [_finding(fault, self.path, key) for fault in found.faults]
-        expected = None
+        expected = checksums = None
         if known is not None:
             try:
                 checksums = known.dataset(key)
                 known.check(checksums, view.shape, view.dtype)
                 expected = View.of(known.table(checksums.member))
             except ManifestError as error:
-                # Its shape may be damaged as well: reading so many rows could take for ever.
-                self.note("changed", key, error.message)
-                return
+                if checksums is None and self.key is None:  # it was written of others alone
+                    self.note("unchecked", key, error.message)
+                else:
+                    # Its shape may be damaged as well: reading so many rows could take for ever.
+                    self.note("changed", key, error.message)
+                    return
         writing = (
             nullcontext()
             if writer is None
             else writer.rows(key, view.shape, view.dtype, view.axes[0])
         )
-        label = self.label(f"checking {key or os.path.basename(self.path)}")
+        label = f"checking {key or os.path.basename(self.path)}" if self.progress else ""
         with writing as append:
             seen = look_through(view, found.lost, expected=expected, append=append, label=label)
         self.findings += [_finding(fault, self.path, key) for fault in seen]
@@ -280,8 +220,3 @@ def _is_of(known: Manifest, key: str | None) -> bool:
 
 def _same(one: str | None, other: str | None) -> bool:
     return (one or "").strip("/") == (other or "").strip("/")
-
-
-def _state(path: str) -> list[FileVersion]:
-    names = (os.path.join(path, name) if name else path for name, _ in data_files(path))
-    return [FileVersion.of(name) for name in names]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 from oocdata.explain import size
 from oocdata.tools.lines import labelled, wrapped
@@ -18,8 +18,7 @@ KINDS = {
     "damaged": "bytes do not decode, or fail the checksum of their format",
     "unreadable": "the system, or the format's library, can't read it",
     "trailing": "a file is longer than it must be",
-    "changed": "not what the manifest says",
-    "added": "a file that the manifest does not know",
+    "changed": "rows that are not what the manifest says",
     "unwritten": "never written, and read as the fill value",
     "nan": "numbers that are NaN",
     "inf": "numbers that are infinite",
@@ -53,11 +52,6 @@ class Finding:
         """
         rows = [[part.start, part.stop] for part in self.rows]
         return {name: getattr(self, name) for name in self.__slots__} | {"rows": rows}
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote."""
-        return cls(**{**told, "rows": tuple(range(*part) for part in told["rows"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,7 @@ def convert(
         ``"/data"``; a Zarr array of its own. What else the file holds stays; in an HDF5 file also
         the room of an array that is replaced, until ``h5repack`` takes it away.
     chunks, shards, codec, shuffle
-        As for `oocdata.create`. By default whole rows of about 256 KiB; a codec where a sample
-        says that it saves a tenth, else none.
+        As for `oocdata.create`.
     memory : int
         Bytes for what is under way; more only where a single chunk asks for it. The plan says what
         is taken at most.

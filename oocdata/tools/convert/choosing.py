@@ -18,17 +18,16 @@ from oocdata.formats.opening import local_path
 from oocdata.formats.patterns import shared_steps
 from oocdata.formats.stored import is_url
 from oocdata.index import as_count
-from oocdata.memory import DEFAULT_MEMORY, at_most
+from oocdata.memory import DEFAULT_MEMORY
 from oocdata.threads import cores
 from oocdata.tools.convert.carry import carried
 from oocdata.tools.convert.journal import identity
 from oocdata.tools.convert.plan import Plan
-from oocdata.tools.convert.reading import PIECE_BYTES, chunk_of, read_box
+from oocdata.tools.convert.reading import PIECE_BYTES, chunk_of
 from oocdata.tools.convert.steps import Steps, steps_of
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
-from oocdata.writers.codec import DEFAULT, NAMES, NONE, Codec, Format, Shuffled, as_codec
+from oocdata.writers.codec import DEFAULT, NAMES, Format, Shuffled, as_codec
 from oocdata.writers.create import chunked
-from oocdata.writers.encoding import sample_size
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
 
@@ -43,16 +42,8 @@ _READING = 64 << 20
 _LIBRARIES = 96 << 20
 """What h5py, TensorStore and the codecs take, and allocators keep."""
 
-_SAVES_LITTLE = 0.9
-"""Share of its size that a sample must come down to for compression to be worth decoding."""
-
 _UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
 """Kinds of elements that can't be written to a format, or not be opened again from it."""
-
-_SAMPLES = 4
-_SAMPLE_BYTES = 4 << 20
-_DEAREST_SAMPLE = 64 << 20
-"""Bytes of a stored chunk above which none is decoded for a sample."""
 
 
 def plan_of(
@@ -101,8 +92,9 @@ def plan_of(
     # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
     row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
     reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
-    with at_most(reading):
-        way, sampled = _chosen_codec(view, kind, codec, shuffle)
+    way = DEFAULT[kind]
+    if codec is not None or shuffle is not None:
+        way = as_codec(codec or way.name, shuffle, kind)
     # Two blocks are under way, one that is read and one that is written, and what is made of them.
     block_bytes = bound // 4
     chunk_shape, shard = chunked(
@@ -143,8 +135,6 @@ def plan_of(
         placement=placement,
         steps=steps,
         carried=along,
-        sampled=sampled,
-        chosen_codec=codec is None and shuffle is None,
         chosen_chunks=chunks is None,
         memory_bytes=_memory(
             target, steps, reading + 2 * cores() * decoded, verify, not placement.on_disk
@@ -225,39 +215,3 @@ def _memory(target: Target, steps: Steps, reading: int, verify: bool, uploads: b
     boxes += block if uploads else 0  # encoded, until the store has it
     encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * cores()
     return (boxes + encoding) * target.dtype.itemsize + reading + _LIBRARIES
-
-
-def _chosen_codec(
-    view: View, kind: Format, codec: str | None, shuffle: Shuffled | None
-) -> tuple[Codec, float | None]:
-    """Return the codec asked for, or the usual one if it saves something; and what it saves."""
-    usual = DEFAULT[kind]
-    if codec is None and shuffle is None:
-        sampled = None if usual == NONE else _sampled(view, usual)
-        return (NONE if sampled is not None and sampled > _SAVES_LITTLE else usual), sampled
-    way = as_codec(codec or usual.name, shuffle, kind)
-    return way, None if way == NONE else _sampled(view, way)
-
-
-def _sampled(view: View, codec: Codec) -> float | None:
-    """Return what a codec makes of a few places of an array; None where asking costs too much."""
-    itemsize, chunk = view.dtype.itemsize, chunk_of(view)
-    if not prod(view.shape) or prod(chunk) * itemsize > _DEAREST_SAMPLE:
-        return None
-    most = max(1, _SAMPLE_BYTES // _SAMPLES // itemsize)
-    shape = list(chunk)  # of one stored chunk each, so that no others are decoded for it
-    for axis in range(len(shape)):
-        rest = prod(shape) // shape[axis]
-        shape[axis] = max(1, min(shape[axis], most // max(1, rest)))
-    if chunk[0] == 1:
-        shape[0] = max(1, min(view.shape[0], most // prod(shape)))
-    places = {view.shape[0] * (2 * number + 1) // (2 * _SAMPLES) for number in range(_SAMPLES)}
-    taken = encoded = 0
-    for place in sorted(places):
-        first = min(place // chunk[0] * chunk[0], view.shape[0] - shape[0])
-        box = (slice(first, first + shape[0]), *(slice(0, length) for length in shape[1:]))
-        values = np.empty(shape, view.dtype)
-        read_box(view, box, values)
-        taken += values.nbytes
-        encoded += sample_size(codec, values)
-    return encoded / taken

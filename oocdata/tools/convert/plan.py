@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from oocdata.datasets.view import View
-from oocdata.errors import SourceError
 from oocdata.explain import size
 from oocdata.tools.convert.carry import Carried
 from oocdata.tools.convert.steps import Steps
@@ -20,9 +17,6 @@ from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
 
 __all__ = ["Plan"]
-
-_UNSURE = 1.15
-"""An estimate from a sample may be wrong by as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +28,7 @@ class Plan:
     placement: Placement
     steps: Steps  # in which boxes
     carried: Carried  # attributes and the like
-    sampled: float | None  # encoded bytes of a sample for each byte of it; None: none was taken
-    chosen_codec: bool  # it was not asked for
-    chosen_chunks: bool  # nor were the chunks
+    chosen_chunks: bool  # they were not asked for
     memory_bytes: int  # what is taken at most, beside what the process has taken before
     reading_bytes: int  # what the process's memory for reading is lowered to; half for chunks
     verify: bool
@@ -47,38 +39,6 @@ class Plan:
         """Bytes of the array in memory."""
         return prod(self.target.shape) * self.target.dtype.itemsize
 
-    @property
-    def result_bytes(self) -> int:
-        """About as many as the result will take on disk; an estimate where it is compressed."""
-        if self.target.codec == NONE or self.sampled is None:
-            return self.nbytes
-        return int(self.nbytes * min(1.0, self.sampled))
-
-    @property
-    def needs(self) -> dict[str, int]:
-        """Bytes that must be free on the disk, by what for; first those of the result."""
-        found = {"notes": 1 << 20}
-        if self.placement.on_disk:
-            found = {"the result": min(int(self.result_bytes * _UNSURE), self.nbytes) + (1 << 20)}
-        if self.steps.tiles is not None:
-            found["a file that it goes through"] = self.nbytes
-        if self.placement.keeps_others():
-            nbytes = os.path.getsize(self.placement.path)
-            found["a copy of the file that it is added to"] = nbytes
-        return found
-
-    def check_disk(self, there: int) -> None:
-        """Raise if the disk has too little room, beside `there` bytes that were written before."""
-        free = shutil.disk_usage(os.path.dirname(self.placement.folder)).free
-        needed = sum(self.needs.values()) - there
-        if needed > free:
-            parts = ", ".join(f"{size(nbytes)} for {what}" for what, nbytes in self.needs.items())
-            raise SourceError(
-                f"the disk must have {size(needed)} free ({parts}); it has {size(free)}. Free "
-                "some, or write to another disk.",
-                path=self.placement.path,
-            )
-
     def __str__(self) -> str:
         rows, element = self.target.shape[0], self.target.element
         what = f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"
@@ -86,19 +46,17 @@ class Plan:
         key = f", dataset {stored.key}" if stored.key else ""
         codec = f", {stored.codec}" if stored.codec != "none" else ""
         to_key = f", dataset {self.target.key}" if self.target.key else ""
-        about = "about " if self.sampled is not None and self.target.codec != NONE else ""
-        more = [f", {size(nbytes)} for {what}" for what, nbytes in self.needs.items()][1:]
+        most = "at most " if self.target.codec != NONE else ""
+        where = "disk" if self.placement.on_disk else "store"
         fields = {
             "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
             "to": f"{self.placement.path}{to_key}",
             "array": f"{what}, {self.target.dtype}, {size(self.nbytes)}",
             "chunks": self._chunks(),
-            "codec": self._codec(),
+            "codec": "" if self.target.format == "npy" else str(self.target.codec),
             "order": self._order(),
             "memory": f"at most {size(self.memory_bytes)}",
-            "disk" if self.placement.on_disk else "store": (
-                f"{about}{size(self.result_bytes)}{''.join(more)}"
-            ),
+            where: f"{most}{size(self.nbytes)}",
             "carried": self._carried(),
         }
         return "\n".join(labelled(label, text) for label, text in fields.items() if text)
@@ -119,12 +77,9 @@ class Plan:
             "shards": target.shards,
             "chunks_why": self._chunks(),
             "codec": str(target.codec),
-            "codec_why": self._codec(),
-            "sampled": self.sampled,
             "through_file": self.steps.tiles is not None,
             "decodes_per_chunk": self.steps.decodes,
             "memory_bytes": self.memory_bytes,
-            "disk_bytes": sum(self.needs.values()),
             "attributes": [name for name, _ in target.attributes],
             "dimension_names": target.dimension_names,
             "lost": self.carried.lost,
@@ -147,15 +102,6 @@ class Plan:
             )
         shards = "; many chunks a file, for fewer files" if target.shards else ""
         return f"{target.storage}: {why}{shards}"
-
-    def _codec(self) -> str:
-        codec = self.target.codec
-        if self.target.format == "npy" or self.sampled is None:
-            return "" if self.target.format == "npy" else f"{codec}"
-        hint = ""
-        if self.chosen_codec:
-            hint = ", not worth decoding" if codec == NONE else "; codec none reads faster"
-        return f"{codec}: a sample comes down to {self.sampled:.0%}{hint}"
 
     def _order(self) -> str:
         if self.steps.tiles is not None:

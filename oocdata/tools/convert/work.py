@@ -29,7 +29,6 @@ from oocdata.tools.convert.reading import read_box
 from oocdata.tools.convert.steps import Grid, Scratch
 from oocdata.tools.lines import labelled
 from oocdata.tools.progress import progress as bar
-from oocdata.writers.disk import files_below
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
@@ -155,14 +154,12 @@ class _Run:
             # What it has changed places with lies here: the old array.
             anew = "its result has its name already"
         if journal.done and not anew:
-            plan.check_disk(sum(found.st_blocks * 512 for found in files_below(placement.folder)))
             try:
                 return placement.storage(plan.target, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
                 anew = f"what was there is not sound ({error})"
         journal.done, self.noted = {}, False
         placement.clear()
-        plan.check_disk(0)
         prepare(placement)
         return placement.storage(plan.target), anew
 

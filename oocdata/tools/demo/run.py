@@ -165,14 +165,15 @@ def demo_on_digits(
         return _measured(plan, console, begun, subjects, 1, output, notes)
 
 
-def demo_on_file(plan: Plan, console: Console, whole: View, output: Path | None = None) -> Demo:
+def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | None = None) -> Demo:
     """Run the demonstration on an array of the user's; see `demo_on_digits`."""
     begun = perf_counter()
     output = output and check_picture(output)
-    Opening.of(whole).numbers()
+    array.numbers()
+    whole = array.view()
     frames = _middle(whole)
     parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
-    _show(console, f"{Opening.of(whole).name}\n\n{contents(whole)}\n")
+    _show(console, f"{array.name}\n\n{contents(array)}\n")
     counts = ", ".join(f"{len(part):,}" for part in parts)
     text = (
         f"The model sees {_INPUTS} rows and predicts the next: {counts} such windows to train, to "
@@ -207,7 +208,7 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
     """
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
     places = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
-    found = stats(part.view[part.starts(np.asarray(part.chosen)[places])], duplicates=False)
+    found = stats(part.view[part.starts(np.asarray(part.chosen)[places])])
     wrong = int(found.overall.count - found.overall.finite)
     if wrong == found.overall.count:
         raise ArgumentError(f"rows must hold numbers; in {len(places):,} of them none is finite.")

@@ -181,7 +181,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     Parameters
     ----------
     target, key, **arguments
-        As for `oocdata.open`; or an open View.
+        As for `oocdata.open`; or an open View, which code calls ``array``.
 
     Returns
     -------

@@ -48,14 +48,11 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     x, y = loader.batch(0)  # each (32, 50, 50) float32
     # model.fit(loader.to_tf(), epochs=10)
     """
-    hint, code, shape = "", "ooc.open(array)", view.source.shape
-    by_path = opening.reopened()
-    if by_path is not None:
-        code = by_path.code()
-        found = trajectory_axes(shape, view.storage.dimensions)
-        if found and by_path.axis == 0:
-            hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
-            code, view = replace(by_path, axis=found).code(), View.of(view.source, found)
+    hint, code, shape = "", opening.code(), view.source.shape
+    found = trajectory_axes(shape, view.storage.dimensions)
+    if found and opening.axis == 0 and not isinstance(opening.target, View):
+        hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
+        code, view = replace(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)
     name = "rows" if columns is not None else _name(view)
     lines = ["import oocdata as ooc", f"{name} = {code}"]
