@@ -87,6 +87,29 @@ def test_chunks_that_are_decoded_again() -> None:
         set_memory(DEFAULT_MEMORY)
 
 
+@pytest.mark.parametrize(("rate", "bound"), [(90.0, True), (20.0, False)])
+def test_a_decoder_that_is_the_limit(rate: float, bound: bool) -> None:
+    limits = {"decoder": 100.0, "memory": 1000.0}
+    found = told(CHUNKED, rates={"sequential": {32: [rate]}}, limits=limits)
+    assert ("codec" in found) is bound
+    if bound:
+        assert "90% of what it allows is used" in found["codec"].text
+        assert (found["codec"].command or "").endswith("sim-new.h5 --key /u --codec lz4")
+    slow = {"decoder": 100.0, "memory": 150.0}
+    assert advise(CHUNKED, Measured(rates={"sequential": {32: [90.0]}}, limits=slow)) == ()
+
+
+@pytest.mark.parametrize(("rate", "bound"), [(95.0, True), (30.0, False), (129.0, False)])
+def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
+    found = told(PLAIN, rates={"sequential": {32: [rate]}}, limits={"disk": 100.0})
+    assert ("disk" in found) is bound
+    if bound:
+        assert "sequential uses 95% of what it gives" in found["disk"].text
+        assert (found["disk"].command or "").endswith("--codec zstd")
+    limits = {"disk": 100.0, "memory": 90.0}  # the disk is not what counts
+    assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
+
+
 def test_a_slow_function_comes_first() -> None:
     assert "workers=2" in advise(CHUNKED, Measured(mapped=0.9))[0].text
     several = advise(replace(CHUNKED, workers=2), Measured(mapped=0.9))

@@ -10,6 +10,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from os.path import basename
 
 import numpy as np
@@ -32,6 +33,9 @@ _LONG = 4.0
 POOR_MIXING = 0.9
 """Share of a full shuffle's batch entropy below which batches hold too many neighbours."""
 
+_CLOSE = 0.6
+"""Share of a limit from which on the limit counts."""
+
 _SMALL_BATCH = 256
 """Batches up to this size are worth enlarging."""
 
@@ -46,7 +50,7 @@ _SCATTERED = 6
 class Advice:
     """One change."""
 
-    kind: str  # "layout", "order", "chunks", "map", "codec", "link" or "batch"
+    kind: str  # "layout", "order", "chunks", "map", "codec", "disk", "link" or "batch"
     text: str  # whole sentences, with figures
     command: str | None = None  # for the shell
 
@@ -62,6 +66,8 @@ class Measured:
 
     # Rounds of "sequential", "full shuffle" and "block shuffle", by batch size.
     rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
+    # Of the machine: "memory", "decoder", "disk".
+    limits: Mapping[str, float] = field(default_factory=dict)
     mapped: float = 0.0  # the share of a batch's time that functions given to `map` take
     waits: bool = False  # a model waits for the data, so that anything faster helps
     # Bytes that a request to a store brings, where the link to it is the limit.
@@ -94,6 +100,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
         chunks = _cut(reading) or _chunks(reading)
         found += [_order(reading, measured), chunks, _unused(reading)]
     found += [_link(reading, measured), _metadata(reading)]
+    found += [_codec(reading, measured), _disk(reading, measured)]
     made = [one for one in found if one is not None]
     return tuple(made or ([_otherwise(reading)] if measured.waits else []))
 
@@ -211,6 +218,34 @@ def _again(reading: Reading) -> float:
     if reading.together == 1 or reading.order == "full shuffle":
         return 1.0
     return reading.amplification / max(1.0, reading.unused)
+
+
+def _codec(reading: Reading, measured: Measured) -> Advice | None:
+    """Advise a faster codec where everything else waits for the decoder."""
+    decoder, codec = measured.limits.get("decoder", inf), reading.storage.codec
+    best = max(measured.best("sequential"), measured.best("block shuffle"))
+    if codec == "none" or best < _CLOSE * decoder or measured.limits["memory"] < 2 * decoder:
+        return None
+    return Advice(
+        "codec",
+        f"Decoding ({codec}) is the limit: {min(best / decoder, 1):.0%} of what it allows is used. "
+        "A faster codec (lz4, zstd) or more cores would help.",
+        reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
+    )
+
+
+def _disk(reading: Reading, measured: Measured) -> Advice | None:
+    """Advise a faster disk, or fewer bytes, where everything else waits for the disk."""
+    disk = measured.limits.get("disk", inf)
+    share = measured.best("sequential") / disk
+    others = min(measured.limits.get(name, inf) for name in ("memory", "decoder"))
+    if disk > others or not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
+        return None
+    text = f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "
+    if reading.storage.codec != "none":
+        return Advice("disk", f"{text}helps, or memory for the whole file.")
+    text += "helps, or compression, if the data compress well."
+    return Advice("disk", text, reading.convert(codec="zstd"))
 
 
 def _link(reading: Reading, measured: Measured) -> Advice | None:

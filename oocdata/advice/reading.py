@@ -88,7 +88,9 @@ class Reading:
         rows = min(_CHUNK_BYTES // max(1, self.row_bytes), self.batch_size)
         return 1 << int(log2(max(1, rows)))
 
-    def convert(self, *, chunks: int | None = None, chunked: bool = False) -> str | None:
+    def convert(
+        self, *, chunks: int | None = None, codec: str | None = None, chunked: bool = False
+    ) -> str | None:
         """Return the `oocdata convert` command; None where no command opens the array.
 
         With `chunked` it chooses the chunks itself; with nothing it writes ``.npy``.
@@ -103,11 +105,11 @@ class Reading:
         target = options.pop("target", None)
         if not isinstance(target, str) or self.axes is None:
             return None
-        plain = chunks is None and not chunked
+        plain = chunks is None and codec is None and not chunked
         suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if plain else ".h5"
         stem, _ = splitext(basename(target))
         words = ["oocdata", "convert", as_typed(target), as_typed(f"{stem}-new{suffix}")]
-        options |= {"axis": self.axes, "chunks": chunks}
+        options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
         for name, value in options.items():
             if value in (None, 0, (0,)):  # as it is without the option
                 continue

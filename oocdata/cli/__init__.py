@@ -56,7 +56,7 @@ def _oocdata(
       oocdata info ds.npy             what is in a file, and how it will be read
       oocdata info sim.h5::/u         one dataset of it; or: sim.h5 --key /u
       oocdata preview ds.npy          rows of it as pictures
-      oocdata stats part*.npy         range, mean, deviation; NaN
+      oocdata stats part*.npy         range, mean, deviation; NaN, repeated rows
       oocdata check sim.h5            is it whole? what is wrong with which rows
       oocdata convert a.h5 b.zarr     another format, or chunks that read fast
       oocdata bench ds.npy            how fast it reads, and what to change

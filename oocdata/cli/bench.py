@@ -15,7 +15,7 @@ __all__ = ["bench"]
 
 _WINDOWS = "Windows of N rows, and M that follow, as elements."
 _LENGTHS = numbers("8,4", least=1, count=(1, 2))
-_COLD = "Drop the file from the page cache before each epoch."
+_COLD = "Drop the file from the page cache before each epoch, and measure the disk."
 
 
 @command
@@ -39,7 +39,8 @@ def bench(
     """Measure how fast a file can be read, and say what to change.
 
     Reads the file in sequence, fully shuffled and shuffled by blocks, in several batch sizes, in
-    rounds that take turns. Then what to change, from the figures.
+    rounds that take turns; beside it, what its decoder allows alone, what copying in memory allows,
+    and with --cold what the disk gives. Then what to change, from the figures.
 
     It takes about 15 seconds, however large the file, and writes nothing. Memory is bounded; the
     output says how much.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,12 +15,15 @@ import typer
 
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.formats.opening import list_datasets
 from oocdata.tools.opening import Opening
 
 __all__ = [
     "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of", "numbers",
     "option", "print_json", "refuse_existing", "rows_of", "split_key",
 ]  # fmt: skip
+
+_MOST_OFFERED = 500
 
 
 def option(
@@ -143,6 +147,25 @@ def dtype_of(text: str) -> str:
     raise typer.BadParameter(f"{text!r} is not a NumPy dtype such as float32 or '>f4'.")
 
 
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the datasets of the file that has been typed, to a shell that completes ``--key``."""
+    # An option that lacks its value keeps files from being taken for what they are.
+    files = context.params.get("files") or context.args
+    path = os.path.expanduser(files[0]) if files else ""
+    # Neither a pipe, which might never answer, nor a URL, which answers slowly.
+    if not (os.path.isfile(path) or os.path.isdir(path)):
+        return []
+    found: list[str] = []
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
+        found = [key for key in list_datasets(path) if key]
+    if not incomplete.startswith("/"):
+        found = [key.removeprefix("/") for key in found]
+    found = [key for key in found if key.startswith(incomplete)][:_MOST_OFFERED]
+    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # others quote by themselves
+        found = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in found]
+    return found
+
+
 _FILES = (
     "A file, Zarr folder or URL, with its dataset as FILE::NAME; several, or a quoted glob, are "
     "one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
@@ -159,7 +182,7 @@ _ABSENT = (
 
 def given(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=_FILES)],
-    key: Annotated[str | None, option("NAME", _KEY, "--key", "-k")] = None,
+    key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
     axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
     dtype: Annotated[str | None, option("DTYPE", _DTYPE, parser=dtype_of)] = None,
     shape: Annotated[Any, option("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 
-__all__ = ["Asks", "Cost", "Soon", "asked", "cost_of", "soon"]
+__all__ = ["Asks", "Cost", "Soon", "asked", "by_file", "cost_of", "soon"]
 
 
 class Cost(NamedTuple):
@@ -57,6 +57,10 @@ class Asks(Hashable, Protocol):
         """Return what it takes to ask for it."""
         ...
 
+    def fetch_all(self, wanted: Sequence[Any]) -> int:
+        """Fetch it for nobody, and return how many bytes came; of what the link can do."""
+        ...
+
 
 class Soon(NamedTuple):
     """Bytes that will be read.
@@ -94,14 +98,14 @@ def asked(all_soon: Iterable[Soon]) -> Iterator[Sequence[Asks]]:
     ...     pass
     asked for ['a', 'b']
     """
-    files = _by_file(all_soon)
+    files = by_file(all_soon)
     with ExitStack() as stack:
         for file, wanted in files.items():
             stack.enter_context(file.asking(wanted))
         yield list(files)
 
 
-def _by_file(all_soon: Iterable[Soon]) -> dict[Asks, list[Any]]:
+def by_file(all_soon: Iterable[Soon]) -> dict[Asks, list[Any]]:
     """Return what is wanted of each file."""
     files: dict[Asks, list[Any]] = {}
     for one in all_soon:
@@ -117,7 +121,7 @@ def cost_of(all_soon: Iterable[Soon]) -> Cost:
     >>> cost_of([])
     Cost(requests=0, nbytes=0, exact=True)
     """
-    each = [file.cost(wanted) for file, wanted in _by_file(all_soon).items()]
+    each = [file.cost(wanted) for file, wanted in by_file(all_soon).items()]
     return Cost(
         sum(one.requests for one in each),
         sum(one.nbytes for one in each),

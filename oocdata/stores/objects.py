@@ -95,6 +95,12 @@ class StoredObjects:
         count = len(self._far(wanted))
         return Cost(count, count * int(self._usual), not count)
 
+    def fetch_all(self, wanted: Sequence[Sequence[int]]) -> int:
+        """Fetch objects for nobody; see `oocdata.engines.soon.Asks`."""
+        numbers = self._far(wanted)
+        with self.asking([numbers]):
+            return sum(len(data) for data in self.take(numbers) if data is not None)
+
     def _far(self, wanted: Sequence[Sequence[int]]) -> list[int]:
         """Return those objects that are not known to be in the cache folder, each once."""
         each = dict.fromkeys(number for numbers in wanted for number in numbers)

@@ -1,4 +1,4 @@
-"""`oocdata bench`: what it prints, what it counts, and its bounds."""
+"""`oocdata bench`: what it prints, what it counts, its limits and its bounds."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ run = partial(command.run, "bench")
 
 
 FILES = [
-    ["ds.npy"],
-    ["part*.npy"],
-    ["sim.h5::v"],
-    ["sim.h5::u", "--next-frame"],
-    ["run.zarr", "--windows", "4,2"],
+    (["ds.npy"], {"memory"}),
+    (["part*.npy"], {"memory"}),
+    (["sim.h5::v"], {"memory"}),
+    (["sim.h5::u", "--next-frame"], {"memory", "decoder"}),
+    (["run.zarr", "--windows", "4,2"], {"memory", "decoder"}),
 ]
 
 
-@pytest.mark.parametrize("arguments", FILES)
-def test_text_and_json(folder: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(("arguments", "limits"), FILES)
+def test_text_and_json(folder: Path, arguments: list[str], limits: set[str]) -> None:
     result = run(*arguments, "--seconds", "0.1", "--batch-sizes", "8,32")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -63,6 +63,7 @@ def test_text_and_json(folder: Path, arguments: list[str]) -> None:
     assert {(way["order"], way["batch_size"]) for way in found["ways"]} >= {
         (order, size) for order in ("sequential", "full shuffle") for size in (8, 32)
     }
+    assert {limit["name"] for limit in found["limits"]} == limits
     assert all(way["elements_per_second"] > 0 for way in found["ways"])
     assert found["cache"] == "warm"
 

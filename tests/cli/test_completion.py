@@ -1,27 +1,214 @@
-"""What the shell offers while a command is typed."""
+"""What the shell offers while a command is typed: asked of a real bash, as bash asks."""
 
 from __future__ import annotations
 
+import functools
+import os
+import pty
+import select
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+import zarr
 from typer.testing import CliRunner
 
-from oocdata.cli import app
+from oocdata.cli import app, options
+
+MAIN = "from oocdata.cli import main; main()"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with files of every format, and the command on the path."""
+    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        file["flow/u"] = np.zeros((4, 3))
+        file["flow/v"] = np.zeros((4, 3))
+        file["two words"] = np.zeros((4, 3))
+        file["label"] = np.zeros(4)
+    group = zarr.create_group(tmp_path / "run.zarr")
+    group.create_array("a/t2m", shape=(4, 3), dtype="f4")
+    group.create_array("a/time", shape=(4,), dtype="f4")
+    np.savez(tmp_path / "two.npz", images=np.zeros((4, 3)), labels=np.zeros(4))
+    np.save(tmp_path / "ds.npy", np.zeros((4, 3)))
+    (tmp_path / "text.txt").write_text("no array")
+    (tmp_path / "broken.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    command = tmp_path / "bin" / "oocdata"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-c", MAIN])} "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+@functools.cache
+def script() -> str:
+    """What --install-completion installs: bash is told from the process that asks."""
+    done = subprocess.run(
+        ["bash", "-c", "oocdata --show-completion; exit"],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def offered(*words: str) -> list[str]:
+    """What bash has to offer for the last of the words."""
+    asked = f"""
+{script()}
+COMP_WORDS=({shlex.join(("oocdata", *words))})
+COMP_CWORD={len(words)}
+_oocdata_completion oocdata
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", asked], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stderr == ""
+    return [line for line in done.stdout.split("\n") if line]
+
+
+def keys(path: object, incomplete: str) -> list[str]:
+    """What is offered for ``--key``, of a line in which the path has been typed."""
+
+    class Context:
+        params = {"files": path if path is None else [path]}  # noqa: RUF012
+        args = ()
+
+    return options._keys(Context(), incomplete)  # type: ignore[arg-type]
+
+
+def told(shell: str, **asked: str) -> str:
+    """What the command answers where a shell asks: the shell sets variables of the environment."""
+    env = {"_OOCDATA_COMPLETE": f"complete_{shell}", **asked}
+    return CliRunner(env=env).invoke(app, prog_name="oocdata").stdout
+
+
+def test_bash_is_offered(folder: Path) -> None:
+    keys = ["flow/u", "flow/v", "label", "two\\ words"]
+    assert sorted(offered("info", "sim.h5", "-k", "")) == keys
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (("inf",), ["info"]),
+        (("info", "sim.h5", "-k", ""), ["flow/u", "flow/v", "label", "two\\ words"]),
+        (("info", "ds.npy", "-k", ""), []),
+        (("info", "--missing", "fill", "sim.h5", "--key", "la"), ["label"]),
         (("info", "sim.h5::flow/u", "--missing", ""), ["error", "fill"]),
         (("info", "--verb"), ["--verbose"]),
         (("convert", "ds.npy", "a.h5", "--shuffle", ""), ["bit", "byte", "none"]),
     ],
 )
-def test_what_is_offered(words: tuple[str, ...], expected: list[str]) -> None:
+def test_what_is_offered(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:
     line = shlex.join(("oocdata", *words[:-1]))
-    asked = {"COMP_WORDS": f"{line} {words[-1]}", "COMP_CWORD": str(len(words))}
-    env = {"_OOCDATA_COMPLETE": "complete_bash", **asked}
-    said = CliRunner(env=env).invoke(app, prog_name="oocdata").stdout
+    said = told("bash", COMP_WORDS=f"{line} {words[-1]}", COMP_CWORD=str(len(words)))
     assert sorted(filter(None, said.splitlines())) == expected
+
+
+def test_a_line_is_completed_as_it_is_typed(folder: Path) -> None:
+    """In an interactive bash: the path by bash itself, the key by the command."""
+    # COMPREPLY is empty for the path, and `-o default` makes bash look among its files.
+    (folder / "init").write_text(f"PS1='> '\nbind 'set bell-style none'\n{script()}\n")
+    terminal, end = pty.openpty()
+    # (Not pty.fork, which Python warns of in a process with threads.)
+    bash = subprocess.Popen(
+        ["bash", "--rcfile", "init", "-i"], stdin=end, stdout=end, stderr=end,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(end)
+    try:
+        assert wait_for(terminal, b"> ")
+        os.write(terminal, b"oocdata info si\t")
+        assert wait_for(terminal, b"sim.h5 ")
+        os.write(terminal, b"-k two\t")
+        assert wait_for(terminal, b"two\\ words")
+    finally:
+        bash.kill()
+        bash.wait()
+        os.close(terminal)
+
+
+def wait_for(terminal: int, text: bytes) -> bool:
+    """Read until the text comes; False when the terminal closes, or says nothing for a minute."""
+    seen = b""
+    while text not in seen:
+        if not select.select([terminal], [], [], 60)[0]:
+            return False
+        try:
+            seen += os.read(terminal, 4096)
+        except OSError:  # closed at the other end
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("shell", "expected"),
+    [("zsh", '_arguments \'*: :(("flow/u"\n"flow/v"))\''), ("fish", "flow/u\nflow/v")],
+)
+def test_zsh_and_fish_are_offered(folder: Path, shell: str, expected: str) -> None:
+    line = "oocdata info sim.h5 -k fl"
+    said = told(shell, _TYPER_COMPLETE_ARGS=line, _TYPER_COMPLETE_FISH_ACTION="get-args")
+    assert said.strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "incomplete", "expected"),
+    [
+        ("sim.h5", "fl", ["flow/u", "flow/v"]),
+        ("sim.h5", "/flow/u", ["/flow/u"]),
+        ("sim.h5", "two", ["two words"]),
+        ("run.zarr", "", ["a/t2m", "a/time"]),
+        ("two.npz", "l", ["labels"]),
+    ],
+)
+def test_keys_of_every_format(
+    folder: Path, path: str, incomplete: str, expected: list[str]
+) -> None:
+    assert sorted(keys(path, incomplete)) == expected
+    assert sorted(keys(str(folder / path), incomplete)) == expected
+
+
+@pytest.mark.parametrize(
+    "path",
+    [None, "none.h5", "text.txt", "broken.h5", "http://host/run.zarr", "/dev/null", "pipe", "."],
+)
+def test_keys_never_fail(folder: Path, path: object) -> None:
+    os.mkfifo("pipe")  # opening it would wait for a writer
+    assert keys(path, "") == []
+
+
+def test_what_fails_inside_is_kept_quiet(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: str) -> list[str]:
+        raise RuntimeError("a bug")
+
+    assert keys("sim.h5", "la") == ["label"]
+    monkeypatch.setattr(options, "list_datasets", fail)
+    assert keys("sim.h5", "la") == []
+
+
+def test_completing_loads_nothing_heavy(folder: Path) -> None:
+    code = f"""
+import sys
+sys.modules["tensorflow"] = sys.modules["zarr"] = sys.modules["matplotlib"] = None
+{MAIN}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "_OOCDATA_COMPLETE": "complete_bash",
+            "COMP_WORDS": "oocdata info sim.h5 -k la",
+            "COMP_CWORD": "4",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "label\n", done.stderr

@@ -64,9 +64,10 @@ def test_the_json_is_what_python_finds(path: Path) -> None:
     assert told["overall"]["mean"] == float(found.overall.mean)
 
 
-def test_channels_as_asked(path: Path) -> None:
+def test_channels_and_duplicates_as_asked(path: Path) -> None:
     assert json.loads(run(path, "--channels", "none", "--json").stdout)["axis"] is None
     assert json.loads(run(path, "--channels", "-1", "--json").stdout)["axis"] == 3
+    assert json.loads(run(path, "--no-duplicates", "--json").stdout)["rows"]["repeats"] is None
 
 
 def test_raw_binary_and_a_key(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""`bench`: what it measures, what it counts, and its bounds."""
+"""`bench`: what it measures, what it counts, its limits and its bounds."""
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -12,11 +13,13 @@ import pytest
 import zarr
 
 import oocdata as ooc
+from oocdata.engines.cache import cache
 from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
 from oocdata.tools import bench as module
-from oocdata.tools.bench.files import Files, files_of
-from oocdata.tools.bench.result import Bench, Way
-from oocdata.tools.profile.pacing import Measure, take_turns
+from oocdata.tools.bench import limits
+from oocdata.tools.bench.limits import Files, copying, decoding, disk_reading, files_of
+from oocdata.tools.bench.result import Bench, Limit, Way
+from oocdata.tools.profile.pacing import take_turns
 
 FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
@@ -49,7 +52,7 @@ class Clock:
 def test_measures_take_turns_in_rounds() -> None:
     clock, calls = Clock(), []
 
-    def measure(name: str, lasts: float) -> Measure:
+    def measure(name: str, lasts: float) -> limits.Measure:
         def once(seconds: float, number: int) -> float:
             calls.append((name, seconds, number))
             clock.now += lasts
@@ -79,6 +82,7 @@ def test_a_path_or_a_dataset(folder: Path) -> None:
         ooc.bench(ooc.open("sim.h5"), batch_sizes=[32], seconds=0.1),
     ):
         assert (found.name, found.elements, found.cache) == ("sim.h5 /u", 600, "warm")
+        assert [limit.name for limit in found.limits] == ["memory", "decoder"]
         assert {way.order for way in found.ways} == {"sequential", "full shuffle", "block shuffle"}
         assert all(way.rate > 0 for way in found.ways)
     assert ooc.bench("ds.npy", axis=2, seconds=0.1).elements == 8
@@ -101,6 +105,7 @@ def test_a_mixture_whose_epoch_is_shorter() -> None:
 def test_an_array_in_memory_has_no_disk() -> None:
     found = ooc.bench(FRAMES, seconds=0.1, cold=True)
     assert (found.cache, found.elements) == ("memory", 600)
+    assert [limit.name for limit in found.limits] == ["memory"]
     assert found.element_bytes == FRAMES[0].nbytes
     assert str(ooc.bench(FRAMES[:1], seconds=0.1)).startswith(
         "an array in memory: 1 element of (3, 8, 8) float32"
@@ -152,6 +157,7 @@ def test_a_damaged_chunk_is_an_error(folder: Path) -> None:
 def test_sparse_files_of_any_size(tmp_path: Path, shape: tuple[int, ...]) -> None:
     np.lib.format.open_memmap(tmp_path / "sparse.npy", "w+", "u1", shape)
     found = ooc.bench(tmp_path / "sparse.npy", batch_sizes=[min(32, shape[0])], seconds=0.1)
+    assert not any(limit.name.startswith("disk") for limit in found.limits)
     assert all(way.rate > 0 for way in found.ways)
 
 
@@ -186,6 +192,7 @@ def test_the_page_cache_is_left_alone_unless_cold(
     assert (found.cache, dropped) == ("warm", [])
     found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
     assert found.cache == "cold"
+    assert [limit.name for limit in found.limits] == ["memory", "disk"]
     assert len(dropped) > sum(len(way.rounds) for way in found.ways)
     monkeypatch.setattr(Files, "are_gone", lambda self: False)
     found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
@@ -193,9 +200,49 @@ def test_the_page_cache_is_left_alone_unless_cold(
     assert "could not be dropped" in found.notes[0]
 
 
+def test_the_disk_is_read_once_from_end_to_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = files_of(ooc.open("part*.npy"))
+    read: list[tuple[str, int, int]] = []
+    once = limits._read
+
+    def noting(path: str, offset: int, buffer: bytearray) -> int:
+        got = once(path, offset, buffer)
+        read.append((path, offset, got))
+        return got
+
+    monkeypatch.setattr(limits, "_BLOCK", 5000)
+    monkeypatch.setattr(limits, "_read", noting)
+    assert disk_reading(files)(60.0, 0) > 0
+    ends: dict[str, int] = {}
+    for path, offset, length in sorted(read):
+        assert ends.get(path, 0) == offset
+        ends[path] = offset + length
+    assert ends == dict(zip(files.paths, files.sizes, strict=True))
+
+
+def test_the_decoder_and_memory_are_measured_without_a_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten = []
+    forget = cache.forget
+    monkeypatch.setattr(cache, "forget", lambda: (forgotten.append(1), forget()))
+    measure = decoding(ooc.open("sim.h5", "u"))
+    assert measure is not None
+    assert measure(0.0, 0) > 0
+    assert forgotten == [1]
+    assert decoding(ooc.open("ds.npy")) is None
+    assert copying(ooc.open("ds.npy"), 32)(0.0, 0) > 0
+
+
+LIMITS = tuple(
+    Limit(name, (50.0, 100.0), size)
+    for name, size in (("memory", 1.0), ("decoder", 4.0), ("disk", 50.0))
+)
 MADE = Bench(
     name="sim.h5 /u", format="HDF5", storage="chunks of (8, 3)", codec="gzip 4", stored_bytes=1536,
-    elements=10, element="(3,) float32", element_bytes=12, cache="cold",
+    elements=10, element="(3,) float32", element_bytes=12, cache="cold", limits=LIMITS,
     ways=(
         Way("sequential", 32, "NumPy", (20.0, 10.0, 5.0)),
         Way("full shuffle", 256, "to_tf", (1.0, 2.0), 7.0),
@@ -204,8 +251,10 @@ MADE = Bench(
 )  # fmt: skip
 
 
-def test_the_rate_is_the_median() -> None:
+def test_the_limit_that_counts() -> None:
     assert [way.rate for way in MADE.ways] == [10.0, 1.5]
+    assert MADE.bound.name == "disk"
+    assert replace(MADE, limits=LIMITS[:2]).bound.name == "decoder"
 
 
 def test_the_text() -> None:
@@ -216,15 +265,22 @@ def test_the_text() -> None:
         "A note.",
         "Measured in 3 s, within 1.0 MiB of memory.",
         "",
-        "way           batch  reader  elements/s  MB/s  spread  decoded",
-        "sequential       32  NumPy           10     0    150%     1.0×",
-        "full shuffle    256  to_tf            2     0     67%     7.0×",
+        "what the machine allows  MB/s  spread  elements/s",
+        "copying in memory           0     67%         100",
+        "decoding                    0     67%          25",
+        "disk                        0     67%           2",
+        "",
+        "way           batch  reader  elements/s  spread  decoded  of its limit",
+        "sequential       32  NumPy           10    150%     1.0×  500% disk",
+        "full shuffle    256  to_tf            2     67%     7.0×  75% disk",
         "",
         "what to change",
-        "- Nothing stands out.",
+        "- Nothing stands out: sequential reaches 100% of the limit of disk.",
     ]
 
 
 def test_json_has_medians_beside_the_rounds() -> None:
     found = json.loads(json.dumps(MADE.to_json(), allow_nan=False))
-    assert found["ways"][0]["elements_per_second"] == 10
+    assert found["limits"][1]["elements_per_second"] == 25.0
+    way = found["ways"][0]
+    assert (way["elements_per_second"], way["limit"], way["share_of_limit"]) == (10, "disk", 5.0)

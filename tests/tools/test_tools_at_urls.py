@@ -270,11 +270,13 @@ def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None
     assert "in chunks" in advised(plain, 10_000).text
 
 
-def test_bench_fetches_each_epoch_anew(server: RangeServer) -> None:
+def test_bench_measures_the_link(server: RangeServer) -> None:
     for name in ("a.npy", "v3.zarr"):
         found = bench(f"{server.url}/{name}", batch_sizes=[16], seconds=0.1)
         assert found.cache == "store"
-        assert all(way.rate > 0 for way in found.ways)
+        assert [one.name for one in found.limits] == ["memory", "link"]
+        assert found.limits[1].rate > 0
+        assert "link to the store" in str(found)
 
 
 def write_grown(path: Path, width: int | None = 64, **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""`oocdata bench`: how fast a file can be read, and what to change.
+"""`oocdata bench`: how fast a file can be read, beside what the machine allows, and what to change.
 
-Everything is measured in one process, in rounds in which all ways take turns, so that a
+Everything is measured in one process, in rounds in which all ways and limits take turns, so that a
 busy machine slows all of them down alike. A figure is the median of the rounds.
 """
 
@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from time import perf_counter
 from typing import Any, Unpack
 
@@ -20,8 +21,16 @@ from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.tools.bench.files import Files, files_of
-from oocdata.tools.bench.result import Bench, Way
+from oocdata.tools.bench.limits import (
+    MEMORY,
+    Files,
+    copying,
+    decoding,
+    disk_reading,
+    files_of,
+    link_reading,
+)
+from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.profile.pacing import (
     ROUNDS,
@@ -47,6 +56,9 @@ _IN_FLIGHT = 4
 _DECODED_BYTES = 32 << 20
 """What may be decoded before the first batches come, for each second of measuring."""
 
+_LIMIT, _WAYS = 0.03, 0.6
+"""Shares of the time: a round of a limit, and all rounds of all ways."""
+
 
 def bench(
     target: Any,
@@ -59,7 +71,7 @@ def bench(
     progress: bool = False,
     **arguments: Unpack[OpenArguments],
 ) -> Bench:
-    """Measure how fast elements can be read.
+    """Measure how fast elements can be read, beside what disk, decoder and memory allow.
 
     Nothing is written, and nothing of the dataset changes. Each epoch decodes anew.
 
@@ -74,8 +86,8 @@ def bench(
     to_tf : bool
         Measure ``to_tf`` beside plain iteration. Loads TensorFlow, on top of `seconds`.
     cold : bool
-        Drop the files from the page cache before each epoch. Other programs that read them wait for
-        the disk again. By default the page cache is left alone.
+        Drop the files from the page cache before each epoch, and measure the disk. Other programs
+        that read them wait for the disk again. By default the page cache is left alone.
     progress : bool
         Show how far it is, on standard error.
 
@@ -112,19 +124,31 @@ def bench(
     sizes = _batch_sizes(epoch, nbytes, batch_sizes)
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
-    state = "warm" if files.paths else "store" if dataset.is_remote else "memory"
+    state = "warm" if files.paths else "memory"
     if cold and files.paths:
         files.drop()
         state = "cold" if files.are_gone() else "warm"
         if state == "warm":
             why = "another process has mapped them, or they lie in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-    measures: dict[Way, tuple[Measure, float]] = {}
+    limits: dict[str, Measure | None] = {"memory": copying(dataset, max(sizes))}
+    needed: dict[str, float] = {}
+    fetching = link_reading(dataset)
+    if fetching is None:
+        limits["decoder"] = decoding(dataset)
+    else:  # decoding can't be told from fetching
+        state = "store" if state == "memory" else state
+        limits["link"], needed["link"] = fetching
+    if state == "cold":
+        limits["disk"] = disk_reading(files)
+    measures: dict[str | Way, tuple[Measure, float]] = {
+        name: (limit, _LIMIT * seconds) for name, limit in limits.items() if limit is not None
+    }
     for way, loader in loaders.items():
         measure = partial(_measure, way, loader, files if state == "cold" else None)
         if way.order == "sequential":
             measure(0.0, ROUNDS)  # so that none pays for what all of them load
-        measures[way] = (measure, 0.8 * seconds / (ROUNDS * len(loaders)))  # they overrun a little
+        measures[way] = (measure, _WAYS * seconds / (ROUNDS * len(loaders)))
     with shown_progress("measuring", ROUNDS * len(measures), "stretches", progress) as advance:
         rates = take_turns(measures, seconds, advance)
     storage = dataset.sources()[0].storage()
@@ -138,10 +162,15 @@ def bench(
         element=" and ".join(str(leaf) for leaf in leaves(dataset.spec)),
         element_bytes=nbytes,
         cache=state,
+        limits=tuple(
+            Limit(name, rates[name], needed.get(name) or _needed(dataset, name))
+            for name in limits
+            if name in rates
+        ),
         ways=tuple(replace(way, rounds=rates[way]) for way in loaders),
         advice=(),
         notes=tuple(notes),
-        memory_bytes=resident,
+        memory_bytes=MEMORY + resident,
         seconds=perf_counter() - begun,
     )
     reading = reading_of(dataset.batches(min(sizes), shuffle=True))
@@ -188,6 +217,18 @@ def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, numbe
     return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
 
 
+def _needed(dataset: Dataset, limit: str) -> float:
+    """Return the bytes of a limit that an epoch needs for each element, each asked for once."""
+    if limit == "memory":
+        return float(sum(leaf.nbytes for leaf in leaves(dataset.spec)))
+    nbytes = 0
+    for source in dataset.sources():
+        stored = source.storage().stored_bytes
+        decoded = prod(source.shape) * source.dtype.itemsize
+        nbytes += decoded if limit == "decoder" or stored is None else stored
+    return max(1.0, nbytes) / max(1, len(dataset))
+
+
 def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[int]:
     """Return the batch sizes to measure: those asked for, or the usual ones that fit."""
     room = _memory() // _IN_FLIGHT // max(1, nbytes)
@@ -220,4 +261,5 @@ def _advice(found: Bench, reading: Reading) -> tuple[Advice, ...]:
             rates.setdefault(way.order, {})[way.batch_size] = way.rounds
         if way.order == "full shuffle":
             reading = replace(reading, full=way.amplification)
-    return advise(reading, Measured(rates=rates))
+    limits = {limit.name: limit.elements for limit in found.limits}
+    return advise(reading, Measured(rates=rates, limits=limits))

@@ -1,4 +1,4 @@
-"""What `bench` found: ways to read, and what to change."""
+"""What `bench` found: limits, ways to read, and what to change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from oocdata.advice import Advice, size
 from oocdata.tools.lines import table, wrapped
 
-__all__ = ["Bench", "Way"]
+__all__ = ["LIMITS", "Bench", "Limit", "Way"]
 
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
@@ -18,6 +18,33 @@ _STATES = {
     "memory": "The data are not in a file that is here, so neither warm nor cold.",
     "store": "The data lie in a store: each epoch fetches them anew.",
 }
+
+LIMITS = {
+    "memory": "copying in memory",
+    "decoder": "decoding",
+    "link": "link to the store",
+    "disk": "disk",
+}
+"""What each limit is called, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one part of the machine allows."""
+
+    name: str  # "memory", "decoder", "link" or "disk"
+    rounds: tuple[float, ...]  # bytes a second: of what is stored, decoded or delivered
+    element_bytes: float  # that an epoch needs for each element, if it asks for each once
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second: the best round, for other programs take their part of the machine."""
+        return max(self.rounds)
+
+    @property
+    def elements(self) -> float:
+        """Elements a second: no epoch can be faster."""
+        return self.rate / max(self.element_bytes, 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +77,17 @@ class Bench:
     element_bytes: int  # as delivered
     # The page cache: "warm" (left as it was) or "cold"; "memory" or "store" without a file here.
     cache: str
+    limits: tuple[Limit, ...]
     ways: tuple[Way, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
     memory_bytes: int  # what measuring may take, at most
     seconds: float  # how long it took
+
+    @property
+    def bound(self) -> Limit:
+        """The limit that reading comes up against first."""
+        return min(self.limits, key=lambda limit: limit.elements)
 
     def __str__(self) -> str:
         stored = "" if self.stored_bytes is None else f", {size(self.stored_bytes)} stored"
@@ -66,30 +99,50 @@ class Bench:
             *self.notes,
             f"Measured in {self.seconds:.0f} s, within {size(self.memory_bytes)} of memory.",
         ]
-        header = ["way", "batch", "reader", "elements/s", "MB/s", "spread", "decoded"]
-        rows = [_way_row(way, self.element_bytes) for way in self.ways]
-        advice = ["what to change", *map(str, self.advice or ("- Nothing stands out.",))]
-        parts = ["\n".join(map(wrapped, head)), table(header, rows, left=(0, 2)), "\n".join(advice)]
+        header = ["what the machine allows", "MB/s", "spread", "elements/s"]
+        limits = table(header, map(_limit_row, self.limits))
+        header = ["way", "batch", "reader", "elements/s", "spread", "decoded", "of its limit"]
+        ways = table(header, map(self._way_row, self.ways), left=(0, 2, 6))
+        parts = ["\n".join(map(wrapped, head)), limits, ways, "\n".join(self._to_change())]
         return "\n\n".join(parts)
+
+    def _way_row(self, way: Way) -> Sequence[str]:
+        return (
+            way.order,
+            f"{way.batch_size:,}",
+            way.reader,
+            f"{way.rate:,.0f}",
+            _spread(way.rounds),
+            f"{way.amplification:,.1f}×",
+            f"{way.rate / self.bound.elements:.0%} {self.bound.name}",
+        )
+
+    def _to_change(self) -> list[str]:
+        lines = ["what to change", *map(str, self.advice)]
+        if not self.advice:
+            best = max(self.ways, key=lambda way: way.rate)
+            share = min(1.0, best.rate / self.bound.elements)
+            reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[self.bound.name]}"
+            lines.append(wrapped(f"Nothing stands out: {reached}.", "- ", "  "))
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``, with medians beside the rounds."""
         found = asdict(self)
+        for limit, described in zip(self.limits, found["limits"], strict=True):
+            described |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
         for way, described in zip(self.ways, found["ways"], strict=True):
-            described["elements_per_second"] = way.rate
+            described |= {
+                "elements_per_second": way.rate,
+                "limit": self.bound.name,
+                "share_of_limit": way.rate / self.bound.elements,
+            }
         return found
 
 
-def _way_row(way: Way, nbytes: int) -> Sequence[str]:
-    return (
-        way.order,
-        f"{way.batch_size:,}",
-        way.reader,
-        f"{way.rate:,.0f}",
-        f"{way.rate * nbytes / 1e6:,.0f}",
-        _spread(way.rounds),
-        f"{way.amplification:,.1f}×",
-    )
+def _limit_row(one: Limit) -> Sequence[str]:
+    rates = (f"{one.rate / 1e6:,.0f}", _spread(one.rounds), f"{one.elements:,.0f}")
+    return (LIMITS[one.name], *rates)
 
 
 def _spread(rounds: tuple[float, ...]) -> str:

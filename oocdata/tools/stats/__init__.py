@@ -6,9 +6,11 @@ from contextlib import closing
 from typing import Any, Unpack, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.axes import axes_of, row_axes
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
@@ -16,8 +18,15 @@ from oocdata.tools.opening import OpenArguments, Opening, which_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Moments, Summary
 from oocdata.tools.stats.result import Stats
+from oocdata.tools.stats.rows import RowsFound, constant_rows, fingerprints, repeats
 
 __all__ = ["Stats", "stats"]
+
+MOST_ROWS = 10_000_000
+"""Among which repeats are looked for: 16 bytes a row while reading, 64 when compared."""
+
+_SHOWN = 100
+"""Rows that are listed, of those that were counted."""
 
 
 def stats(
@@ -25,6 +34,7 @@ def stats(
     key: str | None = None,
     *,
     channels: int | str | None = "auto",
+    duplicates: bool = True,
     progress: bool = False,
     **opening: Unpack[OpenArguments],
 ) -> Stats:
@@ -45,6 +55,10 @@ def stats(
         in the file. None: no channels. "auto": by names and lengths, see `oocdata.axes`; the
         columns of a table have statistics each. The result says which axis, and why. Complex
         numbers are taken apart: their channels are the real and the imaginary parts.
+    duplicates : bool
+        Whether to look for rows that are bit for bit the same, by a hash of 128 bits (XXH3): a
+        match is not read again. Takes 16 bytes of memory a row, and up to 64 at last; above ten
+        million rows it is not done, and the result says so.
     progress : bool
         Show a bar on standard error, where that is a terminal.
 
@@ -68,7 +82,7 @@ def stats(
     taken in float64, see `oocdata.tools.stats.moments`; least and greatest integers are exact.
 
     Memory: blocks of 8 MiB, within half of the memory for batches (see `oocdata.set_memory`), or
-    one row; about a KiB for each channel.
+    one row; fingerprints of rows; about a KiB for each channel.
 
     Examples
     --------
@@ -86,17 +100,34 @@ def stats(
     shape = (len(dataset), *cast("tuple[int, ...]", spec.shape))
     axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)
     number = 1 if axis is None else (*shape, 2)[axis]
+    too_small = spec.nbytes <= spec.dtype.itemsize  # a number is constant, and often repeated
+    not_compared = _not_compared(len(dataset), spec, duplicates)
+    prints = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
-    def look(block: Block) -> Moments:
+    def look(block: Block) -> tuple[Moments, NDArray[np.int64]]:
         values = block.values
+        if not not_compared:
+            prints[block.rows.start : block.rows.stop] = fingerprints(values)
+        constant = np.empty(0, np.int64) if too_small else constant_rows(values)
         if values.dtype.kind == "c":  # real and imaginary parts are channels, on a last axis
             values = values.view(values.real.dtype).reshape(*values.shape, 2)
-        return Moments.of_block(values, axis)
+        return Moments.of_block(values, axis), constant + block.rows.start
 
     whole = Moments.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
+    constant, constant_shown = 0, list[int]()
     with closing(each_block(dataset, look, label="reading" if progress else "")) as each:
-        for moments in each:
+        for moments, rows in each:
             whole = Moments.merged([whole, moments])
+            constant += len(rows)
+            constant_shown += rows[: _SHOWN - len(constant_shown)].tolist()
+    pairs = repeats(prints)
+    found = RowsFound(
+        None if too_small else constant,
+        tuple(constant_shown),
+        None if not_compared else len(pairs),
+        tuple((row, earlier) for row, earlier in pairs[:_SHOWN].tolist()),
+        not_compared,
+    )
     total = whole.together() if number else Moments.of_nothing(1, whole.low.dtype).together()
     return Stats(
         name=given.name,
@@ -107,8 +138,18 @@ def stats(
         axis_reason=reason,
         channels=Summary.of(whole),
         overall=Summary.of(total)[()],
+        rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
+
+
+def _not_compared(rows: int, spec: ArraySpec, duplicates: bool) -> str:
+    """Return why rows are not compared; empty if they are."""
+    if spec.nbytes <= spec.dtype.itemsize:
+        return "a row is one number" if spec.nbytes else "a row holds no number"
+    if not duplicates:
+        return "as asked"
+    return f"there are more than {MOST_ROWS:,} rows" if rows > MOST_ROWS else ""
 
 
 def _channel_axis(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError
 from oocdata.tools.lines import labelled, table
 from oocdata.tools.stats.moments import Summary
+from oocdata.tools.stats.rows import RowsFound
 from oocdata.tools.stats.scaling import Scaling
 
 __all__ = ["Stats"]
 
 _MOST_CHANNELS = 16
+_MOST_ROWS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +45,7 @@ class Stats:
     axis_reason: str  #: why this one
     channels: Summary  #: of each channel; of a single one if there is no axis of channels
     overall: Summary  #: of all values, shape ``()``
+    rows: RowsFound  #: rows that are constant or repeated, by their position in what was read
     packed: str = ""  #: how the file packs its numbers; the statistics are of those as stored
 
     @property
@@ -144,12 +147,16 @@ class Stats:
             **{name: getattr(self, name) for name in self.__slots__},
             "overall": self.overall.to_json(),
             "channels": self.channels.to_json(),
+            "rows": asdict(self.rows),
         }
 
     # Text ----------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         element = self.shape[1:]
+        rows = self.rows
+        constant = [f"{row:,}" for row in rows.constant_shown]
+        pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         of = f"{self.shape[0]:,} rows of {element}" if element else f"{self.shape[0]:,} numbers"
         fields = [
             ("array", f"{self.name}: {of} {self.dtype}"),
@@ -157,6 +164,8 @@ class Stats:
             ("packed", self.packed and f"{self.packed}: all here is of the numbers as stored"),
             ("channels", self._channels_said()),
             ("values", self._values_said()),
+            ("constant", self._rows_said(rows.constant, "of one value only", constant)),
+            ("repeated", self._rows_said(rows.repeats, "bit for bit like an earlier one", pairs)),
         ]
         lines = [labelled(label, words) for label, words in fields if words]
         return "\n".join([*lines, "", self._table(), "", "std: of the population, divided by n."])
@@ -175,6 +184,14 @@ class Stats:
             f"{found.count:,}: {found.nan:,} NaN, {found.inf:,} infinite; all that follows is of "
             f"the other {found.finite:,}"
         )
+
+    def _rows_said(self, count: int | None, words: str, shown: list[str]) -> str:
+        if count is None:
+            return f"not looked for: {self.rows.not_compared}"
+        if not count:
+            return f"no row is {words}"
+        some = ", ".join(shown[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
+        return f"{count:,} {'row is' if count == 1 else 'rows are'} {words}: {some}"
 
     def _table(self) -> str:
         damaged = bool(self.overall.finite != self.overall.count)
