@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import functools
 import http.server
@@ -644,3 +645,19 @@ def test_only_files_and_views_are_checked() -> None:
     for name, value in (("missing", "fill"), ("verify", True)):
         with pytest.raises(ArgumentError, match=f"`{name}` must be left out"):
             check("a.npy", **{name: value})  # type: ignore[arg-type]
+
+
+def test_rows_never_written_without_a_fill_value(tmp_path: Path) -> None:
+    """``H5Pset_fill_value(…, NULL)``, which h5py has not, says that there is none."""
+    maps = Path("/proc/self/maps")
+    words = maps.read_text().split() if maps.exists() else []
+    library = next((ctypes.CDLL(word) for word in words if "h5py.libs/libhdf5-" in word), None)
+    if library is None:
+        pytest.skip("h5py has not brought HDF5 as a library of its own")
+    kind, plist = h5py.h5t.NATIVE_INT32, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((4,))
+    assert library.H5Pset_fill_value(*map(ctypes.c_int64, (plist.id, kind.id)), None) == 0
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple((8,)), plist)
+        h5py.Dataset(made)[4:] = 1
+    assert "4 rows: 0-3" in str(ooc.check(tmp_path / "a.h5"))

@@ -26,7 +26,7 @@ from oocdata.errors import MissingChunkError, MissingFileError, SourceError, Tru
 from oocdata.formats.anndata import is_one_array
 from oocdata.formats.hdf5 import from_dataset, open_hdf5
 from oocdata.formats.hdf5.description import dimension_names, stored_dtype
-from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes, list_names
 from oocdata.formats.hdf5.storage import offset_of
 from oocdata.formats.hdf5.table import grid_of, present_chunks
@@ -71,7 +71,7 @@ def opened_hdf5(opening: Opening) -> Iterator[Opened]:
         if unwritten.count:
             reason = (
                 f"every chunk must have been written; {unwritten.count:,} rows lie in chunks that "
-                f"never were. They read as the fill value {dataset.fillvalue}."
+                f"never were. They read as the fill value {fill_value(dataset, undefined=0)}."
             )
             faults = [Fault("unwritten", reason, unwritten)]
         if end is None:
