@@ -24,7 +24,7 @@ from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.dimensions import PACKING
-from oocdata.formats.hdf5.description import annotations_of
+from oocdata.formats.hdf5.description import EMPTY, annotations_of
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
@@ -37,9 +37,10 @@ Kind: TypeAlias = tuple[Any, ...]
 """What datasets have alike that one source can read."""
 
 _SPECIAL = [
-    name.encode() for name in (*PACKING, "DIMENSION_LIST", "DIMENSION_LABELS", "CLASS")
+    name.encode()
+    for name in (*PACKING, *EMPTY, "DIMENSION_LIST", "DIMENSION_LABELS", "CLASS")
 ]  # fmt: skip
-"""Attributes of a dataset to look at closely: it is packed, or its axes have names."""
+"""Attributes of a dataset to look at closely: it is packed or empty, or its axes have names."""
 
 
 class _Part(NamedTuple):
