@@ -134,6 +134,10 @@ def _versions(source: Source) -> Iterator[str | bytes]:
     yield content(source)
     storage = source.storage()
     yield storage.version
+    # Which array of a file it is; where the file lies makes no difference.
+    opened = [pair for pair in sorted((storage.opened or {}).items()) if pair[0] != "target"]
+    keys = [key for _, key in storage.part_names]
+    yield repr((storage.key, storage.offset, storage.strides, opened, keys))
     known = [tuple(getattr(file, name, "") for name in _VERSION) for file in storage.files]
     for path in storage.row_files:
         status = os.stat(path)

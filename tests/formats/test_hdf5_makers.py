@@ -46,10 +46,24 @@ def test_an_empty_array_of_matlab(tmp_path: Path):
     with h5py.File(path, "r+") as file:
         made = file.create_dataset("none", data=np.array([0, 3], "u8"))
         made.attrs["MATLAB_class"], made.attrs["MATLAB_empty"] = np.bytes_("double"), np.uint8(1)
-    with pytest.raises(UnsupportedDtypeError, match=r"MATLAB wrote this one as empty.*\(0, 3\)"):
+    with pytest.raises(UnsupportedDtypeError, match=r"this one was empty, and MATLAB .*\(0, 3\)"):
         ooc.open(path, "none")
     assert "none" in str(contents(str(path)))
     assert len(ooc.open(path, "u")) == 4
+
+
+def test_an_empty_frame_of_pandas(tmp_path: Path):
+    """It writes one number for no rows, with their shape as an attribute."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for day, values in enumerate([[1.0, 2.0], [0.0], [3.0]]):
+            file[f"day{day}/values"] = values
+        empty = file["day1/values"].attrs
+        empty["value_type"], empty["shape"] = np.bytes_("float64"), np.bytes_(b"(I0\ntp1\n.")
+    for key in ("day1/values", "day*/values"):
+        with pytest.raises(UnsupportedDtypeError, match=r"this one was empty, and pandas .*day1"):
+            ooc.open(tmp_path / "a.h5", key)
+    kept = ooc.open(tmp_path / "a.h5", ["day0/values", "day2/values"])
+    assert np.asarray(kept).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

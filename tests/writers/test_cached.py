@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -232,6 +233,27 @@ def test_any_number_that_changes(tmp_path: Path) -> None:
             made = dataset.map(np.negative).cache(tmp_path / "cache")
             for part in range(0, len(dataset), 4000):
                 assert made[part + row][7] == 1
+
+
+def test_arrays_of_one_file_that_are_alike_in_most_places(tmp_path: Path) -> None:
+    one, other = np.zeros((2, 400_000))
+    other[123_456] = 1
+    np.savez(tmp_path / "a.npz", one=one, other=other)
+    rows = np.zeros(400_000, [("one", "f8"), ("other", "f8")])
+    rows["other"] = other
+    np.save(tmp_path / "b.npy", rows)
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["one"], file["other"], file["third"], file["rows"] = one, other, one, rows
+    rows_of = [ooc.open(tmp_path / "b.npy"), ooc.open(tmp_path / "c.h5", "rows")]
+    for pair in (
+        *(
+            [ooc.open(tmp_path / file, name) for name in ("one", "other")]
+            for file in ("a.npz", "c.h5")
+        ),
+        *([view[name] for name in ("one", "other")] for view in rows_of),
+        [ooc.open(tmp_path / "c.h5", [name, "third"])[:400_000] for name in ("one", "other")],
+    ):
+        assert [view.cache(tmp_path / "cache")[123_456] for view in pair] == [0, 1]
 
 
 def module(text: str) -> Any:

@@ -18,6 +18,7 @@ from oocdata.formats.hdf5.storage import Stored, codec_name
 
 __all__ = [
     "DECODED",
+    "EMPTY",
     "READING",
     "all_values",
     "annotations_of",
@@ -56,6 +57,9 @@ _DIMENSIONS = {
 
 _MOST_COLUMNS = 20
 """Names of columns that are told."""
+
+EMPTY = ("MATLAB_empty", "value_type")
+"""Attributes of MATLAB and of pandas that say that an array has no elements."""
 
 _OF_SCALES = {"CLASS", "NAME"}
 """Those of a dimension scale; other datasets may have attributes of these names."""
@@ -113,7 +117,7 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        For text, references, rows without a field of numbers, and what MATLAB wrote as empty.
+        For text, references, rows without a field of numbers, and what stands for an empty array.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
@@ -142,10 +146,9 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
             path=path,
             key=key,
         )
-    if stored == np.uint64 and dataset.ndim == 1 and dataset.attrs.get("MATLAB_empty"):
+    if (stood_for := _stands_for_none(dataset, stored)) is not None:
         raise UnsupportedDtypeError(
-            "an array must hold an element; MATLAB wrote this one as empty, and stored in its "
-            f"place the lengths of its axes, {tuple(dataset[()].tolist())}.",
+            f"an array must hold an element; this one was empty, and {stood_for}.",
             path=path,
             key=key,
         )
@@ -158,6 +161,16 @@ def _overlap(dtype: np.dtype[Any]) -> bool:
     return any(
         kind.itemsize > after[1] - place for (kind, place, *_), after in pairwise(fields)
     ) or (any(_overlap(kind.base) for kind, *_ in fields))
+
+
+def _stands_for_none(dataset: Any, stored: np.dtype[Any]) -> str | None:
+    """Return in words what a maker wrote in the place of an empty array; None where it did not."""
+    matlab, pandas = EMPTY
+    if stored == np.uint64 and dataset.ndim == 1 and dataset.attrs.get(matlab):
+        return f"MATLAB stored the lengths of its axes, {tuple(dataset[()].tolist())}"
+    if dataset.size == 1 and pandas in dataset.attrs and "shape" in dataset.attrs:
+        return "pandas stored a number in its place"
+    return None
 
 
 def varying_dtype(dataset: Any) -> np.dtype[Any] | None:

@@ -26,7 +26,7 @@ from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
 from oocdata.formats.hdf5.decode import can_decode
-from oocdata.formats.hdf5.description import annotations_of, attributes_of
+from oocdata.formats.hdf5.description import EMPTY, annotations_of, attributes_of
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
@@ -39,9 +39,10 @@ Kind: TypeAlias = tuple[Any, ...]
 """What datasets have alike that one source can read."""
 
 _SPECIAL = [
-    name.encode() for name in (*PACKING, "DIMENSION_LIST", "DIMENSION_LABELS", "CLASS")
+    name.encode()
+    for name in (*PACKING, *EMPTY, "DIMENSION_LIST", "DIMENSION_LABELS", "CLASS")
 ]  # fmt: skip
-"""Attributes of a dataset to look at closely: it is packed, or its axes have names."""
+"""Attributes of a dataset to look at closely: it is packed or empty, or its axes have names."""
 
 
 class _Part(NamedTuple):
