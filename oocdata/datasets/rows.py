@@ -110,16 +110,23 @@ class StoredRows:
     @property
     def repeats(self) -> bool:
         """Whether a row is held by several elements, unless they are windows that overlap."""
+        if self._several:
+            return True
         rows = self.numbers
         window = len(self.offsets) > 1 or (not isinstance(rows, range) and rows.ndim > 1)
         return not window and repeated(rows) is not None
+
+    @property
+    def _several(self) -> bool:
+        """Whether an array lies there several times: a file that is named twice."""
+        return len(set(self.arrays)) < len(self.arrays)
 
     def _alike(self, other: StoredRows) -> tuple[StoredRows, StoredRows] | None:
         """Return the rows of both, numbered alike; None where they have no array in common."""
         if set(self.arrays).isdisjoint(other.arrays):
             return None
-        one, two = self.view, other.view
-        if self.arrays == other.arrays and (one.axes, one.grid) == (two.axes, two.grid):
+        one, two, same = self.view, other.view, self.arrays == other.arrays and not self._several
+        if same and (one.axes, one.grid) == (two.axes, two.grid):
             return self, other
         # What is numbered along more axes is a part of a row along fewer.
         axes = sorted({*one.axes} & {*two.axes})
@@ -129,7 +136,7 @@ class StoredRows:
         """Return rows by their numbers along axes of the arrays that another one has."""
         places = dict(zip(self.view.axes, self.view.places(np.asarray(self.numbers)), strict=True))
         storage, whole, held_by = self.view.storage, other.view.storage, np.asarray(self.places)
-        if storage.parts_axis in axes and self.arrays != other.arrays:
+        if storage.parts_axis in axes and (self.arrays != other.arrays or self._several):
             starts = np.asarray(storage.parts, np.int64)
             known = dict(zip(other.arrays, whole.parts, strict=True))
             begins = np.array([known.get(array, -1) for array in self.arrays])

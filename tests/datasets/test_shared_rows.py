@@ -108,6 +108,15 @@ def test_joins_of_one_array_at_different_rows(folder: Path, name: str) -> None:
     check(ooc.join(one, other, on=(ids, ids)).split(0.5, 0.5))
 
 
+def test_a_file_that_is_named_twice(folder: Path) -> None:
+    view, ids = ooc.open([folder / f"part{at}.npy" for at in (0, 1, 0, 2)]), np.arange(32) // 8
+    for made in (view, view.windows(2), ooc.zip(view, view), view.map(np.negative)):
+        check(made.split(0.5, 0.5))
+        check(made.split(0.5, 0.5, by=ids % 2))
+        with pytest.raises(ArgumentError, match="share no row with another part"):
+            made.split(0.5, 0.5, by=ids)
+
+
 def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
     u = ooc.open(folder / "u.npy")
     lagged = ooc.stack([u[:-3], u[3:]])
