@@ -209,7 +209,7 @@ class Splitting(ABC):
                 )
             for border in np.searchsorted(values, ends):
                 parts[max(0, border - rows) : border] = -1
-        return self._parted(parts[level], len(ends) + 1)
+        return self._parted(parts[level], len(ends) + 1, by_range=True)
 
     def folds(
         self,
@@ -254,7 +254,8 @@ class Splitting(ABC):
 
         sizes = [Fraction(1, as_count("k", k, at_least=2))] * k
         rows, pairs = as_count("gap", gap, at_least=0), []
-        if by is not None or stratify is not None:
+        by_range = by is None and stratify is None
+        if not by_range:
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
@@ -266,7 +267,7 @@ class Splitting(ABC):
             folds = split_ranges(int(places.max(initial=-1)) + 1, sizes)
             masks = [(outside(one, rows), ~outside(one, 0)) for one in folds]
         for pair in masks:
-            training, validation = self._chosen_by(pair)
+            training, validation = self._chosen_by(pair, by_range=by_range)
             pairs.append((training, validation))
         return pairs
 
@@ -340,12 +341,18 @@ class Splitting(ABC):
             )
         return class_parts(classes, wanted, seed or 0)[groups][level]
 
-    def _parted(self, parts: NDArray[np.int64], number: int) -> tuple[Self, ...]:
+    def _parted(
+        self, parts: NDArray[np.int64], number: int, *, by_range: bool = False
+    ) -> tuple[Self, ...]:
         """Return the elements of each part, by the part of each row."""
-        return self._chosen_by([parts == part for part in range(number)])
+        masks = [parts == part for part in range(number)]
+        return self._chosen_by(masks, by_range=by_range)
 
-    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
-        """Return the elements whose rows are all in a mask, for each."""
+    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]], *, by_range: bool) -> tuple[Self, ...]:
+        """Return the elements whose rows are all in a mask, for each.
+
+        By range, `_rows_apart` rows lie between masks, so that elements of one row share none.
+        """
         chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
         if not all(map(len, chosen)):
             raise EmptyError(
@@ -353,7 +360,9 @@ class Splitting(ABC):
                 f"{', '.join(str(len(one)) for one in chosen)}, of {len(self)}."
             )
         # Of the whole: a table of which a part looks up each row once is a table all the same.
-        self._check_shared(lambda: [[one.at(some) for one in self._all_rows()] for some in chosen])
+        if not (by_range and self._is_rows and len(self.sample_shape) == 1):
+            every = self._all_rows
+            self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
         return tuple(self._select(as_regular(one)) for one in chosen)
 
     @property
