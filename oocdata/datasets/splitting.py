@@ -137,7 +137,8 @@ class Splitting(ABC):
             options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
             return tuple(self._of([part]) for part in mixture.split(*sizes, **options))
         if by is not None or stratify is not None:
-            return self._parted(self._row_parts(sizes, rows, axis, by, stratify, seed), len(sizes))
+            found = self._row_parts(sizes, rows, axis, by, stratify, seed)
+            return self._chosen_by([found == part for part in range(len(sizes))])
         if seed is not None:
             raise ArgumentError(
                 f"`seed` must come with `by` or `stratify`; got {seed!r}. A split is by range; for "
@@ -209,7 +210,8 @@ class Splitting(ABC):
                 )
             for border in np.searchsorted(values, ends):
                 parts[max(0, border - rows) : border] = -1
-        return self._parted(parts[level], len(ends) + 1, by_range=True)
+        masks = [parts[level] == part for part in range(len(ends) + 1)]
+        return self._chosen_by(masks, by_range=True)
 
     def folds(
         self,
@@ -341,14 +343,9 @@ class Splitting(ABC):
             )
         return class_parts(classes, wanted, seed or 0)[groups][level]
 
-    def _parted(
-        self, parts: NDArray[np.int64], number: int, *, by_range: bool = False
+    def _chosen_by(
+        self, masks: Sequence[NDArray[np.bool_]], by_range: bool = False
     ) -> tuple[Self, ...]:
-        """Return the elements of each part, by the part of each row."""
-        masks = [parts == part for part in range(number)]
-        return self._chosen_by(masks, by_range=by_range)
-
-    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]], *, by_range: bool) -> tuple[Self, ...]:
         """Return the elements whose rows are all in a mask, for each.
 
         By range, `_rows_apart` rows lie between masks, so that elements of one row share none.
