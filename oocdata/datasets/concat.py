@@ -293,7 +293,7 @@ class Concat(Dataset):
         """Raise if two parts read the same array, of which parts of a split could share a row."""
         read: list[Hashable] = []
         for part in self.parts:  # and what was read for a cache
-            read += arrays_of(part.sources()) | part._arrays()
+            read += {*arrays_of(part.sources()), *part._arrays()}
         if len(set(read)) < len(read):
             raise ArgumentError(
                 "datasets that read the same array must be split before they are put one after "

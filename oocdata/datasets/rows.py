@@ -1,4 +1,8 @@
-"""Which rows of which stored array an element is made of, so that parts of a split share none.
+"""Which rows of which stored array elements hold, so that parts of a split share none.
+
+One rule makes all splits: two elements that hold one row of an array are in one part, or one of
+them in none. `apart` says how far from each other such elements lie, so how many a split by range
+drops; `shared`, whether parts that were chosen in another way have a row in common.
 
 One array can be read in several ways at once: by itself and in a stack, as one of several files, by
 two of its fields. It is known by where it is stored, however it was opened.
@@ -10,21 +14,21 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
-from math import prod
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from itertools import combinations, combinations_with_replacement, product
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.splits import farthest
 from oocdata.engines.source import Source
-from oocdata.index import Selection, as_run, compose_ranges, is_same, select, take
+from oocdata.index import Selection, as_run, is_all, is_same, repeated, select, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["Stack", "StoredRows", "apart", "arrays_of", "stored_rows"]
+__all__ = ["Stack", "StoredRows", "apart", "arrays_of", "shared", "stored_rows"]
+
+Ints: TypeAlias = NDArray[np.int64]
 
 _NONE = -(2**63)
 """No position of an element."""
@@ -49,131 +53,174 @@ class Stack(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """The rows of each element, in an array or in several that lie end to end.
+    """Rows that elements hold, of an array or of several that lie end to end.
 
     Attributes
     ----------
     view : View
-    numbers : range or ndarray of int64, shape (elements,) or (elements, rows)
+        Of no stack.
+    numbers : range or ndarray of int64, shape (n,) or (n, rows)
         Of rows in the view's grid.
-    places : range or ndarray of int64, shape (elements,)
-        Positions of the elements, ascending.
+    places : range or ndarray of int64, shape (n,)
+        Positions of the elements; ascending where datasets give them.
+    offsets : tuple of int
+        An element holds the rows at all of these from its numbers on.
     """
 
     view: View
     numbers: Selection
     places: Selection
+    offsets: tuple[int, ...] = (0,)
 
-    def differ(self, other: StoredRows) -> bool:
-        """Return whether both read one array, but other rows of it, or in another order."""
-        alike = self._alike(other)
-        return alike is not None and not is_same(*alike)
+    @cached_property
+    def arrays(self) -> tuple[Hashable, ...]:
+        """What tells each array from others."""
+        return _arrays(self.view.source)
 
-    def apart(self, other: StoredRows) -> int:
-        """Return how far from each other two positions lie, at most, that share a row."""
-        alike = self._alike(other)
-        if alike is None or (is_same(self.places, other.places) and is_same(*alike)):
-            return 0
-        return farthest(*alike, self.places, other.places)
-
-    def leaks_from(self, other: StoredRows) -> bool:
-        """Return whether a row of other elements is one of these, but not of its own element."""
-        alike = self._alike(other)
-        if alike is None:
-            return False
-        mine, theirs = (np.asarray(rows, np.int64).reshape(len(rows), -1) for rows in alike)
-        whose = np.append(np.asarray(self.places, np.int64), _NONE)
-        at = np.searchsorted(whose[:-1], np.asarray(other.places, np.int64))
-        own = whose[at] == other.places
-        same = (mine[at * own][:, None] == theirs[..., None]).any(axis=2) & own[:, None]
-        return bool(np.isin(theirs[~same], mine).any())
-
-    @property
-    def first(self) -> StoredRows:
-        """The first row of each element alone."""
-        numbers = self.numbers
-        if isinstance(numbers, range) or numbers.ndim == 1:
-            return self
-        return replace(self, numbers=numbers[:, 0])
-
-    def at(self, elements: NDArray[np.int64]) -> StoredRows:
+    def at(self, elements: Ints) -> StoredRows:
         """Return the rows of elements that were chosen by their positions; others have none."""
         places = np.asarray(self.places, np.int64)
         at = np.searchsorted(places, elements)
         mine = np.flatnonzero(np.append(places, _NONE)[at] == elements)
         return replace(self, numbers=take(self.numbers, at[mine]), places=as_run(mine))
 
-    def _alike(self, other: StoredRows) -> tuple[Selection, Selection] | None:
+    def each(self) -> StoredRows:
+        """Return every row by itself; places are repeated."""
+        rows = np.add.outer(np.asarray(self.numbers, np.int64), self.offsets)
+        places = np.repeat(np.asarray(self.places, np.int64), rows.size // max(1, len(rows)))
+        return replace(self, numbers=rows.ravel(), places=places, offsets=(0,))
+
+    def differ(self, other: StoredRows) -> bool:
+        """Return whether both read one array, but other rows of it, or in another order."""
+        alike = self._alike(other)
+        return alike is not None and not alike[0]._same(alike[1])
+
+    def _same(self, other: StoredRows) -> bool:
+        return is_same(self.numbers, other.numbers) and is_same(self.places, other.places)
+
+    def apart(self, other: StoredRows) -> int:
+        """Return how far from each other two places lie, at most, of elements that share a row."""
+        alike = self._alike(other)
+        if alike is None or not (len(self.numbers) and len(other.numbers)):
+            return 0
+        # Windows from the same rows on reach no farther than the longest of them does by itself.
+        same = alike[0] is self is not other and self._same(other)
+        return 0 if same else _farthest(*alike)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a row is held by several elements, unless they are windows that overlap."""
+        if self._several:
+            return True
+        rows = self.numbers
+        window = len(self.offsets) > 1 or (not isinstance(rows, range) and rows.ndim > 1)
+        return not window and repeated(rows) is not None
+
+    @property
+    def _several(self) -> bool:
+        """Whether an array lies there several times: a file that is named twice."""
+        return len(set(self.arrays)) < len(self.arrays)
+
+    def _alike(self, other: StoredRows) -> tuple[StoredRows, StoredRows] | None:
         """Return the rows of both, numbered alike; None where they have no array in common."""
-        one, two = self.view, other.view
-        if self.arrays == other.arrays and (one.axes, one.grid) == (two.axes, two.grid):
-            return self.numbers, other.numbers
-        rows = other._numbered_as(self)
-        return None if rows is None else (self.rows, rows)
-
-    @cached_property
-    def arrays(self) -> tuple[Hashable, ...]:
-        """What tells each array from others; its axes that number rows are part of it."""
-        return tuple((array, self._axes) for array in _arrays(self.view.source))
-
-    @property
-    def _axes(self) -> tuple[int, ...]:
-        """The axes that number rows, in the order of storage: (1, 0) has the rows of (0, 1)."""
-        return tuple(sorted(self.view.axes))
-
-    @cached_property
-    def rows(self) -> Selection:
-        """Numbers of rows in the array, of which the view's grid has some."""
-        view, numbers = self.view, self.numbers
-        if len(view.axes) == 1 and isinstance(numbers, range):
-            return compose_ranges(view.grid[0], numbers)
-        places = dict(zip(view.axes, view.places(np.asarray(numbers, np.int64)), strict=True))
-        along = tuple(places[axis] for axis in self._axes)
-        found: NDArray[np.int64] = np.ravel_multi_index(along, self._lengths)
-        return found
-
-    @property
-    def _lengths(self) -> list[int]:
-        return [self.view.source.shape[axis] for axis in self._axes]
-
-    @property
-    def _starts(self) -> NDArray[np.int64]:
-        """The number of the first row of each array."""
-        return np.asarray(self.view.storage.parts, np.int64) * prod(self._lengths[1:])
-
-    def _numbered_as(self, other: StoredRows) -> Selection | None:
-        """Return the rows by another one's numbers, negative without one; None if all are."""
-        if self.arrays == other.arrays:
-            return self.rows
-        numbers = dict(zip(other.arrays, other._starts.tolist(), strict=True))
-        known = np.array([numbers.get(array, -1) for array in self.arrays])
-        if (known < 0).all():
+        if set(self.arrays).isdisjoint(other.arrays):
             return None
-        rows, starts = np.asarray(self.rows, np.int64), self._starts
-        owners = np.searchsorted(starts, rows, side="right") - 1
-        # Negative numbers that differ: what is not there is no row twice.
-        return np.where(known[owners] < 0, -1 - rows, known[owners] + rows - starts[owners])
+        one, two, same = self.view, other.view, self.arrays == other.arrays and not self._several
+        if same and (one.axes, one.grid) == (two.axes, two.grid):
+            return self, other
+        # What is numbered along more axes is a part of a row along fewer.
+        axes = sorted({*one.axes} & {*two.axes})
+        return self.each()._along(axes, self), other.each()._along(axes, self)
+
+    def _along(self, axes: list[int], other: StoredRows) -> StoredRows:
+        """Return rows by their numbers along axes of the arrays that another one has."""
+        places = dict(zip(self.view.axes, self.view.places(np.asarray(self.numbers)), strict=True))
+        storage, whole, held_by = self.view.storage, other.view.storage, np.asarray(self.places)
+        if storage.parts_axis in axes and (self.arrays != other.arrays or self._several):
+            starts = np.asarray(storage.parts, np.int64)
+            known = dict(zip(other.arrays, whole.parts, strict=True))
+            begins = np.array([known.get(array, -1) for array in self.arrays])
+            owners = starts.searchsorted(places[storage.parts_axis], side="right") - 1
+            places[storage.parts_axis] += (begins - starts)[owners]
+            there = np.flatnonzero(begins[owners] >= 0)
+            places, held_by = {axis: at[there] for axis, at in places.items()}, held_by[there]
+        numbers = np.zeros(len(held_by), np.int64)
+        for axis in axes:
+            numbers = numbers * other.view.source.shape[axis] + places[axis]
+        return replace(self, numbers=numbers, places=held_by)
 
 
 def apart(found: Sequence[StoredRows]) -> int:
-    """Return how far from each other two elements lie, at most, that share a row of an array."""
-    return max((one.apart(other) for one, other in combinations(found, 2)), default=0)
+    """Return how far from each other two elements lie, at most, that share a row of an array.
+
+    But for rows that windows of one view share, which they do all along.
+    """
+    pairs = combinations_with_replacement(found, 2)
+    return max((a.apart(b) for a, b in pairs if a is not b or a.repeats), default=0)
 
 
-def stored_rows(view: View, numbers: Selection, places: Selection) -> list[StoredRows]:
+def shared(parts: Iterable[Sequence[StoredRows]]) -> bool:
+    """Return whether two parts have a row of an array in common."""
+    numbered = [
+        [replace(one, places=np.full(len(one.places), part)) for one in found]
+        for part, found in enumerate(parts)
+    ]
+    pairs = combinations(numbered, 2)
+    return any(one.apart(other) for part, rest in pairs for one, other in product(part, rest))
+
+
+def _farthest(one: StoredRows, other: StoredRows) -> int:
+    """Return the largest distance between a place of one and one of the other of the same row."""
+    steps = np.unique(np.subtract.outer(one.offsets, other.offsets))
+    own, theirs = one.numbers, other.numbers
+    in_order = is_all(one.places, len(own)) and is_all(other.places, len(theirs))
+    if (
+        in_order
+        and isinstance(own, range)
+        and isinstance(theirs, range)
+        and own.step == theirs.step
+    ):
+        found, beside = np.divmod(theirs.start - own.start - steps, own.step)
+        met = (beside == 0) & (found < len(own)) & (-found < len(theirs))
+        return int(np.abs(found[met]).max(initial=0))
+    (rows, low, high), (others, least, most) = _ends(one), _ends(other)
+    farthest = 0
+    for run in np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1):
+        begin = np.searchsorted(others, rows + run[0])
+        end = np.searchsorted(others, rows + run[-1], side="right")
+        met = begin < end
+        if met.any():
+            # Of others[begin:end] each time; what lies between two of these is left out.
+            borders = np.stack((begin, end), axis=1)[met].ravel()
+            before = high[met] - np.minimum.reduceat(np.append(least, 0), borders)[::2]
+            after = np.maximum.reduceat(np.append(most, 0), borders)[::2] - low[met]
+            farthest = max(farthest, int(before.max()), int(after.max()))
+    return farthest
+
+
+def _ends(one: StoredRows) -> tuple[Ints, Ints, Ints]:
+    """Return the numbers, each once and ascending, and the first and last place of each."""
+    each = replace(one, offsets=(0,)).each()
+    order = np.argsort(each.numbers, kind="stable")
+    rows, places = take(each.numbers, order), take(each.places, order)
+    begins = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
+    if not len(rows):
+        return rows, places, places
+    return rows[begins], np.minimum.reduceat(places, begins), np.maximum.reduceat(places, begins)
+
+
+def stored_rows(
+    view: View, numbers: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
+) -> list[StoredRows]:
     """Return rows of a view as rows of what is stored: of each part of a stack.
 
-    Parameters
-    ----------
-    view : View
-    numbers : range or ndarray of int64
-        Of rows in the view's grid.
-    places : range or ndarray of int64
-        Positions of the elements.
+    Parameters are those of `StoredRows`, of a stack too.
     """
-    source = view.source
+    source, found = view.source, StoredRows(view, numbers, places, offsets)
     if not isinstance(source, Stack):
-        return [StoredRows(view, numbers, places)]
+        return [found]
+    if len(offsets) > 1:
+        numbers = np.add.outer(np.asarray(numbers, np.int64), offsets)
     if len(view.axes) == 1:
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
     else:
@@ -181,14 +228,14 @@ def stored_rows(view: View, numbers: Selection, places: Selection) -> list[Store
     return [one for part, own in source.parts_at(along) for one in stored_rows(part, own, places)]
 
 
-def arrays_of(sources: Iterable[Source]) -> set[Hashable]:
-    """Return what tells the arrays that sources read from others."""
-    found: set[Hashable] = set()
+def arrays_of(sources: Iterable[Source]) -> list[Hashable]:
+    """Return what tells the arrays that sources read from others, as often as they are read."""
+    found: list[Hashable] = []
     for source in sources:
         if isinstance(source, Stack):
-            found |= arrays_of(view.source for view in source.views)
+            found += arrays_of(view.source for view in source.views)
         else:
-            found |= set(_arrays(source))
+            found += _arrays(source)
     return found
 
 

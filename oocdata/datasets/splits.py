@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, take
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-__all__ = ["class_parts", "farthest", "group_parts", "shares", "split_ranges"]
+__all__ = ["class_parts", "group_parts", "shares", "split_ranges"]
 
 _ROUNDING = 1e-6
 """Less than a share of whole rows, more than what floating point makes of one."""
@@ -176,45 +175,3 @@ def _random(number: int, seed: int, purpose: str) -> NDArray[np.uint64]:
     from oocdata.order.permutation import derive_keys, epoch_key  # not for `import oocdata`
 
     return derive_keys(epoch_key(seed, 0, purpose), np.arange(number, dtype=np.uint64))
-
-
-def farthest(one: Selection, other: Selection, here: Selection, there: Selection) -> int:
-    """Return the largest distance between a position of one and one of the other of the same row.
-
-    Rows are one of each position, or several: shape (positions, rows). `here` and `there` are the
-    positions, ascending.
-
-    Examples
-    --------
-    >>> nine, four = range(9), range(4)
-    >>> farthest(range(9), range(2, 11), nine, nine), farthest(nine[::2], nine[1::2], four, four)
-    (2, 0)
-    >>> farthest(np.array([[0, 1], [2, 3]]), np.array([[1, 2], [3, 4]]), range(2), range(2))
-    1
-    >>> again = np.array([0, 0, 0, 3])
-    >>> farthest(again, again, four, four)
-    2
-    """
-    if (
-        isinstance(one, range)
-        and isinstance(other, range)
-        and one.step == other.step
-        and (here == there == range(len(one)))
-    ):
-        apart, beside = divmod(other.start - one.start, one.step)
-        return abs(apart) if not beside and abs(apart) < max(len(one), len(other)) else 0
-    (rows, first, last), (others, other_first, other_last) = _ends(one, here), _ends(other, there)
-    _, at, also = np.intersect1d(rows, others, assume_unique=True, return_indices=True)
-    after, before = last[at] - other_first[also], other_last[also] - first[at]
-    return int(np.maximum(after, before).max(initial=0))
-
-
-def _ends(
-    chosen: Selection, places: Selection
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows chosen, each once, and the first and last position of each."""
-    array = np.asarray(chosen, np.int64)
-    each, flat = array.size // max(1, len(array)), array.ravel()
-    rows, first = np.unique(flat, return_index=True)
-    last = flat.size - 1 - np.unique(flat[::-1], return_index=True)[1]
-    return rows, take(places, first // each), take(places, last // each)

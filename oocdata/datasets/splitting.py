@@ -7,8 +7,9 @@ all chosen: so a window that lies in two parts is in none.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from itertools import chain, pairwise
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from math import ceil, lcm
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.datasets.ids import as_ids
+from oocdata.datasets.rows import StoredRows, apart, shared
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_regular, as_shard
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from oocdata.datasets.dataset import Dataset
-    from oocdata.datasets.rows import StoredRows
 
 __all__ = ["Splitting"]
 
@@ -136,19 +137,17 @@ class Splitting(ABC):
             options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
             return tuple(self._of([part]) for part in mixture.split(*sizes, **options))
         if by is not None or stratify is not None:
-            return self._parted(self._row_parts(sizes, rows, axis, by, stratify, seed), len(sizes))
+            found = self._row_parts(sizes, rows, axis, by, stratify, seed)
+            return self._chosen_by([found == part for part in range(len(sizes))])
         if seed is not None:
             raise ArgumentError(
                 f"`seed` must come with `by` or `stratify`; got {seed!r}. A split is by range; for "
                 "a random one give each row the same class: stratify=numpy.zeros(rows, int)."
             )
         if len(self.sample_shape) > 1:
-            if self._rows_apart():
-                raise ArgumentError(
-                    "elements along several sample axes must not hold one row of an array at "
-                    "several positions to be split; these do. Split what they are made of."
-                )
-            return self._split_axis(sizes, rows, axis)
+            made = self._split_axis(sizes, rows, axis)
+            self._check_shared(lambda: [part._all_rows() for part in made])
+            return made
         self._check_split_axis(axis)
         each = self._together
         dropped = -(-self._gap_positions(rows) // each)
@@ -211,7 +210,8 @@ class Splitting(ABC):
                 )
             for border in np.searchsorted(values, ends):
                 parts[max(0, border - rows) : border] = -1
-        return self._parted(parts[level], len(ends) + 1)
+        masks = [parts[level] == part for part in range(len(ends) + 1)]
+        return self._chosen_by(masks, by_range=True)
 
     def folds(
         self,
@@ -256,7 +256,8 @@ class Splitting(ABC):
 
         sizes = [Fraction(1, as_count("k", k, at_least=2))] * k
         rows, pairs = as_count("gap", gap, at_least=0), []
-        if by is not None or stratify is not None:
+        by_range = by is None and stratify is None
+        if not by_range:
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
@@ -268,7 +269,7 @@ class Splitting(ABC):
             folds = split_ranges(int(places.max(initial=-1)) + 1, sizes)
             masks = [(outside(one, rows), ~outside(one, 0)) for one in folds]
         for pair in masks:
-            training, validation = self._chosen_by(pair)
+            training, validation = self._chosen_by(pair, by_range=by_range)
             pairs.append((training, validation))
         return pairs
 
@@ -311,11 +312,6 @@ class Splitting(ABC):
             raise ArgumentError(
                 f"`gap` must be 0 with `by` or `stratify`, whose parts lie anywhere; got {gap}."
             )
-        if self._rows_apart():
-            raise ArgumentError(
-                "a split by `by` or `stratify` must be of elements that share no row; here "
-                "one row is in several elements. Split what is zipped, or make windows of it."
-            )
         if isinstance(seed, bool) or not (seed is None or isinstance(seed, int | np.integer)):
             raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
         names = {"by": by, "stratify": stratify}
@@ -347,50 +343,88 @@ class Splitting(ABC):
             )
         return class_parts(classes, wanted, seed or 0)[groups][level]
 
-    def _parted(self, parts: NDArray[np.int64], number: int) -> tuple[Self, ...]:
-        """Return the elements of each part, by the part of each row."""
-        return self._chosen_by([parts == part for part in range(number)])
+    def _chosen_by(
+        self, masks: Sequence[NDArray[np.bool_]], by_range: bool = False
+    ) -> tuple[Self, ...]:
+        """Return the elements whose rows are all in a mask, for each.
 
-    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
-        """Return the elements whose rows are all in a mask, for each."""
+        By range, `_rows_apart` rows lie between masks, so that elements of one row share none.
+        """
         chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
         if not all(map(len, chosen)):
             raise EmptyError(
                 "every part must hold at least one element; they would hold "
                 f"{', '.join(str(len(one)) for one in chosen)}, of {len(self)}."
             )
+        # Of the whole: a table of which a part looks up each row once is a table all the same.
+        if not (by_range and self._is_rows and len(self.sample_shape) == 1):
+            every = self._all_rows
+            self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
         return tuple(self._select(as_regular(one)) for one in chosen)
+
+    @property
+    def _leading(self) -> Sequence[Dataset]:
+        """The members whose rows a caller can give ids for."""
+        return self._members
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
         """Return the place along a sample axis of each row that a caller can give an id for."""
-        if self._inner is not None:
-            return self._inner._row_places(axis)
-        raise ArgumentError(
-            f"a {type(self).__name__} must be split by range. Split what it is made of."
-        )
+        found = [part._row_places(axis) for part in self._leading]
+        lengths = [len(places) for places in found]
+        if len(set(lengths)) > 1:
+            raise ArgumentError(
+                "zipped windows must be of as many rows each to be split by rows; got "
+                f"{', '.join(map(str, lengths))}. Split by range, or split the parts."
+            )
+        return found[0]
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which elements are made of such rows alone, shape (len(self),)."""
-        if self._inner is None:
-            raise NotImplementedError
-        return self._inner._made_of(rows)
+        made: NDArray[np.bool_] = np.all([part._made_of(rows) for part in self._leading], axis=0)
+        return made
 
     @property
     def _is_rows(self) -> bool:
         """Whether each element is one row, so that ids of rows are ids of elements."""
         return self._inner is not None and self._inner._is_rows
 
-    def _arrays(self) -> set[Hashable]:
-        """Return the arrays whose rows elements are made of; see `rows.arrays_of`."""
-        return set().union(*(part._arrays() for part in self._members))
+    # Which rows of which arrays ------------------------------------------------------------------
+
+    @property
+    def _counted(self) -> Sequence[Dataset]:
+        """The members whose rows no two parts may share."""
+        return self._members
+
+    def _arrays(self) -> list[Hashable]:
+        """Return the arrays whose rows elements hold, once for each way in which they do."""
+        return [array for part in self._counted for array in part._arrays()]
 
     def _all_rows(self) -> list[StoredRows]:
-        """Return the rows of each element, of each view that elements are made of.
+        """Return the rows that elements hold, of each array; see `StoredRows`."""
+        return [rows for part in self._counted for rows in part._all_rows()]
 
-        Of several rows of an element, the first one first.
+    def _apart(self, each: int = 1) -> int:
+        """Return how far from each other two elements lie, at most, that share a row.
+
+        Windows of one view do so all along: `_gap_positions` knows. Elements side by side may be
+        counted as one.
         """
-        found = [part._all_rows() for part in self._members]
-        return list(chain.from_iterable(found))
+        arrays = self._arrays()
+        if len(set(arrays)) == len(arrays):
+            return 0
+        found = self._all_rows()
+        if each > 1:
+            found = [replace(one, places=np.asarray(one.places) // each) for one in found]
+        return apart(found)
+
+    def _check_shared(self, parts: Callable[[], Iterable[Sequence[StoredRows]]]) -> None:
+        """Raise if two parts that were chosen by rows share one."""
+        if self._apart() and shared(parts()):
+            raise ArgumentError(
+                "a split by rows, or along one of several sample axes, must be of elements that "
+                "share no row with another part; here one row lies at several positions, in two "
+                "parts. Split what is zipped, or make windows of it."
+            )
 
     # Ranges of positions -------------------------------------------------------------------------
 
@@ -400,7 +434,7 @@ class Splitting(ABC):
 
     def _rows_apart(self) -> int:
         """Return how many rows must lie between parts so that they share none."""
-        return max((part._rows_apart() for part in self._members), default=0)
+        return self._apart() if self._is_rows else max(part._rows_apart() for part in self._leading)
 
     @property
     def _shifts(self) -> frozenset[int]:

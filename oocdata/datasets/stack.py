@@ -178,6 +178,14 @@ def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], S
     rows: Selection = range(prod(map(len, whole.grid)))
     if all(is_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole) for view in full):
         rows = whole.rows
+        few = [view for view in views if view not in full and len(view) == len(rows)]
+        if few and len(whole.sample_shape) != len(whole.axes):
+            raise ArgumentError(
+                "parts of fewer sample axes must not have as many rows as were chosen along "
+                "several, because they could go together one by one, or be repeated; got "
+                f"{said(few[0])} beside {len(rows)} of "
+                f"{' × '.join(map(str, _lengths(whole)))}. Select after stacking."
+            )
         views = [_every_row(view) if view in full else view for view in views]
         whole = _every_row(whole)
     for view in views:

@@ -19,7 +19,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
-from oocdata.datasets.rows import StoredRows, apart, arrays_of, stored_rows
+from oocdata.datasets.rows import StoredRows, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.engines.axes import axis_numbers, sample_axes
@@ -39,6 +39,7 @@ from oocdata.index import (
     cut,
     expand_key,
     is_all,
+    repeated,
     select,
     take,
 )
@@ -294,10 +295,7 @@ class View(Dataset):
 
     def _gap_positions(self, gap: int) -> int:
         check_distinct(self.rows)
-        return gap + self._rows_apart()
-
-    def _rows_apart(self) -> int:
-        return apart(stored_rows(self, self.rows, range(len(self))))
+        return gap + self._apart()
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
         check_distinct(self.rows)
@@ -310,11 +308,11 @@ class View(Dataset):
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
 
-    def _arrays(self) -> set[Hashable]:
-        return arrays_of([self.source])
+    def _arrays(self) -> list[Hashable]:
+        return arrays_of([self.source]) * (1 if repeated(self.rows) is None else 2)
 
     def _all_rows(self) -> list[StoredRows]:
-        return [StoredRows(self, self.rows, range(len(self)))]
+        return stored_rows(self, self.rows, range(len(self)))
 
     @property
     def _is_rows(self) -> bool:

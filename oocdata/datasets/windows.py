@@ -7,7 +7,7 @@ arrays over the same rows are ways to write offsets: the arithmetic is one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -313,30 +313,52 @@ class Windows(Dataset):
             found += own
 
     @property
-    def _leading(self) -> Part:
+    def _longest(self) -> Part:
         """The array whose rows have ids where windows are split by them: the longest."""
         return max(self.anchors.parts, key=lambda part: len(part.view))
 
     def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
         self._check_rows()
-        return self._leading.view._row_places(axis)
+        return self._longest.view._row_places(axis)
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         episodes, anchors = self.anchors.find(np.asarray(self.chosen, np.int64))
-        starts, made = self._leading.runs.starts[episodes], np.ones(len(anchors), np.bool_)
+        starts, made = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
         for part in self.anchors.parts:  # row i of an episode goes with row i of the others'
             moved = np.asarray(starts - part.runs.starts[episodes])
             made &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
         return made
 
-    def _all_rows(self) -> list[StoredRows]:
-        where = self.anchors.find(np.asarray(self.chosen, np.int64))
-        found = []
-        for view in self._members:
-            own = sorted(self.anchors.of_view(view).parts, key=lambda part: part.offsets[0])
-            rows = np.concatenate([part.rows(*where) for part in own], axis=1)
-            found.append(StoredRows(view, take(view.rows, rows), range(len(self))))
+    def _arrays(self) -> list[Hashable]:
+        found: list[Hashable] = []
+        for view in self._members:  # of which those of one array have the same rows: `_check_rows`
+            found += [array for array in view._arrays() if array not in found]
         return found
+
+    def _all_rows(self) -> list[StoredRows]:
+        found, places = [], range(len(self))
+        for view in self._members:
+            parts = sorted(self.anchors.of_view(view).parts, key=lambda part: part.offsets[0])
+            starts, low = parts[0].runs.starts, parts[0].offsets[0]
+            alike = all(np.array_equal(part.runs.starts, starts) for part in parts)
+            if alike and not self.pad and isinstance(view.rows, range):
+                offsets = {at - low for part in parts for at in part.offsets}
+                steps = tuple(at * view.rows.step for at in sorted(offsets))
+                found += stored_rows(view, select(view.rows, self._firsts(parts[0])), places, steps)
+            else:
+                where = self.anchors.find(np.asarray(self.chosen, np.int64))
+                rows = np.concatenate([part.rows(*where) for part in parts], axis=1)
+                found += stored_rows(view, take(view.rows, rows), places)
+        return found
+
+    def _firsts(self, part: Part) -> Selection:
+        """Return the first row of a part that each element has; not padded."""
+        chosen, first = self.chosen, part.offsets[0] + self.anchors.first
+        if len(self.anchors.ends) == 1 and isinstance(chosen, range):
+            first += int(part.runs.starts[0])
+            return compose_ranges(range(first, first + 1, self.shift), chosen)
+        where = self.anchors.find(np.asarray(chosen, np.int64))
+        return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
     def _gap_positions(self, gap: int) -> int:
         self._check_rows()

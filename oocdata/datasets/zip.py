@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, product
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.rows import stored_rows
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.datasets.splits import farthest, split_ranges
+from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
@@ -121,75 +119,14 @@ class Zip(Dataset):
         most = max(len(part.sample_shape) for part in self._own)
         return own or [part for part in self._own if len(part.sample_shape) == most]
 
+    @property
+    def _counted(self) -> list[Dataset]:
+        return self._own if self.tables else self._members
+
     def _gap_positions(self, gap: int) -> int:
-        alone, own = (max(part._gap_positions(rows) for part in self._own) for rows in (0, gap))
-        # Windows may share rows, none of which is the first one of both.
-        whole = 0 if self._is_rows else self._apart(whole=True) - alone
-        return own + max(self._apart(), whole)
-
-    def _rows_apart(self) -> int:
-        apart = self._apart()
-        if not self._is_rows and (apart or self._leaks()):
-            where = (
-                f"{apart} positions from itself" if apart else "in the window of another element"
-            )
-            raise ArgumentError(
-                "zipped windows must not hold one row at several positions to be split by rows; "
-                f"one lies {where}. Split what is zipped."
-            )
-        return max(apart, *(part._rows_apart() for part in self._members))
-
-    def _leaks(self) -> bool:
-        """Return whether a part that follows the leading ones has rows of other elements there."""
-        leading = self._leading
-        rest = [part for part in self._own if part not in leading]
-        arrays = [set().union(*(part._arrays() for part in some)) for some in (leading, rest)]
-        if arrays[0].isdisjoint(arrays[1]):
-            return False
-        led, others = (
-            [
-                stored
-                for part in some
-                for one in part._all_rows()
-                for stored in stored_rows(one.view, one.numbers, one.places)
-            ]
-            for some in (leading, rest)
-        )
-        return any(one.leaks_from(other) for one, other in product(led, others))
-
-    def _apart(self, *, whole: bool = False) -> int:
-        """Return how far from each other two elements with a row of one array may lie.
-
-        By the first rows of windows, or all of them.
-        """
-        arrays = [part._arrays() for part in self._members]
-        if self.tables and not any(one & other for one, other in combinations(arrays, 2)):
-            return 0
-        rows_of = [one if whole else one.first for one in self._all_rows()]
-        found = [(one, stored_rows(one.view, one.numbers, one.places)) for one in rows_of]
-        apart = 0
-        for at, (one, own) in enumerate(found):
-            if not self.tables and _repeats(one.view):
-                apart = max(apart, farthest(one.numbers, one.numbers, one.places, one.places))
-            for other, others in found[at + 1 :]:
-                looked_up = self.tables and (_repeats(one.view) or _repeats(other.view))
-                if not looked_up:
-                    apart = max([apart, *(a.apart(b) for a, b in product(own, others))])
-        return apart
-
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        found = [part._row_places(axis) for part in self._leading]
-        lengths = [len(places) for places in found]
-        if len(set(lengths)) > 1:
-            raise ArgumentError(
-                "zipped windows must be of as many rows each to be split by rows; got "
-                f"{', '.join(map(str, lengths))}. Split by range, or split the parts."
-            )
-        return found[0]
-
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        made: NDArray[np.bool_] = np.all([part._made_of(rows) for part in self._leading], axis=0)
-        return made
+        own, alone = (max(part._gap_positions(rows) for part in self._own) for rows in (gap, 0))
+        each = self._together
+        return own + max(0, self._apart(each) * each - alone)
 
     @property
     def _is_rows(self) -> bool:

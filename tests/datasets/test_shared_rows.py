@@ -108,6 +108,15 @@ def test_joins_of_one_array_at_different_rows(folder: Path, name: str) -> None:
     check(ooc.join(one, other, on=(ids, ids)).split(0.5, 0.5))
 
 
+def test_a_file_that_is_named_twice(folder: Path) -> None:
+    view, ids = ooc.open([folder / f"part{at}.npy" for at in (0, 1, 0, 2)]), np.arange(32) // 8
+    for made in (view, view.windows(2), ooc.zip(view, view), view.map(np.negative)):
+        check(made.split(0.5, 0.5))
+        check(made.split(0.5, 0.5, by=ids % 2))
+        with pytest.raises(ArgumentError, match="share no row with another part"):
+            made.split(0.5, 0.5, by=ids)
+
+
 def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
     u = ooc.open(folder / "u.npy")
     lagged = ooc.stack([u[:-3], u[3:]])
@@ -187,16 +196,40 @@ def test_zips_of_unlike_arrays_are_split_without_their_rows() -> None:
     assert [len(part) for part in parts] == [5 * 10**8 - 3] * 2
 
 
+@pytest.mark.parametrize(("rows", "episodes", "each"), [(10**5, 50, 250), (10**9, None, 1e-3)])
+def test_windows_of_one_array_are_split_without_a_list_of_rows(
+    rows: int, episodes: int | None, each: float
+) -> None:
+    """The rows of windows of 16 would take 128 bytes an element, and more to compare them."""
+    view = ooc.open(np.broadcast_to(np.float32(0), (rows,)))
+    windows = view.windows(16, episodes=episodes and [episodes] * (rows // episodes))
+    both = ooc.zip(windows[1:], windows[:-1])
+    tracemalloc.start()
+    try:
+        parts = both.split(0.5, 0.5)
+        assert tracemalloc.get_traced_memory()[1] < each * len(both)
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, parts)) == len(both) - 16
+
+
 def test_single_rows_beside_windows_of_the_same_array() -> None:
     view = ooc.open(np.arange(60))
     windows, groups = view.windows(4)[::4][:13], np.arange(60) // 4
     own = ooc.zip(windows, view[3::4][:13]).split(0.5, 0.5, by=groups)
     rows = [set(np.ravel(part.take(np.arange(len(part)))[0])) for part in own]
     assert not rows[0] & rows[1]
-    with pytest.raises(ArgumentError, match="lies in the window of another element"):
+    with pytest.raises(ArgumentError, match="share no row with another part"):
         ooc.zip(windows, view[5::4][:13]).split(0.5, 0.5, by=groups)
-    with pytest.raises(ArgumentError, match="lies in the window of another element"):
+    with pytest.raises(ArgumentError, match="share no row with another part"):
         ooc.zip(windows, view[5::4][:13]).folds(3)
+    # Only what would share rows is refused: here both rows of an element lie in one run.
+    place, runs = np.arange(60) % 20, np.arange(60) // 20
+    pairs = ooc.zip(view[place < 15], view[place > 4])
+    for parts in ([pairs.split(15, 30, by=runs[place < 15])], pairs.folds(3, by=runs[place < 15])):
+        for one, other in parts:
+            rows = [set(np.ravel(part.take(np.arange(len(part))))) for part in (one, other)]
+            assert not rows[0] & rows[1]
 
 
 def test_one_array_along_the_same_axes_in_another_order() -> None:

@@ -155,6 +155,16 @@ def test_trajectories_beside_steps_and_constants() -> None:
     assert_array_equal(cut[1], expected[0, 1, 0:2, 3:6])
 
 
+def test_chosen_rows_beside_as_many_along_fewer_axes_are_refused() -> None:
+    """They could be rows of their own, or trajectories, of which the first has two chosen steps."""
+    steps, three = ooc.open(sample_array((3, 5)), axis=(0, 1)), ooc.open(sample_array((3,)))
+    with pytest.raises(ArgumentError, match="got 3 rows beside 3 of 3 × 5"):
+        ooc.stack([steps[[0, 1, 7]], three])
+    both = ooc.stack([steps, three])[[0, 1, 7]]
+    assert_array_equal(both, ooc.stack([steps[[0, 1, 7, 8]], three])[:3])
+    assert_array_equal(np.asarray(both)[:, 1], sample_array((3,))[[0, 0, 1]])
+
+
 def test_sample_axes_are_found_by_name(tmp_path: Path) -> None:
     field, force = sample_array((3, 5, 4)), sample_array((5, 4)) + 100
     with h5py.File(tmp_path / "a.h5", "w") as file:
