@@ -152,7 +152,8 @@ def values_of(model: Any) -> Values:
 
 def build(model: Any, wanted: Values) -> bool:
     """Make the variables of a model's optimizer; return whether it has as many as are wanted."""
-    if model.built and model.optimizer is not None:
+    # (That of mixed precision would make its own once more.)
+    if model.built and model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     found = _variables(model)
     return all(len(found[group]) >= len(values) for group, values in wanted.items())

@@ -277,6 +277,19 @@ class TestGoesOn:
         assert history.epoch == [0]
         assert ooc.Resume(tmp_path, loader_of()).start == (1, 0)
 
+    def test_mixed_precision(self, tmp_path: Path) -> None:
+        def mixed() -> Any:
+            keras.utils.set_random_seed(3)
+            layers = [keras.Input((6,)), keras.layers.Dense(1, dtype="mixed_float16")]
+            model = keras.Sequential(layers)
+            model.compile(keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam()), "mse")
+            return model
+
+        expected = state_of(train(tmp_path / "whole", model=mixed(), epochs=1)[0])
+        for after in (7, 0):
+            found = train(tmp_path / "parts", model=mixed(), epochs=1, after=after)[0]
+        assert same(state_of(found), expected)
+
     def test_another_fit_begins_where_it_is_told(self, tmp_path: Path) -> None:
         """Also after one that went on and ended by an exception."""
         train(tmp_path, after=STEPS + 5)

@@ -234,6 +234,15 @@ class TestPool:
         with pytest.raises(DatasetGoneError, match="ended"):
             pool.begin(Run(0, 0, 1))
 
+    def test_a_closed_one_goes_when_the_interpreter_does(
+        self, view: ooc.View, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Python then sets the names of modules to None; pools were closed before."""
+        held = WorkerPool(view.batches(4, workers=1), held=2)
+        held.close()
+        monkeypatch.setattr("oocdata.reading.workers.pool.account", None)
+        held.__del__()
+
     def test_many_threads(self, view: ooc.View) -> None:
         loader = view.batches(4, shuffle=True, seed=1, workers=2)
         pool = WorkerPool(loader, held=8)

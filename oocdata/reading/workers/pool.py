@@ -238,7 +238,8 @@ class WorkerPool:
             worker.close()
 
     def __del__(self) -> None:
-        self.close()
+        if not self._closed:  # at exit it is, and the names that `close` needs may be gone
+            self.close()
 
     def forget(self) -> None:
         """Leave the processes to the one that this is a fork of; keep what they have lent."""
