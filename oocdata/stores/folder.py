@@ -99,7 +99,7 @@ class CacheFolder:
     page = 4096
     """Bytes that have a checksum together. What is fetched begins and ends at such a border: of
     ranges of 64 KB at random places, 6 % more bytes than are wanted (pages of 16 KiB: 25 %).
-    Checking a GiB takes 0.25 s of the processor, with pages of 64 KiB 0.19 s."""
+    The checksums of a GiB take 0.25 s of the processor, with pages of 64 KiB 0.19 s."""
 
     segment = 32 << 20
     """Bytes that are deleted together."""

@@ -130,7 +130,9 @@ def check_node(node: dict[str, Any], place: str) -> None:
     if "consolidated_metadata" in node:
         raise ArgumentError(
             "a group must have no consolidated metadata for an array to be put into it: they would "
-            f"not tell of it; '{place}' has. Choose another name."
+            f"not tell of it; '{place}' has. Write a store of its own; or take "
+            "'consolidated_metadata' out of the group's zarr.json first, and call "
+            "zarr.consolidate_metadata afterwards."
         )
 
 
