@@ -36,7 +36,7 @@ Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 _SCRATCH = 2
 """Decoding takes the stored bytes and one intermediate form, each about as long as a chunk."""
 
-_GROUPS, _LEAST, _MOST = 8, 1 << 16, 1 << 20
+_GROUPS, _LEAST, _MOST = 4, 1 << 16, 1 << 20
 """Missing chunks are decoded in about so many groups, of at least and at most so many bytes."""
 
 _SMALL_PAGES = 16 << 20
