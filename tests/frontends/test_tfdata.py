@@ -75,6 +75,22 @@ class TestEpochs:
 
     def test_what_the_user_appends_is_tuned(self, loader: ooc.Loader) -> None:
         assert loader.to_tf().options().autotune.enabled in (None, True)
+        assert "__iter__" not in vars(type(loader.to_tf().repeat(2)))
+
+    def test_its_own_iterators_are_not_tuned(
+        self, loader: ooc.Loader, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # TensorFlow's tuner may keep whoever ends an iterator waiting, as long as its pass took.
+        begun: list[bool | None] = []
+        kind = type(loader.to_tf().with_options(tf.data.Options()))
+
+        def noted(dataset: Any, of: Any = kind.__iter__) -> Any:
+            begun.append(dataset.options().autotune.enabled)
+            return of(dataset)
+
+        monkeypatch.setattr(kind, "__iter__", noted)
+        assert_array_equal(drawn(loader.to_tf()), epoch(loader, 0))
+        assert begun == [False]
 
     @pytest.mark.parametrize(("parallel", "prefetch"), [(1, 0), (1, 1), (4, 8)])
     def test_parallel_reading_keeps_the_order(
