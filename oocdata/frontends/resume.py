@@ -141,13 +141,13 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         tf.data.Dataset
             With static shapes, and the cardinality of a whole epoch.
         """
-        from oocdata.frontends.tfdata import of_passes, untuned, with_cardinality
+        from oocdata.frontends.tfdata import of_passes, with_cardinality
 
         dataset = of_passes(
             self.loader, Passes(self._begin), {"steps": str(len(self.loader))},
             parallel=parallel, prefetch=prefetch,
         )  # fmt: skip
-        return untuned(with_cardinality(dataset, len(self.loader), always=False))
+        return with_cardinality(dataset, len(self.loader), always=False)
 
     def stop(self, *_: object) -> None:
         """Save after the step that is running, and end ``fit``.

@@ -158,9 +158,9 @@ def to_service(
         dataset = tf.data.Dataset.range(1).flat_map(whole_pass)
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
     dataset = dataset.with_options(bounded())
+    lives_with(dataset, feeds.forget, number)
     if not shared:
         dataset = with_cardinality(dataset, epochs * steps, always=tuple(start)[1] == 0)
-    lives_with(dataset, feeds.forget, number)
     return dataset
 
 

@@ -128,7 +128,7 @@ def to_tf(
     dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch)
     if isinstance(parsing, ParseExamples):
         dataset = dataset.map(as_it_is(parsing.tensors))
-    return untuned(with_cardinality(dataset, length, always=step == 0))
+    return with_cardinality(dataset, length, always=step == 0)
 
 
 def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
@@ -160,9 +160,9 @@ def stream_to_tf(stream: Stream, prefetch: int) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a stream's batches; see `oocdata.Stream.to_tf`."""
     begin = Passes(lambda end: stream.over(end // stream.over(0).steps))
     dataset = of_passes(stream, begin, {}, parallel=1, prefetch=prefetch)
-    if stream.steps is not None:
-        dataset = with_cardinality(dataset, stream.steps, always=True)
-    return untuned(dataset)
+    if stream.steps is None:
+        return untuned(dataset)
+    return with_cardinality(dataset, stream.steps, always=True)
 
 
 def of_passes(
@@ -293,7 +293,8 @@ def with_cardinality(dataset: tf.data.Dataset, length: int, *, always: bool) -> 
         not to what is derived from it.
     """
     if always:
-        return dataset.apply(tf.data.experimental.assert_cardinality(length))
+        return untuned(dataset.apply(tf.data.experimental.assert_cardinality(length)))
+    dataset = untuned(dataset)
     dataset.cardinality = lambda: tf.constant(length, tf.int64)
     return dataset
 
@@ -306,15 +307,18 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     until the tuner would have woken: for up to as long as the pass took, at most a minute. It
     happened after every third to sixth pass of 0.5 to 5 s, which so took 1.2 to 1.4 times as long.
     """
-    kind = type(dataset)
-    dataset.__class__ = type(kind.__name__, (kind,), {"__iter__": _iterate})
-    return dataset
-
-
-def _iterate(dataset: tf.data.Dataset) -> Any:
     options = tf.data.Options()
     options.autotune.enabled = False
-    return iter(dataset.with_options(options))
+    made = dataset.with_options(tf.data.Options())
+    kind: Any = type(made)
+    made.__class__, made.untuned = _with_own_iterators(kind), dataset.with_options(options)
+    return made
+
+
+@lru_cache
+def _with_own_iterators(kind: Any) -> Any:
+    """Return a class of datasets which iterate over what they have as `untuned`."""
+    return type(kind.__name__, (kind,), {"__iter__": lambda self: iter(self.untuned)})
 
 
 def lives_with(dataset: tf.data.Dataset, forget: Callable[[int], object], number: int) -> None:
