@@ -37,7 +37,6 @@ READING = {
     "contiguous": "each row by its byte offset, straight into the batch",
     "chunked": "whole chunks through h5py, kept while their rows are needed",
     "compact": "whole from the file's header through h5py",
-    "external": "runs of rows from other files through h5py",
     "virtual": "runs of rows through h5py, which puts them together from their sources",
 }
 """How each kind of storage is read."""
@@ -210,10 +209,7 @@ def is_plain(dataset: Any) -> bool:
 
 def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storage:
     """Return how a dataset is stored; what it is opened and read by is left to `opening`."""
-    words = {
-        "chunked": f"chunks of {dataset.chunks}",
-        "external": f"contiguous, in {len(stored.outside)} external files",
-    }
+    words = {"chunked": f"chunks of {dataset.chunks}"}
     if stored.kind == "virtual":
         words["virtual"] = f"virtual, mappings: {len(dataset.virtual_sources())}"
     names = dimension_names(dataset)

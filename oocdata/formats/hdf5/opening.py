@@ -3,7 +3,7 @@
 A contiguous dataset without filters is a run of bytes in the file (``H5Dget_offset``), and so is
 each unfiltered chunk: the strided engine reads them without HDF5 and its one lock. Filtered chunks
 are decoded outside of HDF5 where their filters are known here. Everything else (compact and virtual
-storage, external files, objects of the user) is read through h5py. The format: HDF5 File Format
+storage, objects of the user) is read through h5py. The format: HDF5 File Format
 Specification, version 3.0.
 """
 
@@ -125,8 +125,8 @@ def open_hdf5(
     Parameters
     ----------
     external : bool
-        Whether the bytes may lie in other files (external links, external raw files, sources of a
-        virtual dataset). Such a file can name any path on the machine.
+        Whether the bytes may lie in other HDF5 files (external links, sources of a virtual
+        dataset). Such a file can name any path on the machine.
 
     Returns
     -------
@@ -254,8 +254,7 @@ def _can_be_reopened(dataset: Any) -> bool:
     if file.driver != "sec2" or file.mode != "r" or file.swmr_mode or name is None:
         return False
     access = dataset.id.get_access_plist()
-    # External files are looked for in one folder by all who have the dataset open in a process.
-    if dataset.external or access.get_efile_prefix() or access.get_virtual_prefix():
+    if access.get_virtual_prefix():
         return False
     try:
         # The path may be relative to a folder that is no longer the current one.

@@ -1,8 +1,7 @@
 """How an HDF5 dataset is stored, and whether all of it is there.
 
 HDF5 fills in what is missing without a word: a chunk that was never written, a source file of a
-virtual dataset that is gone, even the end of an external file that is too short. Here it is an
-error at ``open``, found from metadata alone.
+virtual dataset that is gone. Here it is an error at ``open``, found from metadata alone.
 """
 
 from __future__ import annotations
@@ -16,12 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.errors import (
-    ExternalDataError,
-    MissingChunkError,
-    MissingFileError,
-    TruncatedFileError,
-)
+from oocdata.errors import ExternalDataError, MissingChunkError
 from oocdata.formats.hdf5.file import FILTERS, fill_value, hdf5_library, require_filters
 from oocdata.formats.hdf5.table import grid_of, present_chunks
 
@@ -33,7 +27,6 @@ __all__ = [
     "inspect_stored",
     "missing_error",
     "offset_of",
-    "raw_folder",
 ]
 
 _MOST_HOLES_NAMED = 1000
@@ -75,19 +68,16 @@ class Stored:
     Attributes
     ----------
     kind : str
-        ``"contiguous"``, ``"chunked"``, ``"compact"``, ``"external"`` or ``"virtual"``.
+        ``"contiguous"``, ``"chunked"``, ``"compact"`` or ``"virtual"``.
     filters : tuple of int
         Filters that reading needs, those of a virtual dataset's sources included.
     outside : tuple of str
         Other files that hold bytes of it, as absolute paths.
-    folder : str
-        Where relative names of external files start; empty where none is relative.
     """
 
     kind: str
     filters: tuple[int, ...] = ()
     outside: tuple[str, ...] = ()
-    folder: str = ""
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
@@ -104,7 +94,12 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
             _check_chunks(dataset, rules)
         return Stored("chunked", filters)
     if plist.get_external_count():
-        return _external(dataset, plist, rules)
+        name, offset, _ = plist.get_external(0)
+        raise ExternalDataError(
+            f"the bytes must lie in an HDF5 file; they begin in {os.fsdecode(name)!r}, at byte "
+            f"{offset}. Open that file as raw binary: `dtype`, `shape` and `offset` of `ooc.open`.",
+            **rules.about,
+        )
     if not rules.fill and dataset.size and offset_of(dataset.id) is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
         raise missing_error("all of it was", [rows], dataset, rules)
@@ -204,50 +199,3 @@ def _merged(rows: Iterable[range]) -> list[range]:
         else:
             runs.append(part)
     return runs
-
-
-def _external(dataset: Any, plist: Any, rules: Rules) -> Stored:
-    """Return the external files, each checked to be as long as the dataset needs."""
-    parts = [plist.get_external(place) for place in range(plist.get_external_count())]
-    names = [os.fsdecode(name) for name, _, _ in parts]
-    if not rules.external:
-        raise ExternalDataError(
-            f"the bytes must lie in the file itself; they lie in {names[0]!r}"
-            f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}. If you trust the file, "
-            "pass external=True.",
-            **rules.about,
-        )
-    needed = dataset.size * dataset.id.get_type().get_size()
-    folder = raw_folder(rules.path)
-    paths = []
-    for name, (_, offset, nbytes) in zip(names, parts, strict=True):
-        part = min(nbytes, needed)
-        needed -= part
-        if part == 0:
-            continue
-        path = os.path.join(folder, name)
-        try:
-            held = os.path.getsize(path)
-        except OSError as error:
-            raise MissingFileError(
-                f"the external file {path!r}, which holds bytes of the dataset, must be there; "
-                f"{error.strerror}.",
-                **rules.about,
-            ) from error
-        if held < offset + part:
-            # HDF5 would read zeros.
-            raise TruncatedFileError(
-                f"the external file {path!r} must hold {offset + part} bytes; got {held}.",
-                **rules.about,
-            )
-        paths.append(path)
-    relative = not all(map(os.path.isabs, names))
-    return Stored("external", (), tuple(paths), folder if relative else "")
-
-
-def raw_folder(path: str) -> str:
-    """Return where relative names of external files start (HDF5 ``H5Pset_efile_prefix``)."""
-    prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "")
-    if prefix in ("", "."):
-        return os.getcwd()
-    return os.path.abspath(prefix.replace("${ORIGIN}", os.path.dirname(os.path.abspath(path)), 1))
