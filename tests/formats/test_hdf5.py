@@ -493,7 +493,7 @@ def test_no_hdf5_file(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"nowhere\.h5"):
         open_hdf5(str(tmp_path / "nowhere.h5"))
     (tmp_path / "text.h5").write_text("hello")
-    with pytest.raises(UnknownFormatError, match="none in its 5 bytes"):
+    with pytest.raises(UnknownFormatError, match="signature not found"):
         list_hdf5(str(tmp_path / "text.h5"))
     with pytest.raises(SourceError, match=str(tmp_path)):
         open_hdf5(str(tmp_path))

@@ -134,10 +134,10 @@ def open_file(path: str, version: Version | None = None) -> Any:
     oocdata.errors.MissingFileError: the file must exist; there is none. [file 'nowhere.h5']
     """
     h5py = hdf5_library()
-    if is_url(path):
-        return _open_stored(path, version)
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(_stream(path, version) if is_url(path) else path, "r")
+    except SourceError:  # of a store
+        raise
     except FileNotFoundError as error:
         raise MissingFileError("the file must exist; there is none.", path=path) from error
     except OSError as error:
@@ -152,28 +152,12 @@ def open_file(path: str, version: Version | None = None) -> Any:
     )
 
 
-def _open_stored(url: str, version: Version | None) -> Any:
-    """Open an object in a store; its metadata are fetched in blocks as HDF5 asks for them."""
+def _stream(url: str, version: Version | None) -> MetadataStream:
+    """Return the bytes of an object in a store, fetched in blocks as HDF5 asks for them."""
     from oocdata.formats.hdf5.metadata import MetadataStream  # the client takes long to import
 
-    stream = MetadataStream(stored_file(url, version))
-    _streams[url] = stream
-    try:
-        return hdf5_library().File(stream, "r")
-    except SourceError:
-        raise
-    except OSError as error:
-        words = said(error)
-        if "truncated file" in words:
-            raise TruncatedFileError(
-                f"the file must be as long as its superblock says; HDF5 says: {words}. Its upload "
-                "was cut short.",
-                path=url,
-            ) from error
-        raise UnknownFormatError(
-            f"the HDF5 header must be readable; HDF5 says: {words}. Was the upload cut short?",
-            path=url,
-        ) from error
+    _streams[url] = stream = MetadataStream(stored_file(url, version))
+    return stream
 
 
 _streams: WeakValueDictionary[str, MetadataStream] = WeakValueDictionary()
@@ -238,17 +222,10 @@ def _why(error: OSError, path: str) -> SourceError:
             "(ulimit -n).",
             path=path,
         )
-    if os.path.isdir(path):
-        return UnknownFormatError("an HDF5 file must be a file; got a folder.", path=path)
     if "truncated file" in words:
         return TruncatedFileError(
             f"the file must be as long as its superblock says; HDF5 says: {words}. It was cut "
             "short, or its writer is not done.",
-            path=path,
-        )
-    if "signature not found" in words:
-        return UnknownFormatError(
-            f"an HDF5 file must hold its signature; none in its {os.path.getsize(path)} bytes.",
             path=path,
         )
     if error.errno or "already open for read-only" in words or "flag values" in words:
