@@ -233,7 +233,7 @@ def test_virtual_with_a_source_file_replaced_before_the_first_read(
 
 def test_virtual_with_a_source_dataset_missing(virtual: str) -> None:
     replace_part(virtual, name="other", data=ARRAY[4:8])
-    with pytest.raises(MissingChunkError, match=r"'u' in .*part1\.h5.*rows 4-7") as caught:
+    with pytest.raises(MissingChunkError, match=r"'u' in .*part1\.h5.*rows 4, 5, 6, 7") as caught:
         open_hdf5(virtual, external=True)
     assert caught.value.rows == (4, 5, 6, 7)
     assert read(open_hdf5(virtual, external=True, missing="fill"), [4])[0, 0] == -9
@@ -241,7 +241,7 @@ def test_virtual_with_a_source_dataset_missing(virtual: str) -> None:
 
 def test_virtual_with_a_small_source(virtual: str) -> None:
     replace_part(virtual, name="u", data=ARRAY[4:6])
-    with pytest.raises(MissingChunkError, match=r"part1\.h5' is only \(2, 5\).*rows 4-7"):
+    with pytest.raises(MissingChunkError, match=r"part1\.h5' is only \(2, 5\).*rows 4, 5, 6, 7"):
         open_hdf5(virtual, external=True)
 
 
@@ -254,7 +254,9 @@ def test_virtual_with_a_hole_in_a_source(virtual: str) -> None:
 def test_virtual_not_covered(tmp_path: Path) -> None:
     make_parts(tmp_path)
     path = make_virtual(str(tmp_path / "a.h5"), covered=2)
-    with pytest.raises(MissingChunkError, match=r"no source is mapped.*rows 8-11") as caught:
+    with pytest.raises(
+        MissingChunkError, match=r"no source is mapped.*rows 8, 9, 10, 11"
+    ) as caught:
         open_hdf5(path, external=True)
     assert caught.value.rows == (8, 9, 10, 11)
     assert read(open_hdf5(path, external=True, missing="fill"), [8])[0, 0] == -9
@@ -336,7 +338,7 @@ def test_virtual_of_an_irregular_mapping(tmp_path: Path) -> None:
         plist.set_virtual(place, b".", b"w", inner)
         space = h5py.h5s.create_simple((12, 5))
         h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F64LE, space, plist)
-    with pytest.raises(MissingChunkError, match=r"rows 4-5, 7-11\)"):
+    with pytest.raises(MissingChunkError, match=r"rows 4, 5, 7, 8, 9, 10, 11"):
         open_hdf5(path, "u")
     found = read(open_hdf5(path, "u", missing="fill"))
     assert_array_equal(found[[0, 1, 2, 3, 6]], ARRAY[:5])

@@ -7,9 +7,8 @@ virtual dataset that is gone. Here it is an error at ``open``, found from metada
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain, islice
 from math import prod
 from typing import Any
 
@@ -29,7 +28,7 @@ __all__ = [
     "offset_of",
 ]
 
-_MOST_HOLES_NAMED = 1000
+_MOST_ROWS_NAMED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
         )
     if not rules.fill and dataset.size and offset_of(dataset.id) is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
-        raise missing_error("all of it was", [rows], dataset, rules)
+        raise missing_error("all of it was", rows, dataset, rules)
     return Stored("contiguous")
 
 
@@ -148,18 +147,19 @@ def _check_chunks(dataset: Any, rules: Rules) -> None:
     places, written = np.unique(along, return_counts=True)
     whole = places[written == prod(counts) // counts[rules.axis]]
     # Of so many places from the front, at least so many are not whole as are named.
-    some = np.arange(min(counts[rules.axis], len(whole) + _MOST_HOLES_NAMED))
-    holes = np.setdiff1d(some, whole, assume_unique=True)[:_MOST_HOLES_NAMED].tolist()
-    rows = [range(hole * step, min((hole + 1) * step, total)) for hole in holes]
+    few = -(-_MOST_ROWS_NAMED // step)
+    some = np.arange(min(counts[rules.axis], len(whole) + few))
+    holes = np.setdiff1d(some, whole, assume_unique=True)[:few]
+    rows = (holes[:, None] * step + np.arange(step)).ravel()
     count = (counts[rules.axis] - len(whole)) * step
     if counts[rules.axis] - 1 not in whole[-1:]:
         count -= counts[rules.axis] * step - total  # the last chunk reaches over the edge
     what = f"{missing} of {prod(counts)} chunks were"
-    raise missing_error(what, rows, dataset, rules, count)
+    raise missing_error(what, rows[rows < total], dataset, rules, count)
 
 
 def missing_error(
-    what: str, rows: Sequence[range], dataset: Any, rules: Rules, count: int | None = None
+    what: str, rows: Iterable[int], dataset: Any, rules: Rules, count: int | None = None
 ) -> MissingChunkError:
     """Return the error for rows that would read as the fill value.
 
@@ -167,35 +167,15 @@ def missing_error(
     ----------
     what : str
         What is missing, up to and including "was" or "were".
-    rows : sequence of range
+    rows : range or ndarray
         The rows concerned, or the first of them.
     count : int, optional
         How many rows there are, where `rows` holds only the first.
     """
-    runs = _merged(rows)
-    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:8]]
     return MissingChunkError(
-        f"every row must have been written; {what} never written, or lost (rows "
-        f"{', '.join(named)}{', …' if len(runs) > 8 else ''}). "
+        f"every row must have been written; {what} never written, or lost. "
         f'Pass missing="fill" to read the fill value {fill_value(dataset, undefined=0)} there.',
         **rules.about,
-        rows=list(islice(chain.from_iterable(runs), _MOST_HOLES_NAMED)),
-        count=sum(map(len, runs)) if count is None else count,
+        rows=rows,
+        count=count,
     )
-
-
-def _merged(rows: Iterable[range]) -> list[range]:
-    """Return rows as runs, in ascending order.
-
-    Examples
-    --------
-    >>> _merged([range(12, 13), range(10, 12), range(40, 41)])
-    [range(10, 13), range(40, 41)]
-    """
-    runs: list[range] = []
-    for part in sorted(rows, key=lambda part: part.start):
-        if runs and part.start <= runs[-1].stop:
-            runs[-1] = range(runs[-1].start, max(runs[-1].stop, part.stop))
-        else:
-            runs.append(part)
-    return runs

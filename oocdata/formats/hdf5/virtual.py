@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.errors import (
     ExternalDataError,
@@ -110,9 +111,9 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 outside[os.path.abspath(home)] = None
         if not rules.fill and not _fits(mapping, known[at]):
             what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
-            raise missing_error(what, [_rows(mapping, rules)], dataset, rules)
+            raise missing_error(what, _rows(mapping, rules), dataset, rules)
     holes = _holes(dataset, mappings, rules)
-    if holes and not rules.fill:
+    if len(holes) and not rules.fill:
         raise missing_error("what no source is mapped to was", holes, dataset, rules)
     return Stored("virtual", tuple(filters), tuple(outside))
 
@@ -136,7 +137,7 @@ def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any
         except MissingKeyError as error:
             if not rules.fill:
                 what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
-                raise missing_error(what, [_rows(mapping, rules)], dataset, rules) from error
+                raise missing_error(what, _rows(mapping, rules), dataset, rules) from error
             source = None
         yield source
 
@@ -184,16 +185,17 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> list[range]:
-    """Return the rows that no mapping with an end covers whole, perhaps some of them twice.
+def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]:
+    """Return the rows that no mapping with an end covers whole.
 
     Raises
     ------
     oocdata.errors.UnknownFormatError
         If two of these mappings overlap.
     """
+    none = np.empty(0, np.int64)
     if not dataset.size:
-        return []
+        return none
     h5s, shape = hdf5_library().h5s, dataset.shape
     left = dataset.id.get_space()
     left.select_hyperslab((0,) * len(shape), (1,) * len(shape), None, shape)
@@ -220,9 +222,10 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> list[range]:
                 **rules.about,
             )
     if not left.get_select_npoints():
-        return []
+        return none
     blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, rules.axis]
-    return [range(first, last + 1) for first, last in np.unique(blocks, axis=0).tolist()]
+    runs = [np.arange(first, last + 1) for first, last in np.unique(blocks, axis=0)]
+    return np.unique(np.concatenate(runs))
 
 
 def _slab(space: Any) -> tuple[Any, ...]:
