@@ -54,8 +54,6 @@ FORMAT = 2
 
 _SUFFIX = ".manifest"
 
-_ABOUT = ("name", "written", "files", "block_bytes", "blocks")
-
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:

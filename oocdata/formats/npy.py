@@ -33,8 +33,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import choose_key
-from oocdata.formats.patterns import Key, is_pattern, matches_of
-from oocdata.formats.series import datasets
+from oocdata.formats.patterns import Key, datasets, is_pattern, matches_of
 from oocdata.formats.stored import absolute, file_of, opened, refused_in, version_of
 from oocdata.index import as_count
 from oocdata.memory import cache_share

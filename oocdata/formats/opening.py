@@ -23,9 +23,8 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats import memory, npy
-from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
+from oocdata.formats.patterns import Key, datasets, is_pattern, keys_of, matches_of, natural
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
-from oocdata.formats.series import datasets
 from oocdata.formats.stored import is_url
 
 if TYPE_CHECKING:

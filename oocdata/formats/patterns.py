@@ -1,21 +1,24 @@
-"""Keys with wildcards: which datasets of a file they match, in natural order."""
+"""Keys with wildcards: which datasets of a file they match, in natural order, as one array."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from glob import has_magic
 from itertools import takewhile
 from typing import Any, TypeAlias
 
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.concat import concatenate
+from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError
 from oocdata.formats.dimensions import choose_key
 
 __all__ = [
-    "Key", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said", "shared_steps",
-    "tree_of", "unmatched",
+    "Key", "datasets", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said",
+    "shared_steps", "tree_of", "unmatched",
 ]  # fmt: skip
 
 _digits = re.compile(r"(\d+)").split
@@ -188,7 +191,7 @@ def unmatched(
             f"{groups[0]!r}. Name what lies in them: {_listed(below)}.",
             path=path,
         )
-    found, step = [""], ""
+    found = [""]
     for step in pattern.strip("/").split("/"):
         match = re.compile(translate(step)).match
         some = found[:_MOST_TRIED]
@@ -196,15 +199,7 @@ def unmatched(
         if not further:
             break
         found = sorted(further, key=natural)
-    near: list[str] = []
-    for group in found[:_MOST_TRIED]:
-        names = sorted(children(group), key=natural)
-        import difflib  # not for `import oocdata`
-
-        near = [f"{group}/{name}" for name in difflib.get_close_matches(step, names, 3, 0.3)]
-        near = near or [f"{group}/{name}" for name in names]
-        if near:
-            break
+    near = [f"{one}/{name}" for one in found[:_MOST_TRIED] for name in sorted(children(one))]
     return MissingKeyError(
         f"`key` must match datasets; {pattern!r} matches none. Nearby: {_listed(near)}.", path=path
     )
@@ -213,3 +208,25 @@ def unmatched(
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:_LISTED])) or "nothing"
     return shown + (", …" if len(names) > _LISTED else "")
+
+
+def datasets(
+    sources: Sequence[Source], axis: int | str, key: Key, opened: Mapping[str, Any]
+) -> Source:
+    """Return datasets of one file end to end; each is an episode.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+    axis : int or str
+        Along which they are put end to end.
+    key : str or sequence of str
+        The pattern or names that they were found by.
+    opened : mapping
+        Arguments of `oocdata.open` that open them again, besides the key.
+    """
+    first = sources[0]
+    (along,) = axis_numbers(axis, len(first.shape), first.storage())
+    again = {**opened, "key": key if isinstance(key, str) else list(key)}
+    changes = {"path": first.storage().path, "key": said(key), "opened": again, "episodes": True}
+    return concatenate(sources, along, changes)
