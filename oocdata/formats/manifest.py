@@ -216,11 +216,6 @@ def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     ------
     oocdata.errors.UnsupportedDtypeError
         For rows of unequal length.
-
-    Examples
-    --------
-    >>> unit_rows((1000, 3, 50, 50), np.dtype("f8")), unit_rows((1000,), np.dtype("f4"))
-    (1, 128)
     """
     if dtype.hasobject:
         raise UnsupportedDtypeError(
@@ -243,13 +238,6 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     Returns
     -------
     ndarray of uint64, shape (ceil(n / unit),)
-
-    Examples
-    --------
-    >>> from xxhash import xxh3_64_intdigest as checksum
-    >>> found = checksums_of(np.arange(3, dtype=">i2"), 2)
-    >>> found.tolist() == [checksum(b"\0\0\1\0"), checksum(b"\2\0")]
-    True
     """
     from xxhash import xxh3_64_intdigest  # not for `import oocdata`
 

@@ -196,8 +196,7 @@ def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]
 
 def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -> Source:
     what = f"'{files[0]}', a picture file"
-    if key is not None:
-        raise ArgumentError(f"`key` must be None for pictures, which have no names; got {key!r}.")
+    _no_key(key, "pictures")
     given = _only(what, options)
     if options["verify"] and len(files) > 1:
         raise ArgumentError(f"`verify` must be left out for pictures; got {options['verify']!r}.")
@@ -248,16 +247,7 @@ _FOR = {
 
 
 def refuse(what: str, **given: Any) -> None:
-    """Raise if an argument of `oocdata.open` is given that can't apply to what is opened.
-
-    Examples
-    --------
-    >>> refuse("an ndarray", missing="fill", external=False)
-    Traceback (most recent call last):
-    ...
-    oocdata.errors.ArgumentError: `missing` must be given for chunks in HDF5 or Zarr only; got
-    'fill' for an ndarray.
-    """
+    """Raise if an argument of `oocdata.open` is given that can't apply to what is opened."""
     for name, value in given.items():
         if value is None or (isinstance(value, int) and not value):
             continue
@@ -265,6 +255,15 @@ def refuse(what: str, **given: Any) -> None:
         raise ArgumentError(
             f"`{name}` must be given for {_FOR[name]}; got {value!r} for {what}.{hint}"
         )
+
+
+_NAMELESS = ("npy", "text", "tfrecord", "picture")
+"""Formats that hold one array, which has no name."""
+
+
+def _no_key(key: Key | None, what: str) -> None:
+    if key is not None:
+        raise ArgumentError(f"`key` must be None for {what}, without names; got {key!r}.")
 
 
 def _only(what: str, options: dict[str, Any], *taken: str) -> dict[str, Any]:
@@ -331,10 +330,7 @@ def local_path(path: str) -> str:
 
 def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if options["dtype"] is not None and options["shape"] is not None:
-        if key is not None:
-            raise ArgumentError(
-                f"`key` must be None for raw binary, which has no names; got {key!r}."
-            )
+        _no_key(key, "raw binary")
         refuse_stream(path)
         if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("No such file.", path=path)
@@ -343,9 +339,9 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if kind == "picture":
         return _open_pictures([path], key, options)
     what = f"'{path}', which is {kind}"
+    if kind in _NAMELESS:
+        _no_key(key, f".{kind}" if kind == "npy" else kind)
     if kind in ("text", "tfrecord"):
-        if key is not None:
-            raise ArgumentError(f"`key` must be None for {kind}, which has no names; got {key!r}.")
         given = _only(what, options, "format")["format"]
         # Not for `import oocdata`.
         if kind == "text":
@@ -356,10 +352,6 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
 
         return open_tfrecord(path)
     if kind == "npy":
-        if key is not None:
-            raise ArgumentError(
-                f"`key` must be None for a .npy, which holds one array; got {key!r}."
-            )
         return npy.open_npy(path, **_only(what, options, "dtype"))
     if kind == "npz":
         return npy.open_npz(path, key, **_only(what, options))
@@ -376,7 +368,7 @@ def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format that holds one."""
     path = local_path(path)
     kind = format_of(path)
-    if kind in ("npy", "text", "tfrecord", "picture"):
+    if kind in _NAMELESS:
         return [None]
     if kind == "npz":
         return list(npy.list_npz(path))

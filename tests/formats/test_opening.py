@@ -193,7 +193,7 @@ def test_object_arrays(tmp_path: Path):
 
 def test_keys(tmp_path: Path):
     path, _ = store(tmp_path, "npy")
-    with pytest.raises(ArgumentError, match=r"`key` must be None for a \.npy"):
+    with pytest.raises(ArgumentError, match=r"`key` must be None for \.npy"):
         ooc.open(path, "u")
     with pytest.raises(ArgumentError, match=r"`key` must be None for an object.*file\['u'\]"):
         ooc.open(ARRAY, "u")

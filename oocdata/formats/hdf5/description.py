@@ -173,15 +173,7 @@ def _stands_for_none(dataset: Any, stored: np.dtype[Any]) -> str | None:
 
 
 def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
-    """Return the dtype of numbers in rows of varying length; None for any other dataset, bytes too.
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> varying_dtype(file.create_dataset("rows", (3,), h5py.vlen_dtype("f4"))).name
-    'float32'
-    """
+    """Return the dtype of numbers in rows of varying length; None for other datasets, and bytes."""
     try:
         found = hdf5_library().check_vlen_dtype(dataset.dtype)
     except TypeError:  # of numbers that NumPy hasn't
@@ -297,17 +289,7 @@ def is_dimension_only(dataset: Any) -> bool:
 
 
 def annotations_of(dataset: Any) -> Annotations:
-    """Return attributes and fill value of an open dataset; attributes of dimensions are left out.
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> file["u"] = [1.0, 2.0]
-    >>> file["u"].attrs["units"] = "K"
-    >>> annotations_of(file["u"]).attributes
-    {'units': 'K'}
-    """
+    """Return attributes and fill value of an open dataset, without those of dimensions."""
     left_out = _DIMENSIONS | (_OF_SCALES if dataset.is_scale else set())
     there = [name for name in dataset.attrs if name not in left_out]
     attributes = dict.fromkeys(there) | attributes_of(dataset, there)

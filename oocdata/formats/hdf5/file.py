@@ -82,13 +82,7 @@ def hdf5_lock() -> AbstractContextManager[Any]:
 
 
 def is_hdf5(path: str) -> bool:
-    """Return whether a file has the signature of HDF5.
-
-    Examples
-    --------
-    >>> is_hdf5("nowhere.nc")
-    False
-    """
+    """Return whether a file has the signature of HDF5."""
     return bool(hdf5_library().is_hdf5(path))
 
 
@@ -125,14 +119,7 @@ def fill_value(dataset: Any, undefined: Any = None) -> Any:
 
 
 def open_file(path: str, version: Version | None = None) -> Any:
-    """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given.
-
-    Examples
-    --------
-    >>> open_file("nowhere.h5")
-    Traceback (most recent call last):
-    oocdata.errors.MissingFileError: the file must exist; there is none. [file 'nowhere.h5']
-    """
+    """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given."""
     h5py = hdf5_library()
     try:
         file = h5py.File(_stream(path, version) if is_url(path) else path, "r")

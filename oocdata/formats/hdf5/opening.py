@@ -93,18 +93,7 @@ class _Wanted:
 
 
 def list_hdf5(path: str) -> list[str]:
-    """Return the absolute name of every dataset in a file, of any dtype; see `links.list_names`.
-
-    Examples
-    --------
-    >>> import h5py, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
-    ...         file["flow/u"] = np.zeros((10, 3))
-    ...         file["note"] = "text"
-    ...     list_hdf5(f"{folder}/a.h5")
-    ['/flow/u', '/note']
-    """
+    """Return the absolute name of every dataset in a file, of any dtype; see `links.list_names`."""
     with open_file(path) as file, readable(path):
         return list_names(file)
 
@@ -133,16 +122,6 @@ def open_hdf5(
     Source
         `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `ThroughLibrary`
         where only HDF5 knows what lies where.
-
-    Examples
-    --------
-    >>> import h5py, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
-    ...         _ = file.create_dataset("u", data=np.zeros((10, 3), ">f4"), compression="lzf")
-    ...     source = open_hdf5(f"{folder}/a.h5")
-    >>> source.shape, source.dtype, source.storage().chunks
-    ((10, 3), dtype('float32'), (10, 3))
     """
     wanted = _Wanted(axis, missing, external)
     if external and is_url(path):
@@ -229,14 +208,6 @@ def from_dataset(
     A dataset of a file on disk that is open for reading is described by path and name: it can be
     pickled, and is read as `open_hdf5` reads it. Any other (in memory, in a file-like object, open
     for writing) is read through the object, which must stay open.
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> file["u"] = np.zeros((10, 3))
-    >>> from_dataset(file["u"]).shape
-    (10, 3)
     """
     h5py = hdf5_library()
     if not isinstance(dataset, h5py.Dataset) or not dataset:

@@ -105,14 +105,9 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
     return Stored("contiguous")
 
 
-def _filters(plist: Any) -> list[tuple[int, tuple[int, ...]]]:
-    found = [plist.get_filter(place) for place in range(plist.get_nfilters())]
-    return [(number, values) for number, _, values, _ in found]
-
-
 def filters_of(plist: Any) -> tuple[int, ...]:
     """Return the filters of a dataset, in the order in which they were applied."""
-    return tuple(number for number, _ in _filters(plist))
+    return tuple(plist.get_filter(place)[0] for place in range(plist.get_nfilters()))
 
 
 def offset_of(dataset: Any) -> int | None:
@@ -126,8 +121,9 @@ def offset_of(dataset: Any) -> int | None:
 
 def codec_name(dataset: Any) -> str:
     """Return the filters in the order in which they were applied, e.g. ``"shuffle, gzip 4"``."""
-    words = []
-    for number, values in _filters(dataset.id.get_create_plist()):
+    words, plist = [], dataset.id.get_create_plist()
+    for place in range(plist.get_nfilters()):
+        number, _, values, _ = plist.get_filter(place)
         name = FILTERS.get(number, f"filter {number}")
         words.append(f"{name} {values[0]}" if number == 1 and values else name)
     return ", ".join(words) or "none"

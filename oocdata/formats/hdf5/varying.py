@@ -68,14 +68,6 @@ def kept_texts(
         Of ``bytes``, along the first axis; no more are asked for than can be kept.
     shape : tuple of int
     storage : Storage
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> file["names"] = ["run 1", "run 10"]
-    >>> kept_texts(texts_of(file["names"]), (2,), Storage("HDF5")).array
-    array([b'run 1', b'run 10'], dtype='|S6')
     """
     # A half of what may be kept; the other is for chunks.
     most, longest, found = min(_MOST_TEXT, cache_share() // 2), 1, []
