@@ -161,13 +161,19 @@ def files_matching(path: str) -> list[str] | None:
     if is_url(path):
         if "*" not in path and "[" not in path:
             return None
+        if "**" in path:
+            raise ArgumentError(
+                "`target` must not have ** at a URL, where patterns match within a step of the "
+                f"name; got {path!r}. Give a pattern for each depth: [{path.replace('**/', '')!r}, "
+                f"{path.replace('**', '*')!r}]."
+            )
         from oocdata.stores.address import matching  # not for `import oocdata`
 
         names = matching(path)
     elif not glob.has_magic(path) or os.path.exists(path):
         return None
     else:
-        names = glob.glob(path)
+        names = glob.glob(path, recursive=True)
     found = sorted(names, key=lambda name: (natural(name), name))
     if not found:
         raise MissingFileError("a glob must match at least one file; got none.", path=path)

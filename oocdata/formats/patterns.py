@@ -63,12 +63,18 @@ def keys_of(key: Key) -> list[str]:
     Raises
     ------
     oocdata.errors.ArgumentError
-        If they are no names, or none, or one is named twice.
+        If they are no names, or none, or one is named twice, or has ``**``.
     """
     keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else list(key)
     if not keys or not all(isinstance(one, str) for one in keys):
         raise ArgumentError(
             f"`key` must be a dataset's name or pattern, or several of them; got {key!r}."
+        )
+    deep = next((one for one in keys if "**" in one), None)
+    if deep is not None:
+        raise ArgumentError(
+            f"`key` must match each step of a name by its own pattern; got {deep!r}. Write * for "
+            "each step."
         )
     (most, count) = Counter(one.strip("/") for one in keys).most_common(1)[0]
     if count > 1:
